@@ -1,12 +1,13 @@
 """The record of an audit in a sweep's folder: attacks, their lower bounds, and how much their silence means.
 
 Invariant: every bound of one record holds at once with probability `confidence`, over the attacker's coins and the
-noise of the trainings: each test has an equal part of the rest as its false alarm.
+noise of the trainings: the rest is divided among all tests as their false alarms (`false_alarms`).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -17,8 +18,11 @@ from dpsweep.accounting.json_files import in_words, require_version, write_json
 from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
 from dpsweep.accounting.validation import as_written
 
-SCHEMA = 1
+SCHEMA = 2
 AUDIT_FILE = "audit.json"
+
+NOISE_SHARE = 0.01
+"""The share of an audit's false alarm that the tests of the noise have."""
 
 
 class Data(StrEnum):
@@ -40,6 +44,18 @@ class Attack(StrEnum):
     TRAININGS = "gradients, difference"
     RECORDS = "records, steps"
     LOSSES = "records, loss"
+
+
+class NoiseTest(StrEnum):
+    """What is tested of released noise: its variance by number and by tensor, and its independence.
+
+    `STEPS` is that of the steps and runs, `PAIRS` that of any two numbers.
+    """
+
+    NUMBERS = "each number"
+    TENSORS = "each tensor"
+    STEPS = "steps"
+    PAIRS = "pairs"
 
 
 class Scope(StrEnum):
@@ -93,11 +109,44 @@ class AuditFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoiseFinding:
+    """One test of the released noise, by `tested` numbers, tensors, sums or pairs with at least `draws` draws each.
+
+    `value` is the one that is least likely under the declared noise, at `place`: a standard deviation as a multiple of
+    the declared one, or the correlation of a pair. `p_value` is corrected for all that were tested. `halved_seen` is
+    the probability that half the noise at one place alone would have been found; None where variance is not tested.
+    """
+
+    test: NoiseTest
+    tested: int
+    draws: int
+    place: str
+    value: float
+    p_value: float
+    halved_seen: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "test", NoiseTest(self.test))
+        if not all(is_whole(count, 0) for count in (self.tested, self.draws)):
+            raise ValueError(f"Expected tested={self.tested} and draws={self.draws} to be integers >= 0.")
+        if not math.isfinite(self.value):
+            raise ValueError(f"Expected value={self.value} to be a finite number.")
+        for chance in (self.p_value, self.halved_seen):
+            if chance is not None and not 0 <= chance <= 1:
+                raise ValueError(f"Expected probabilities of a finding, got {chance}.")
+
+    def refutes(self, false_alarm: float) -> bool:
+        """Whether it contradicts the declared noise, as a test with this false alarm."""
+        return self.p_value < false_alarm
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditRecord:
     """An audit of a plan: `charge` is the price of the whole search at `delta`, `records` what canaries were put among.
 
     `trainings` is the number of trainings of each point, each with coins of its own. `floating_point` is the number of
-    noisy numbers of which none was off the lattice of the noise, or None if one was. `notes` say what was not attacked.
+    noisy numbers of which none was off the lattice of the noise, or None if one was. `noise` are the tests of the noise
+    itself, empty if there was none or no gradients were attacked. `notes` say what was not attacked.
     """
 
     plan: str
@@ -108,6 +157,7 @@ class AuditRecord:
     trainings: int
     findings: tuple[AuditFinding, ...]
     floating_point: int | None
+    noise: tuple[NoiseFinding, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -120,8 +170,13 @@ class AuditRecord:
 
     @property
     def false_alarm(self) -> float:
-        """That of each test: two for each finding."""
-        return false_alarm(self.confidence, len(self.findings))
+        """That of each of the two tests of each finding of an attack."""
+        return false_alarms(self.confidence, len(self.findings), noise=bool(self.noise))[0]
+
+    @property
+    def noise_false_alarm(self) -> float:
+        """That of each test of the noise."""
+        return false_alarms(self.confidence, len(self.findings), noise=bool(self.noise))[1]
 
     @property
     def epsilon(self) -> float:
@@ -134,9 +189,14 @@ class AuditRecord:
         return tuple(finding for finding in self.findings if finding.refutes(self.false_alarm))
 
     @property
+    def wrong_noise(self) -> tuple[NoiseFinding, ...]:
+        """The tests that contradict the declared noise."""
+        return tuple(finding for finding in self.noise if finding.refutes(self.noise_false_alarm))
+
+    @property
     def refuted(self) -> bool:
-        """Whether an attack found more than was charged."""
-        return bool(self.contradictions) or self.floating_point is None
+        """Whether an attack found more than was charged, or noise that is not the declared one."""
+        return bool(self.contradictions or self.wrong_noise) or self.floating_point is None
 
     def write(self, path: Path) -> None:
         """Stores the record, atomically."""
@@ -158,12 +218,18 @@ class AuditRecord:
         )
         names = ("plan", "confidence", "delta", "records", "trainings", "floating_point")
         own = {name: form[name] for name in names}
-        return cls(**own, charge=float(form["charge"]), findings=findings, notes=tuple(form["notes"]))
+        noise = tuple(NoiseFinding(**{**one, "value": float(one["value"])}) for one in form["noise"])
+        charge, notes = float(form["charge"]), tuple(form["notes"])
+        return cls(**own, charge=charge, findings=findings, noise=noise, notes=notes)
 
 
-def false_alarm(confidence: float, findings: int) -> float:
-    """The false alarm of each of the two tests of so many findings."""
-    return (1 - confidence) / (2 * max(1, findings))
+def false_alarms(confidence: float, findings: int, *, noise: bool) -> tuple[float, float]:
+    """The false alarms of each of the two tests of so many findings, and of each test of the noise if there is any.
+
+    They add up to 1 - `confidence`. The noise takes 1 % of it: it is seen so often that its tests need no more.
+    """
+    total = 1 - confidence
+    return total * (1 - NOISE_SHARE * noise) / (2 * max(1, findings)), total * NOISE_SHARE / len(NoiseTest)
 
 
 def read_audit(path: Path, plan: str) -> AuditRecord | None:

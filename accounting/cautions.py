@@ -15,7 +15,9 @@ Section 2.3). Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import delta_up, epsilon_up, factor_up, typed
@@ -45,6 +47,16 @@ def is_large(delta: float, units: int) -> bool:
 def is_noticeable(delta: float, units: int) -> bool:
     """Whether delta is above a tenth of 1 / units."""
     return published(delta, units) > Decimal("0.1")
+
+
+def left_out_in_words(dataset: Mapping[str, Any]) -> str | None:
+    """That a declared rule leaves records of the files out, by the data set's stored declaration; None without one."""
+    rule = dataset.get("left_out")
+    if not rule:
+        return None
+    return (
+        f"Of the files, {rule} are left out, by a rule for each record alone: adding or removing one changes nothing."
+    )
 
 
 def require_small_delta(delta: float, units: int, unit: str, accepted: object) -> None:

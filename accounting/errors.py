@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     DONE_WITH_FAILURES = 4
     LEDGER_DAMAGED = 5
     DISK_FAILED = 6
+    CLAIM_FAILS = 7
+    NOT_RECOMPUTED = 8
     STOPPED = 130
 
     @property
@@ -28,6 +30,8 @@ class ExitCode(IntEnum):
             ExitCode.DONE_WITH_FAILURES: "done, but some trials failed; they stay charged",
             ExitCode.LEDGER_DAMAGED: "the ledger is damaged or cannot be written, nothing more was charged",
             ExitCode.DISK_FAILED: "a file cannot be written or read; what was charged stays charged",
+            ExitCode.CLAIM_FAILS: "a claim of a release does not hold",
+            ExitCode.NOT_RECOMPUTED: "nothing of a release fails, and a part was not recomputed",
             ExitCode.STOPPED: "stopped by the user; what had started stays charged",
         }[self]
 
@@ -78,7 +82,23 @@ class AccountantsDisagree(DpsweepError):
     exit_code = ExitCode.BUG
 
 
+class ClaimFails(DpsweepError):
+    """A claim of a release is below what its event costs, or its files contradict each other."""
+
+    exit_code = ExitCode.CLAIM_FAILS
+
+
+class ClaimNotRecomputed(DpsweepError):
+    """A part of a release's claim was not recomputed, and nothing of it fails."""
+
+    exit_code = ExitCode.NOT_RECOMPUTED
+
+
 class LedgerDamaged(DpsweepError):
     """The chain of the ledger does not verify; nothing is charged on it."""
 
     exit_code = ExitCode.LEDGER_DAMAGED
+
+
+class WitnessUnreachable(LedgerDamaged):
+    """The witness of the ledger cannot be asked; nothing is charged, launched or released without it."""

@@ -6,17 +6,23 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.group_commit import Flushing, alone
 
 WORD = "infinity"
 """The stored form of an infinite epsilon, which protects nobody; `float` reads it."""
 
 DIGEST_LENGTH = 12
+
+STALE_SECONDS = 600
+"""The age from which a temporary file has no writer: writing one takes seconds."""
 
 
 def in_words(form: Any) -> Any:
@@ -81,7 +87,7 @@ def writing_line(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
 
 def writing(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_bytes` does, as a part of a group commit."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:
@@ -89,6 +95,17 @@ def writing(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     yield partial
     partial.replace(path)
     yield path.parent
+
+
+def remove_stale(folder: Path) -> None:
+    """Removes the temporary files that killed writers have left in a folder and below.
+
+    A file that was changed in the last ten minutes stays: another process may be writing it.
+    """
+    with suppress(FileNotFoundError):  # another command removes files too
+        for path in folder.rglob(".*.partial"):
+            if not path.is_symlink() and path.is_file() and time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
 
 
 def flush_folder(folder: Path) -> None:

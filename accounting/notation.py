@@ -12,6 +12,7 @@ with random numbers check every function's rounding direction.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 DECIMALS, DIGITS, NOISE_DIGITS, RATE_DIGITS = 3, 3, 6, 4
@@ -122,6 +123,31 @@ def apart(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str
         if difference <= max(2 * gap, Decimal(0)):
             return up, down
         digits += 1
+
+
+def population(part: str) -> str:
+    """A short name of a population of records, by its name in a plan's event.
+
+    >>> population("training"), population("final validation")
+    ('training', 'final scored')
+    """
+    return part.replace("validation", "scored")
+
+
+def agreement(bounds: Mapping[str, float]) -> str:
+    """The accountants' upper bounds on one population, the smallest first, and how far they are apart.
+
+    >>> agreement({"RDP": 8.63, "PLD": 8.0})
+    'PLD 8.000; RDP 8.630; 0.630 apart'
+    >>> agreement({"PLD": 8.0})
+    'PLD 8.000 alone'
+    """
+    ordered = sorted(bounds.items(), key=lambda item: item[1])
+    texts = [f"{name} {epsilon_up(bound)}" for name, bound in ordered]
+    if len(texts) < 2:
+        return f"{texts[0]} alone" if texts else "none"
+    least, largest = ordered[0][1], ordered[-1][1]
+    return "; ".join((*texts, f"{epsilon_up(0.0 if least == largest else largest - least)} apart"))
 
 
 def factor_up(exponent: Amount) -> str:

@@ -79,6 +79,13 @@ def positive_int(name: str, value: object) -> None:
         raise ValueError(f"Expected {name}={value} >= 1.")
 
 
+def count(name: str, value: object) -> None:
+    """An integer, 0 or above."""
+    integer(name, value)
+    if not is_whole(value, 0):
+        raise ValueError(f"Expected {name}={value} >= 0.")
+
+
 def whole(name: str, value: object, least: int = 0) -> int:
     """A stored value, if it is an integer of at least `least`; raises `ValueError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -15,7 +15,8 @@ MOST_STEPS = 100
 def brent(function: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float) -> float:
     """A point within `xtol + rtol * |root|` of a root; the function has different signs at `low` and `high`.
 
-    Raises ValueError if the signs are the same, and RuntimeError if no root is reached in `MOST_STEPS` steps.
+    Raises ValueError if the signs are the same or a value is nan, and RuntimeError if no root is reached in
+    `MOST_STEPS` steps.
     Source: R. P. Brent, Algorithms for Minimization Without Derivatives, 1973, Chapter 4.
     """
     previous, here, f_previous, f_here = low, high, function(low), function(high)
@@ -23,7 +24,7 @@ def brent(function: Callable[[float], float], low: float, high: float, *, xtol: 
         return previous
     if f_here == 0:
         return here
-    if not _differ(f_previous, f_here):
+    if math.isnan(f_previous) or math.isnan(f_here) or not _differ(f_previous, f_here):
         raise ValueError(f"Expected function({low})={f_previous} and function({high})={f_here} to differ in sign.")
     opposite, f_opposite, last, step = 0.0, 0.0, 0.0, 0.0
     for _ in range(MOST_STEPS):
@@ -46,6 +47,8 @@ def brent(function: Callable[[float], float], low: float, high: float, *, xtol: 
         previous, f_previous = here, f_here
         here += step if abs(step) > close else math.copysign(close, half)
         f_here = function(here)
+        if math.isnan(f_here):
+            raise ValueError(f"Expected function({here})={f_here} to be a number.")
     raise RuntimeError(f"Expected a root between {low} and {high} to be reached in {MOST_STEPS} steps.")
 
 

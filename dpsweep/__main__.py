@@ -2,6 +2,9 @@
 
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: no file in it runs for the sake of its name
+
 STOPPED = 130
 """The exit code of a stop, `ExitCode.STOPPED`: the module that defines it is one of those whose import may be stopped."""
 

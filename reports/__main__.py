@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: no file in it runs for the sake of its name
+
+import argparse
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import print_error
 from dpsweep.accounting.rehearsal import ledger_of
 
 
@@ -17,17 +22,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
     options = parser.parse_args(arguments)
-    from dpsweep.reports.pages.page_memory import current_report
+    from dpsweep.reports.pages.page_memory import current_report, print_page
 
     try:
         for folder in options.output:
-            print(current_report(folder, ledger_of(folder)))
+            print_page(current_report(folder, ledger_of(folder)))
         if options.beside is not None:
             from dpsweep.reports.pages.comparison import write_beside
 
-            print(write_beside(options.output, Ledger(Ledger.locate()), options.beside))
+            print_page(write_beside(options.output, Ledger(Ledger.locate()), options.beside))
     except DpsweepError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return int(error.exit_code)
     return 0
 

@@ -175,7 +175,8 @@ def _run(
         end.close()
     sys.argv = [module, *words]
     sys.orig_argv = [sys.executable, "-m", *sys.argv]
-    sys.path.insert(0, str(folder))
+    if module != CLI:  # the console script does not look for modules in the current folder
+        sys.path.insert(0, str(folder))
     if days := environment.get(CLOCK):
         swing_clock(float(days))
     if first is not None:

@@ -217,6 +217,20 @@ def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan
         assert 3 * priced.quote.epsilon <= priced.plan.budget.epsilon * 1.001
 
 
+def test_the_readme_names_the_commands_of_the_main_job_and_of_the_tests_and_ci_runs_the_second() -> None:
+    named = re.search(
+        r"^`(make [a-z-]+)` runs the main job\b.*?`(make [a-z-]+)` runs the tests\b", README, re.MULTILINE
+    )
+    assert named is not None
+    makefile = (ROOT / "Makefile").read_text()
+    for command in named.groups():
+        assert re.search(rf"^{command.removeprefix('make ')}:.*## ", makefile, re.MULTILINE), command
+    job, tests = named.groups()
+    assert re.search(rf"^{job.removeprefix('make ')}:.*\n\t.*/dpsweep sweep ", makefile, re.MULTILINE)
+    assert re.search(rf"^{tests.removeprefix('make ')}:.*\n\t.*\(PYTEST\)", makefile, re.MULTILINE)
+    assert tests in (ROOT / ".ci" / "run").read_text().splitlines(), "a line of its own"
+
+
 def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
     section = SETTINGS.partition("## Exit codes")[2].partition("\n## ")[0]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)

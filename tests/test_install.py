@@ -6,9 +6,12 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent
 SIZES = runpy.run_path(str(ROOT / "docs" / "install_size.py"))
@@ -66,6 +69,21 @@ def test_a_failed_step_fails_the_install(python: Path) -> None:
     assert "no such package" in done.stderr
     assert "is ready" not in done.stdout
     assert not (python.parent / "venv" / ".installed").exists()
+
+
+@pytest.mark.parametrize(("version", "taken"), [("3.10", False), ("3.11", True), ("3.13", True), ("3.14", False)])
+def test_a_python_that_hydra_cannot_start_on_is_refused(python: Path, version: str, taken: bool) -> None:
+    """As `requires-python` says it to pip, so that the two agree."""
+    claimed = f"import sys; sys.version_info = ({version.replace('.', ', ')}, 0)"
+    check = f'case "$1" in -V) echo "Python {version}.0"; exit;; -c) exec {sys.executable} -c "{claimed}; $2";; esac'
+    python.write_text(PYTHON.replace("case ", f"{check}\ncase ", 1))
+    done = make(python)
+    assert (done.returncode == 0) is taken
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (f"{version}.0" in SpecifierSet(project["requires-python"])) is taken
+    if not taken:
+        assert f"{python} is Python {version}.0; on 3.14 Hydra 1.3 cannot start. Set PYTHON=" in done.stderr
+        assert not (python.parent / "venv").exists()
 
 
 def test_the_size_is_measured_by_the_script() -> None:

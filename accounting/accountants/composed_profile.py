@@ -55,6 +55,11 @@ class ComposedProfile:
             return cls((ahead,))
         return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
+    @property
+    def interval(self) -> float:
+        """The grid step of the losses."""
+        return self.directions[0].interval
+
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Delta [n] at each of these epsilons [n]."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
@@ -64,6 +69,10 @@ class ComposedProfile:
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         return max(direction.epsilon(delta) for direction in self.directions)
+
+    def lower(self, delta: float) -> float:
+        """An epsilon at which the discretised losses have at least this delta; 0 if rounding leaves it open."""
+        return max(direction.lower(delta) for direction in self.directions)
 
 
 @lru_cache(maxsize=CACHE_SIZE)

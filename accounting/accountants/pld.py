@@ -47,7 +47,10 @@ from dpsweep.accounting.events.types import (
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_loss import (
     Direction,
+    OneStep,
+    directions,
     reach_gaussian,
+    reach_replaced,
 )
 from dpsweep.accounting.profiles.privacy_profiles import (
     SMALLEST_DELTA,
@@ -128,7 +131,7 @@ class Pld:
         separate = approximate_dp_epsilon(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
-        return separate if separate is not None else max(0.0, self.profile(event, adjacency).epsilon(delta))
+        return separate if separate is not None else max(0.0, self._run_profile(event, adjacency).epsilon(delta))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
@@ -137,21 +140,34 @@ class Pld:
         length h. So E[D] <= h^2 / 8 (Hoeffding's lemma), and for all losses n steps move by more than t = n h^2 / 8 +
         h sqrt(n ln(1 / b) / 2) with probability at most b (Hoeffding's inequality). Hence delta_Y(e) <= delta_X(e - t)
         + b, and the epsilon of X at delta is at least the epsilon of Y at delta + b, minus t. Here b is a hundredth of
-        delta, with twice as much for the rounding in Y. There is no lower bound if noise multipliers were rounded down,
-        nor if epsilon is infinite, because that only means that no finite upper bound exists.
+        delta. A single step has no grid. There is no lower bound if noise multipliers were rounded down, if a step has
+        no noise, or if no tilt of Y decides on which side of delta + b its delta is.
         """
         steps, others = gaussian_part(event, adjacency)
-        rounded = len(coarser(steps, KINDS_OF_STEP)) < len(steps)
-        if others or rounded or any(not step.noise_multiplier for step in steps):
+        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps):
             return 0.0
-        epsilon = self.epsilon(event, min(1.05 * delta, 0.999), adjacency)
-        if not math.isfinite(epsilon) or not steps:
+        profile = self._run_profile(event, adjacency)
+        if isinstance(profile, (GaussianProfile, OneStep)):
+            exact = profile.epsilon(delta)
+            return max(0.0, exact - 1e-9) if math.isfinite(exact) else 0.0
+        if not isinstance(profile, ComposedProfile):
             return 0.0
         count = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
-        exact = all(step.sample_rate == 1 for step in steps)
-        interval = 0.0 if exact else self._grid_step(coarser(steps, KINDS_OF_STEP), (), ())
+        interval = profile.interval
         shift = count * interval**2 / 8 + interval * math.sqrt(count / 2 * math.log(100 / delta))
-        return max(0.0, epsilon - shift - 1e-9)
+        return max(0.0, profile.lower(1.01 * delta) - shift - 1e-9)
+
+    def _run_profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
+        """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
+
+        A search asks for a whole profile, which takes too many tilts on that grid.
+        """
+        steps, others = gaussian_part(event, adjacency)
+        sampled = [step for step in steps if step.sample_rate < 1 and step.noise_multiplier > 0]
+        if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
+            return self.profile(event, adjacency)
+        steps = coarser(steps, KINDS_OF_STEP)
+        return steps_profile(steps, self._grid_step(steps, (), (), _reach), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""
@@ -166,6 +182,8 @@ class Pld:
         if not others and all(step.sample_rate == 1 for step in steps):
             precision = sum(step.count / step.noise_multiplier**2 for step in steps)
             return GaussianProfile(mu=math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1))
+        if not others and len(steps) == 1 and steps[0].count == 1:
+            return OneStep(directions=directions(steps[0].sample_rate, steps[0].noise_multiplier, adjacency))
         if not steps and len(others) == 1 and others[0][1] == 1 and type(others[0][0]) in _PROFILES:
             return _PROFILES[type(others[0][0])](self, others[0][0], adjacency)
         steps, others = coarser(steps, KINDS_OF_STEP), coarser_batches(others, KINDS_OF_STEP)
@@ -198,11 +216,16 @@ class Pld:
         return ComposedProfile.of(parts)
 
     def _grid_step(
-        self, steps: tuple[GaussianSteps, ...], tops: Sequence[float], batches: Sequence[GaussianSteps]
+        self,
+        steps: tuple[GaussianSteps, ...],
+        tops: Sequence[float],
+        batches: Sequence[GaussianSteps],
+        reach: Callable[[GaussianSteps], float] = lambda step: reach_gaussian(1 / step.noise_multiplier),
     ) -> float:
         """A grid step that is fine enough for small sample rates and coarse enough for memory; any step is pessimistic.
 
         `tops` are the largest losses of leaves other than Gaussian steps; `batches` are the fixed-size steps in them.
+        `reach` is the largest loss that the grid has of a Gaussian step.
         """
         span, wide = max(tops, default=0.0), 0.0
         if steps:
@@ -213,7 +236,7 @@ class Pld:
             if not math.isfinite(rough):
                 raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {rough:.3g}; use RDP.")
             wide = WIDTH * (math.sqrt(ROUGH_REACH**2 + 2 * rough) - ROUGH_REACH)
-        span = max([span, *(reach_gaussian(1 / step.noise_multiplier) for step in steps)])
+        span = max([span, *map(reach, steps)])
         sampled = [step for step in (*steps, *batches) if step.sample_rate < 1]
         widest = self.interval * (COARSER if len(steps) > FEW_KINDS else 1)
         finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=widest)
@@ -298,6 +321,11 @@ def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
         GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
         for (size, records, noise), count in ((step, count) for step, count in batches if step is not None)
     ]
+
+
+def _reach(step: GaussianSteps) -> float:
+    """The largest loss of a sampled step, for either adjacency."""
+    return reach_replaced(step.sample_rate, step.noise_multiplier)
 
 
 def _infinite(profile: Profile) -> float:

@@ -79,6 +79,10 @@ class Database(Protocol):
         """The errors of a database that cannot be written or read, and all errors of a database."""
         ...
 
+    def refuses(self, cause: Exception) -> bool:
+        """Whether an error says that this user may not do it: neither damage nor a server out of reach."""
+        ...
+
     def connected(self) -> AbstractContextManager[DatabaseSession]:
         """A new connection; what was not committed at its end is rolled back."""
         ...

@@ -23,8 +23,10 @@ class Kind(StrEnum):
     SETTLE = "settle"
     LAUNCH = "launch"
     RELEASE = "release"
+    MANIFEST = "manifest"
     RESTORED = "restored"
     IDENTITY = "identity"
+    WITNESS = "witness"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)

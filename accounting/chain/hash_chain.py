@@ -94,6 +94,7 @@ class Lines:
         self._name = name
         self._newest: Row | None = None
         self._offered: str | None = None
+        self._appended: list[Row] = []
 
     def beginning(self) -> str | None:
         """The identity in the first line, None without a line."""
@@ -121,6 +122,7 @@ class Lines:
         row = new_row(seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance)
         self._rows.insert(row)
         self._newest = row
+        self._appended.append(row)
         return _entry(row)
 
     def last(self, account: str) -> Entry | None:
@@ -136,6 +138,16 @@ class Lines:
     def of_kind(self, kind: str) -> tuple[Entry, ...]:
         """All lines of one kind, of all accounts."""
         return tuple(map(self._whole, self._rows.where(kind=kind)))
+
+    def last_of_kind(self, kind: str) -> Entry | None:
+        """The last line of one kind, of all accounts."""
+        row = self._rows.last(kind=kind)
+        return None if row is None else self._whole(row)
+
+    @property
+    def appended(self) -> tuple[Mapping[str, Any], ...]:
+        """The lines that were appended in this transaction, as they are stored."""
+        return tuple({name: row[name] for name in (*_HASHED, "digest")} for row in self._appended)
 
     def accounts(self) -> tuple[str, ...]:
         """The names of all accounts."""

@@ -19,6 +19,9 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 CONNECT_SECONDS = 10
 
+_REFUSED = ("42501", "25006")
+"""SQLSTATE of missing rights, and of writing where only reading is allowed; class 28 is a failed login."""
+
 _DATABASE = sa.text(
     "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
 )
@@ -46,8 +49,8 @@ class PostgresServer:
         "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
     )
 
-    def __init__(self, address: str) -> None:
-        url = _url(address)
+    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER") -> None:
+        url = _url(address, variable)
         self._url = url.set(drivername="postgresql+psycopg")
         shown = {key: value for key, value in url.query.items() if key in _SHOWN}
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
@@ -76,6 +79,11 @@ class PostgresServer:
         """A new connection."""
         with self._engine.connect() as connection:
             yield PostgresSession(connection)
+
+    def refuses(self, cause: Exception) -> bool:
+        """Whether the error says that this role may not do it, by its SQLSTATE."""
+        state = getattr(getattr(cause, "orig", None), "sqlstate", None)
+        return isinstance(state, str) and (state[:2] == "28" or state in _REFUSED)
 
     def is_there(self) -> bool:
         """True: a server says so itself."""
@@ -154,14 +162,14 @@ class PostgresSession:
         self._connection.rollback()
 
 
-def _url(address: str) -> sa.URL:
+def _url(address: str, variable: str) -> sa.URL:
     form = "postgresql+psycopg://USER@HOST/NAME"
     try:
         url = sa.make_url(address)
     except (sa.exc.ArgumentError, ValueError):
-        raise BadInput(f"Expected DPSWEEP_LEDGER to be a file or an address: {form}.") from None
+        raise BadInput(f"Expected {variable} to be a file or an address: {form}.") from None
     if url.get_backend_name() != "postgresql":
-        raise BadInput(f"Expected DPSWEEP_LEDGER={url.drivername}://... to be a file or an address: {form}.")
+        raise BadInput(f"Expected {variable}={url.drivername}://... to be a file or an address: {form}.")
     return url
 
 

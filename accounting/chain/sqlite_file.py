@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -16,6 +17,7 @@ from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
 
 _PAUSE_SECONDS = 0.01
@@ -37,7 +39,7 @@ class SqliteFile:
     )
 
     def __init__(self, place: str | Path) -> None:
-        self.file = _resolved(Path(place))
+        self.file = _resolved(place)
         self.name = str(self.file)
         self.places = (self.name,)
 
@@ -80,12 +82,16 @@ class SqliteFile:
         refuse_network(self.file)
         refuse_writing(self.file)
         try:
-            self.file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            make_folder(self.file.parent)
             os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)
         except OSError as cause:
             raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
+
+    def refuses(self, cause: Exception) -> bool:
+        """Whether the error says that this process may not write or read the file."""
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
     def reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
@@ -96,12 +102,28 @@ class SqliteFile:
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
 
 
-def _resolved(path: Path) -> Path:
-    """The file that a path leads to through symbolic links, so that it has one name, one log and one store."""
+def _resolved(place: str | Path) -> Path:
+    """The file that a path leads to through symbolic links, so that it has one name, one log and one store.
+
+    Raises `BadInput` for what SQLite would read as something else, and for what is no file.
+    """
+    if str(place) == ":memory:" or str(place).startswith("file:"):
+        raise BadInput(
+            f"Expected DPSWEEP_LEDGER={place} to be the path of a file, or postgresql+psycopg://USER@HOST/NAME."
+        )
     try:
-        return path.expanduser().resolve()
-    except (OSError, RuntimeError) as cause:  # links that lead to one another
-        raise BadInput(f"Expected DPSWEEP_LEDGER={path} to lead to a file: its symbolic links have no end.") from cause
+        path = Path(place).expanduser().resolve()
+    except (RuntimeError, ValueError) as cause:  # symbolic links that lead to one another, an unknown user
+        raise BadInput(
+            f"Expected DPSWEEP_LEDGER={place!s:.200} to lead to a file: {str(cause).rstrip('.')}."
+        ) from cause
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError:  # it is not there yet, or out of reach, as whoever opens it says
+        return path
+    if kind != stat.S_IFREG:
+        raise BadInput(f"Expected DPSWEEP_LEDGER={place} to be a file, not a folder or a device.")
+    return path
 
 
 class SqliteSession:

@@ -131,10 +131,14 @@ class Chain:
         unusable, unreadable = self._database.errors
         try:
             yield
-        except unusable as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be written or read: {_reason(cause)}.") from cause
         except unreadable as cause:
-            raise LedgerDamaged(f"The ledger {self.name} is no readable ledger: {_reason(cause)}.") from cause
+            if self._database.refuses(cause):
+                raise LedgerDamaged(
+                    f"The ledger {self.name} may not be written or read by this user: {_reason(cause)}. The ledger is "
+                    "whole; its owner can grant the rights."
+                ) from cause
+            verdict = "cannot be written or read" if isinstance(cause, unusable) else "is no readable ledger"
+            raise LedgerDamaged(f"The ledger {self.name} {verdict}: {_reason(cause)}.") from cause
 
     def _check_version(self, session: DatabaseSession) -> None:
         if (version := _version(session)) != SCHEMA:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
+from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -22,6 +23,7 @@ from dpsweep.accounting.ledger.bodies import (
     Opened,
     Raised,
     Released,
+    ReleaseManifest,
     Resumed,
     Started,
     budget_from_json,
@@ -128,7 +130,8 @@ class Attempts:
 
     `charges` are the entries that pay for them, `bodies` the bodies of these entries. `paid` maps each started attempt
     to the digest of its charge. `launch` is the nonce of the coordinator's last launch, None if there was none.
-    `released` maps the digest of a charge to the digest of the winner that was released on it.
+    `released` maps the digest of a charge to the digest of the winner that was released on it. `manifests` are the
+    releases and exports, each with the time of its entry, `pinned` the manifests that alone may be released, by folder.
     """
 
     charges: tuple[Entry, ...]
@@ -140,6 +143,8 @@ class Attempts:
     settled: Mapping[tuple[str, int, int], Mapping[str, Any]]
     launch: str | None = None
     released: Mapping[str, str] = field(default_factory=dict)
+    manifests: tuple[tuple[str, ReleaseManifest], ...] = ()
+    pinned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     @as_written("the ledger", LedgerDamaged)
@@ -159,6 +164,8 @@ class Attempts:
             settled={body.key: body.realised for _, body in bodies if isinstance(body, Ended)},
             launch=launches[-1] if launches else None,
             released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
+            manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
+            pinned={body.folder: body.manifest for _, body in bodies if isinstance(body, Witnessed) and body.manifest},
         )
 
     @property
@@ -195,6 +202,26 @@ class Attempts:
     def unsettled(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not recorded."""
         return tuple(key for key in self._last_sessions() if key not in self.settled)
+
+    def lines_of_release(self, winner: Released, manifest: ReleaseManifest) -> tuple[Body, ...]:
+        """The entries that a release adds: the winner of its charge, once, and its files unless the last one has them.
+
+        Raises `BadInput` if another winner of this charge was released before.
+        """
+        known = self.released.get(winner.charge, winner.winner)
+        if known != winner.winner:
+            raise BadInput(
+                "Expected the winner to be the one that was released before: its charge pays for one winner, and this "
+                "folder has another one."
+            )
+        if self.pinned.get(manifest.folder, manifest.manifest) != manifest.manifest:
+            raise BadInput(
+                "Expected the files to be those that the ledger's witness saw before a kill or a restored machine lost "
+                "them: they may have been released, so this charge releases no others."
+            )
+        last = [body for _, body in self.manifests if body.folder == manifest.folder][-1:]
+        first = () if winner.charge in self.released else (winner,)
+        return first + (() if last == [manifest] else (manifest,))
 
     def _last_sessions(self) -> list[tuple[str, int, int]]:
         return [

@@ -1,6 +1,7 @@
 """The bodies of ledger entries, one frozen value for each kind: the only module that writes and reads them.
 
-Bodies of entries that take something out of an account are in `accounting/ledger/charge_bodies.py`.
+Bodies of entries that take something out of an account are in `accounting/ledger/charge_bodies.py`, those of entries
+about the ledger as a whole in `accounting/chain/ledger_lines.py`.
 
 Rules for changing this file:
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from dpsweep.accounting.chain.entries import Entry, Kind
-from dpsweep.accounting.chain.hash_chain import IDENTITY
+from dpsweep.accounting.chain.ledger_lines import Identified, Witnessed
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import in_words
@@ -228,24 +229,25 @@ class Released:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identified:
-    """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
+class ReleaseManifest:
+    """Publishes a folder whose files have this salted digest, on the charge with that digest.
 
-    kind: ClassVar[Kind] = Kind.IDENTITY
-    identity: str
-    former: str
+    `folder` is its name in the sweep's folder. A charge has one winner, and a line of this kind for each release of it.
+    """
+
+    kind: ClassVar[Kind] = Kind.MANIFEST
+    charge: str
+    folder: str
+    manifest: str
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal body."""
-        return {"identity": self.identity, "former": self.former}
+        return {"charge": self.charge, "folder": self.folder, "manifest": self.manifest}
 
     @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Identified:
+    def from_json(cls, form: Mapping[str, Any]) -> ReleaseManifest:
         """Reads `to_json`'s form."""
-        identity = text("identity", form["identity"])
-        if IDENTITY.fullmatch(identity) is None:
-            raise ValueError(f"Expected identity={identity[:80]!r} to be hexadecimal digits.")
-        return cls(identity=identity, former=text("former", form["former"]))
+        return cls(**{name: text(name, form[name]) for name in ("charge", "folder", "manifest")})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,8 +274,10 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
     Kind.SETTLE: Ended.from_json,
     Kind.LAUNCH: Launched.from_json,
     Kind.RELEASE: Released.from_json,
+    Kind.MANIFEST: ReleaseManifest.from_json,
     Kind.RESTORED: Restored.from_json,
     Kind.IDENTITY: Identified.from_json,
+    Kind.WITNESS: Witnessed.from_json,
 }
 
 
@@ -291,6 +295,12 @@ def _read(entry: Entry) -> Body:
 def body_of(kind: str, form: Mapping[str, Any]) -> Body:
     """The body of an entry of this kind in its stored form."""
     return _READERS[kind](form) if kind in _READERS else UnknownBody(kind=kind, form=form)
+
+
+def witness_in(entry: Entry | None) -> str | None:
+    """The name of the witness in an entry that says that there is one."""
+    body = None if entry is None else read_body(entry)
+    return body.witness if isinstance(body, Witnessed) else None
 
 
 def spending(entry: Entry) -> Spending:

@@ -15,7 +15,10 @@ from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Opened, read_body
 from dpsweep.accounting.validation import as_written
 
-FREE = (Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.IDENTITY)
+FREE = (
+    *(Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST),
+    *(Kind.IDENTITY, Kind.WITNESS),
+)
 """Kinds of entries that leave the balance unchanged."""
 
 

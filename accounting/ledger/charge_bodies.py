@@ -18,6 +18,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.composition_policy import stored_amount
 from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.printing import is_visible, visible
 from dpsweep.accounting.validation import as_written, mapping, text, texts, truth
 
 
@@ -83,6 +84,12 @@ class Charged:
         return _numbers("parts", self.record.get("parts", {}))
 
     @property
+    def bounds_by_part(self) -> dict[str, dict[str, float]]:
+        """The upper bound of each accountant for each population of records."""
+        form = mapping("bounds_by_part", self.record.get("bounds_by_part", {}))
+        return {part: _numbers("bounds_by_part", bounds) for part, bounds in form.items()}
+
+    @property
     def attack(self) -> float:
         """A lower bound from an explicit attack, 0 if none is known."""
         return float(self.record.get("attack", 0.0))
@@ -125,7 +132,7 @@ class Charged:
 
 @dataclass(frozen=True, kw_only=True)
 class SpentOutside:
-    """Records a cost on these data outside this tool; `note` names its purpose."""
+    """Records a cost on these data outside this tool; `note` names its purpose in one line of visible text."""
 
     kind: ClassVar[Kind] = Kind.OUTSIDE
     epsilon: float
@@ -135,6 +142,13 @@ class SpentOutside:
 
     reason: ClassVar[str] = "outside"
     attempts: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if not is_visible(self.note):
+            raise ValueError(
+                f"Expected note={visible(self.note)} to be one line without control and bidirectional characters: a "
+                "terminal would obey them."
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal body."""

@@ -9,18 +9,20 @@ two leaves the memory older than the ledger, which is allowed, and never newer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
-from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole, refuse_another
 from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd, lost_digests
+from dpsweep.accounting.ledger.witness import named_witness
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, behind, complete
 
 
 class ComparedChain:
@@ -33,6 +35,7 @@ class ComparedChain:
         self._chain = Chain(place)
         self._ends = ends
         self._offered: str | None = None
+        self._witness = named_witness() if ends is None else None  # no bill depends on a rehearsal
 
     @property
     def file(self) -> Path | None:
@@ -68,6 +71,7 @@ class ComparedChain:
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
         """One consistent view of the entries, None if there is no chain."""
+        self._complete()
         known, seen = self._remembered()
         with self._chain.reading() as lines:
             self._compare(lines, known, seen)
@@ -75,7 +79,8 @@ class ComparedChain:
 
     @contextmanager
     def writing(self) -> Iterator[Lines | None]:
-        """A write transaction, as in `Chain.writing`; its end is remembered after the commit."""
+        """A write transaction, as in `Chain.writing`; a witness sees it before the commit, the memory after it."""
+        self._complete()
         places = self._places
         with self._chain.writing() as lines:
             known = places.identities()
@@ -85,11 +90,16 @@ class ComparedChain:
             memory = remembered.read()
             start = remembered.prepare(memory)
             self._compare(lines, known, {identity: memory})
-            if lines is not None:
-                lines.offer(identity)
+            if lines is None:
+                yield None
+                return
+            lines.offer(identity)
+            witnessed = WitnessedLines.begun(lines, self._witness, self.name)
             yield lines
-            later = memory if lines is None else memory.followed_by(lines.beyond(start), start)
-        if lines is not None and later.end.entries:
+            witnessed.declare()
+            later = memory.followed_by(lines.beyond(start), start)
+            witnessed.announce(later)
+        if later.end.entries:
             remembered.remember(memory, later)
             places.remember(identity)
 
@@ -102,6 +112,7 @@ class ComparedChain:
 
         Ends of a lost chain are accepted if its restoration is on the record.
         """
+        self._complete()
         known, seen = self._remembered()
         with self._chain.reading() as lines:
             count = 0 if lines is None else count_whole(lines, self.name)
@@ -119,6 +130,15 @@ class ComparedChain:
         remembered.remember(memory, later)
         self._places.remember(identity)
         return count
+
+    def _complete(self) -> None:
+        """Appends what a killed command announced; raises `LedgerDamaged` if the witness is ahead in any other way.
+
+        A witness that cannot be asked hinders no reading; a charge, a launch or a release asks it again.
+        """
+        with suppress(WitnessUnreachable):
+            if complete(self._chain, self._witness) is not None and self._witness is not None:
+                raise LedgerDamaged(behind(self._witness, self.name))
 
     @property
     def _places(self) -> KnownPlaces:

@@ -34,6 +34,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
 
 KEY_BYTES = 32
@@ -215,7 +216,7 @@ class Key:
     def _made(cls, path: Path) -> Key:
         """Writes a whole new key unless another process was first, and reads the file."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(path.parent)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
                 partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
                 partial.flush()

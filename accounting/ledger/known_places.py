@@ -8,15 +8,16 @@ and another ledger at a known place is refused, or none.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import IDENTITY, Lines
+from dpsweep.accounting.chain.ledger_lines import Identified
 from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.ledger.bodies import Identified, read_body
+from dpsweep.accounting.json_files import write_line
+from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.remembered_ends import folder_of_ends, short_hash
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
@@ -75,14 +76,8 @@ class KnownPlaces:
 
     def _write(self, place: str, identity: str) -> None:
         path = self.path(place)
-        partial = path.with_suffix(f".partial-{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-            with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as stream:
-                json.dump({"place": place, "identity": identity}, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(path)
+            write_line(path, {"place": place, "identity": identity}, mode=0o600)
         except OSError as cause:
             raise LedgerDamaged(
                 f"The place of the ledger {place} cannot be remembered in {path.parent}: {cause.strerror}; "

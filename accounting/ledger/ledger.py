@@ -32,7 +32,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
 from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
-from dpsweep.accounting.ledger.bodies import Body, Ended, read_body
+from dpsweep.accounting.ledger.bodies import Body, Ended, Released, ReleaseManifest, read_body
 from dpsweep.accounting.ledger.charge_bodies import Charged, SpentOutside
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
@@ -69,6 +69,11 @@ class Ledger:
     def identity(self) -> str:
         """The ledger's identity; a ledger without a line gets the one that is told here, if this object opens it."""
         return self._chain.identity()
+
+    def witness(self) -> str | None:
+        """The name of the witness that the ledger's lines say it has, None without one."""
+        with self._chain.reading() as lines:
+            return None if lines is None else bodies.witness_in(lines.last_of_kind(Kind.WITNESS))
 
     @property
     def beside(self) -> Path:
@@ -238,17 +243,14 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             _append(lines, balance, account, bodies.Launched(nonce=nonce), plan)
 
-    def release(self, account: str, *, plan: str, charge: str, winner: str) -> None:
-        """Records, once, the salted digest of the winner released on a charge; `BadInput` if another one was before."""
+    def release(self, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
+        """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
+
+        Raises `BadInput`, and records nothing, if another winner of the same charge was released before.
+        """
         with self._writing(account) as (lines, balance):
-            known = Attempts.of(lines.of(account, plan)).released.get(charge)
-            if known is None:
-                _append(lines, balance, account, bodies.Released(charge=charge, winner=winner), plan)
-            elif known != winner:
-                raise BadInput(
-                    f"Expected the winner of plan {plan} to be the one that was released before: its charge pays for "
-                    "one winner, and this folder has another one."
-                )
+            for body in Attempts.of(lines.of(account, plan)).lines_of_release(winner, manifest):
+                _append(lines, balance, account, body, plan)
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""

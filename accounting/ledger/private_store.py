@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.folders import FOLDER, made_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 
@@ -48,7 +48,6 @@ HANDED_OVER = "handed-over"
 
 NONCE_BYTES = 16
 PRIVATE = 0o600
-FOLDER = 0o700
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +162,3 @@ def close_to_others(path: Path) -> None:
     """Makes a file, or a folder with all its files, readable by the owner alone."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         one.chmod(FOLDER if one.is_dir() else PRIVATE)
-
-
-def made_folder(folder: Path) -> None:
-    """Creates a folder for its owner alone, if it is missing, and flushes its name to the disk."""
-    alone(making_folder(folder))
-
-
-def making_folder(folder: Path) -> Flushing[None]:
-    """Does what `made_folder` does, as a part of a group commit."""
-    if folder.is_dir():
-        return
-    missing = [folder, *(above for above in folder.parents if not above.exists())]
-    for one in reversed(missing):
-        one.mkdir(mode=FOLDER, exist_ok=True)
-        yield one.parent

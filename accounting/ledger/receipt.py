@@ -20,10 +20,11 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Entry
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
+from dpsweep.accounting.folders import made_folder, making_folder
 from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import flush_folder, writing_line
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace, made_folder, making_folder
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, text
 

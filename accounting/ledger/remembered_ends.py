@@ -34,10 +34,11 @@ from platformdirs import user_state_path
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Row
 from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
 
-FACTS = (Kind.DATA, Kind.RELEASE)
+FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
 """The kinds of entries that are remembered as they are."""
 
 FACT_COLUMNS = ("account", "plan", "kind")
@@ -129,7 +130,7 @@ class RememberedEnd:
         """The memory of the ledger; empty for a ledger never seen."""
         try:
             form = json.loads(self.path.read_text())
-            return _memory_of(form)
+            return memory_from_json(form)
         except (FileNotFoundError, NotADirectoryError):
             return Memory()
         except (OSError, *DAMAGE) as cause:
@@ -178,8 +179,7 @@ class RememberedEnd:
 
     def _store(self, later: Memory) -> None:
         self.digests().write(later.start, later.digests)
-        form = {"ledger": self.place, "entries": later.end.entries, "head": later.end.head}
-        form |= {"balances": later.balances, "facts": list(later.facts)}
+        form = {"ledger": self.place} | memory_to_json(later)
         partial = self.path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
@@ -191,7 +191,7 @@ class RememberedEnd:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            self.path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            make_folder(self.path.parent)
             yield
         except OSError as cause:
             raise LedgerDamaged(
@@ -220,7 +220,13 @@ def shortened(digest: str) -> bytes:
     return bytes.fromhex(digest[: 2 * WIDTH])
 
 
-def _memory_of(form: Mapping[str, Any]) -> Memory:
+def memory_to_json(memory: Memory) -> dict[str, Any]:
+    """Plain values of all but the digests, which have a file of their own."""
+    end = {"entries": memory.end.entries, "head": memory.end.head}
+    return end | {"balances": memory.balances, "facts": list(memory.facts)}
+
+
+def memory_from_json(form: Mapping[str, Any]) -> Memory:
     """The memory in a stored form; raises ValueError for values that none has."""
     balances = form.get("balances")
     if balances is not None:

@@ -23,8 +23,9 @@ class Quote:
 
     `bounds` maps an accountant to its upper bound on the whole, `refusals` one to the reason why it has none for a
     part, `parts` a population (training, validation) to its share of the claim, by the accountant that is tightest
-    there; the claim is the largest part. `lower` is a lower bound on epsilon by an explicit attack on the whole
-    procedure (an aligned canary, the worst score); 0 if no attack is known.
+    there; the claim is the largest part. `bounds_by_part` maps a population to the upper bound of each accountant that
+    has one there: bounds on the whole that agree may be those on one population alone. `lower` is a lower bound on
+    epsilon by an explicit attack on the whole procedure (an aligned canary, the worst score); 0 if no attack is known.
     """
 
     guarantee: Guarantee
@@ -32,6 +33,7 @@ class Quote:
     bounds: Mapping[str, float]
     refusals: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
+    bounds_by_part: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lower: float = 0.0
 
     @property
@@ -68,7 +70,8 @@ class Panel:
         tightest = _tightest(claims, refusals, event)
         claim = max(bound for _, bound in tightest.values())
         opinions, unsupported = _ask(self.witnesses, event, delta, adjacency)
-        whole = {name: parts for name, parts in (opinions | claims).items() if parts.keys() == event.parts.keys()}
+        voices = opinions | claims
+        whole = {name: parts for name, parts in voices.items() if parts.keys() == event.parts.keys()}
         bounds = {name: max(parts.values()) for name, parts in whole.items()}
         for voice in (*self.claimants, *self.witnesses):
             if voice.name in bounds:
@@ -83,6 +86,9 @@ class Panel:
             bounds=bounds,
             refusals=unsupported | refusals,
             parts={part: bound for part, (_, bound) in tightest.items()},
+            bounds_by_part={
+                part: {name: bounds[part] for name, bounds in voices.items() if part in bounds} for part in event.parts
+            },
             lower=attack,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, costliest, gaussian, nothing
+from dpsweep.accounting.events.noisy_tables import noisy_table
 from dpsweep.accounting.notation import apart, typed
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
@@ -121,7 +122,7 @@ def _final_noises(
         noises = noises_at(finals, trained)
     if not any(run.score_is_open for run in finals):
         return noises, None
-    return noises, noise_for(_scored, allowed)
+    return noises, noise_for(lambda noise: _scored(noise, terms), allowed)
 
 
 def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
@@ -129,9 +130,9 @@ def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
     return terms.rule.event([PlanEvent(training=nothing(), final=final)])
 
 
-def _scored(noise: float) -> PlanEvent:
-    """The event of one score with this noise."""
-    return PlanEvent(training=nothing(), validation=gaussian(noise_multiplier=noise))
+def _scored(noise: float, terms: SearchTerms) -> PlanEvent:
+    """The event of one score with noise of this standard deviation on each count."""
+    return PlanEvent(training=nothing(), validation=noisy_table(noise_std=noise, adjacency=terms.adjacency))
 
 
 def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
@@ -143,7 +144,7 @@ def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float
         return None
 
     def scored(noise: float) -> list[PlanEvent]:
-        score = _scored(noise)
+        score = _scored(noise, terms)
         return [score if run.final is None else replace(score, final=score) for run in runs]
 
     if isinstance(terms.rule, NoisyMax):  # the comparison has noise of its own; one score alone must stay within it

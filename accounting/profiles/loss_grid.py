@@ -12,6 +12,9 @@ import numpy as np
 _NEAR, _GROWTH = 64, 1.02
 """Grid points around 0 that are single groups in an outline, and the growth factor of the groups beyond."""
 
+_SUM = 1e-9
+"""More than the relative rounding of a sum of probabilities."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
@@ -40,6 +43,22 @@ class Losses:
     def highest(self) -> int:
         """The last grid point."""
         return self.lowest + len(self.probabilities) - 1
+
+    def cut(self, mass: float) -> Losses:
+        """These losses, with the largest ones counted as infinite: as many as have at most `mass` together.
+
+        *Guarantee*: every delta is at least that of these losses, as a loss only grows.
+        """
+        sums = np.cumsum(self.probabilities[::-1])
+        lost = min(int(np.searchsorted(sums, mass, side="right")), max(0, self.highest - 1))
+        if lost == 0:
+            return self
+        return Losses(
+            lowest=self.lowest,
+            interval=self.interval,
+            probabilities=self.probabilities[:-lost],
+            infinite=self.infinite + float(sums[lost - 1]) * (1 + _SUM),
+        )
 
     def tilted(self, theta: float) -> tuple[np.ndarray, float]:
         """Probabilities multiplied by exp(theta loss) and normalised, and the logarithm of the normaliser."""
@@ -90,6 +109,21 @@ class Outline:
         variance = np.add.reduceat(weights * squares, self.starts) / total
         log = most + np.log(total)
         return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ variance)
+
+    def expected_beyond(self, mass: float, theta: float) -> float:
+        """The expected number, when tilted by theta, of the largest losses that have at most `mass` together.
+
+        Every kind of step has an equal share of that mass.
+        """
+        exponents = self.logs + theta * self.means + np.minimum(theta**2 * self.variances / 2, 50.0)
+        expected = 0.0
+        ends = np.append(self.starts[1:], len(exponents))
+        for count, first, last in zip(self.counts, self.starts, ends, strict=True):
+            sums = np.cumsum(np.exp(self.logs[first:last][::-1]))
+            beyond = int(np.searchsorted(sums, mass / len(self.counts) / count, side="right"))
+            weights = np.exp(exponents[first:last] - exponents[first:last].max())
+            expected += float(count * weights[len(weights) - beyond :].sum() / weights.sum())
+        return expected
 
 
 def _grouped(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,7 +18,8 @@ class Tail:
 
     With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, and `weighted` sums the same times
     exp(-(loss - c)). Both must be multiplied by exp(`scale`). The error of delta(e) is at most `rounding` exp(-theta (e
-    - c) + scale) plus the fraction `slack` of the mass; `beyond` is added for losses outside the window.
+    - c) + scale) plus the fraction `slack` of the mass; `beyond` is added for losses that are infinite or above
+    the window, and the tilted mass `wrapped` may come from losses outside it.
     """
 
     theta: float
@@ -31,6 +32,7 @@ class Tail:
     rounding: float
     slack: float
     beyond: float
+    wrapped: float
 
     @cached_property
     def lowest(self) -> float:
@@ -51,6 +53,13 @@ class Tail:
         """Upper bounds at any epsilons: exp(log-moment - theta epsilon), Chernoff's bound on larger losses."""
         exponents = self.scale - self.theta * (epsilons - self.interval * self.centre)
         return np.asarray(np.exp(np.minimum(0.0, exponents + LOG_MOMENT)) + self.beyond)
+
+    def chernoff_epsilon(self, delta: float) -> float:
+        """The epsilon at which Chernoff's bound reaches delta; infinity without a tilt."""
+        if self.theta == 0 or delta <= self.beyond:
+            return math.inf
+        bound = (self.scale + LOG_MOMENT - math.log(delta - self.beyond)) / self.theta
+        return max(0.0, self.interval * self.centre + bound * (1 + 1e-12))
 
     def epsilon(self, delta: float) -> float:
         """The epsilon between `lowest` and `highest` at which the bound reaches delta, rounded up."""
@@ -73,6 +82,14 @@ class Tail:
         at = min(max(math.floor(epsilon / self.interval) - self.first, 0), len(self.mass) - 1)
         error = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
         return math.exp(self.scale) * (error + self.slack * float(self.mass[at]))
+
+    def doubt_at(self, epsilon: float) -> float:
+        """The part of the delta at `epsilon`, from `lowest` to `highest`, that the losses may not have.
+
+        These are rounding, infinite losses, those outside the window, and those that wrapped around into it.
+        """
+        wrapped = math.exp(self.scale - self.theta * (epsilon - self.interval * self.centre)) * self.wrapped
+        return 2 * self.rounding_at(epsilon) + self.beyond + wrapped
 
     @cached_property
     def _points(self) -> np.ndarray:

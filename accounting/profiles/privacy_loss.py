@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert
 
 REACH = 13.0
 """Standard deviations of noise that the loss grid covers; the probability 1e-38 beyond counts as an infinite loss."""
@@ -25,6 +25,8 @@ REACH = 13.0
 SMALLEST_EXPONENT = 600.0
 """Weights below exp(-600) are replaced by exp(-600), so that no division by a probability overflows."""
 
+CLOSED_FORM = 1e-11
+"""The largest relative error of a hockey-stick curve of one step."""
 
 ROUNDING = 1e-9
 """The largest relative error of tail probabilities of binomial distributions."""
@@ -39,6 +41,29 @@ class Direction:
 
     curve: Callable[[np.ndarray], np.ndarray]
     reach: float
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The curve, rounded up."""
+        return np.asarray(self.curve(np.asarray(epsilons, dtype=float)) * (1 + CLOSED_FORM))
+
+    def epsilon(self, delta: float) -> float:
+        """By bisection."""
+        return invert(self, delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStep:
+    """The profile of one Gaussian step on a Poisson sample, in closed form."""
+
+    directions: tuple[Direction, Direction]
+
+    def delta(self, epsilons: np.ndarray) -> np.ndarray:
+        """The larger of both directions."""
+        return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """By bisection."""
+        return invert(self, delta)
 
 
 def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
@@ -95,7 +120,7 @@ def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     least = math.log1p(-rate)
     above = np.maximum(epsilons, np.nextafter(least, 0))
     inner = _log_odds(above, least) - math.log(rate)
-    return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(epsilons))
+    return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(np.minimum(epsilons, least)))
 
 
 def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:

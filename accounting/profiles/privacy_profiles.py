@@ -103,7 +103,7 @@ class Claimed:
 
     def epsilon(self, delta: float) -> float:
         """Exact for that randomised response."""
-        if delta < self.beyond or self.at == math.inf:
+        if not (delta >= self.beyond and self.at < math.inf):
             return math.inf
         remaining = (delta - self.beyond) / (1 - self.beyond) * (1 + math.exp(-self.at))
         return max(0.0, self.at + math.log1p(-remaining)) if remaining < 1 else 0.0
@@ -254,10 +254,15 @@ class Mixture:
 
 
 def invert(profile: Profile, delta: float) -> float:
-    """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity."""
+    """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity.
+
+    A delta that is nan is no bound: an epsilon with one is not returned.
+    """
 
     def excess(epsilon: float) -> float:
         value = float(profile.delta(np.array([epsilon]))[0])
+        if math.isnan(value):
+            return math.inf
         return math.log(value / delta) if value > 0 else -math.inf
 
     if (at_low := excess(0.0)) <= 0:

@@ -41,6 +41,15 @@ STRIDE = 32
 STEP = 2e-4
 """The growth of ln f'(T(u)) + ln f'(u) within a cell: the relative loss of an x_i, so about the loss of epsilon."""
 
+SPREAD, FINEST = 0.2, 8
+"""Where the epsilon of one try is below `SPREAD`, cells are finer in proportion, by at most this factor.
+
+A cell costs an absolute part of epsilon.
+"""
+
+SPREAD_DELTA = 1e-6
+"""The delta of that epsilon."""
+
 NO_SLOPE = 1e-40
 """Smaller slopes are one cell: they add less than this to a divergence."""
 
@@ -141,7 +150,8 @@ class BestOf:
 
     def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
-        ends, tangents = ends_of_cells(CELLS), tangents_of(curve, LINES)
+        finer = _finer(curve)
+        ends, tangents = ends_of_cells(finer * CELLS), tangents_of(curve, LINES)
 
         def growth(cells: np.ndarray) -> np.ndarray:
             both = self._slopes(tangents.tops(ends[cells])), offsets(cells)
@@ -150,7 +160,7 @@ class BestOf:
         def offsets(cells: np.ndarray) -> np.ndarray:
             return self.tries.slope(ends[cells] * (1 - ARGUMENT)) * (1 - VALUE)
 
-        kept = ends_of_steps(growth, CELLS)
+        kept = ends_of_steps(growth, finer)
         lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
         slopes = np.append(0.0, self._slopes(self._tops(curve, ends[kept])))
         return slopes, np.concatenate([[0.0], lowest, offsets(kept[:-1])])
@@ -232,7 +242,7 @@ def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
     return curve
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def ends_of_cells(cells: int) -> np.ndarray:
     """Candidates for the ends of cells of u, ascending to 1, shape [cells]; not to be written to."""
     logits = np.linspace(*LOGITS, cells)
@@ -241,14 +251,21 @@ def ends_of_cells(cells: int) -> np.ndarray:
     return ends
 
 
-def ends_of_steps(growth: Callable[[np.ndarray], np.ndarray], cells: int) -> np.ndarray:
-    """Cells between which `growth` rises by about `STEP`, and the last cell, ascending; shape [m].
+def _finer(curve: Curve) -> int:
+    """How many times finer than usual the cells are for this curve of one try."""
+    fine = [finer for finer in range(2, FINEST + 1) if curve(np.array([SPREAD / finer]))[0] < SPREAD_DELTA]
+    return max(fine, default=1)
+
+
+def ends_of_steps(growth: Callable[[np.ndarray], np.ndarray], finer: int) -> np.ndarray:
+    """Cells between which `growth` rises by about `STEP` / `finer`, and the last cell, ascending; shape [m].
 
     `growth` ascends with the numbers of cells; between every `STRIDE`-th one it counts as a line. Any choice of cells
     bounds the same divergence from above, so the line matters for tightness only.
     """
-    coarse = np.append(np.arange(0, cells - 1, STRIDE), cells - 1)
-    steps = np.append(0.0, np.cumsum(np.minimum(np.diff(growth(coarse)) / STEP, np.diff(coarse))))
+    cells = finer * CELLS
+    coarse = np.append(np.arange(0, cells - 1, finer * STRIDE), cells - 1)
+    steps = np.append(0.0, np.cumsum(np.minimum(np.diff(growth(coarse)) * finer / STEP, np.diff(coarse))))
     places = np.append(np.interp(np.arange(1, math.ceil(steps[-1])), steps, coarse).astype(np.int64), cells - 1)
     return places[np.diff(places, prepend=-1) > 0]
 

@@ -25,13 +25,18 @@ are added to the computed delta:
   a few units of rounding of the curve's decrements, divided by the grid step. A grid step is at most a tenth of the
   losses' scale, so the remainder is ten units; the code counts 900.
 * Running sums: one unit of rounding for each addition.
+
+Where samples are small and so is delta, a few huge losses may become the bulk under every tilt that could reach it: a
+second saddle point. Then the largest losses, which have at most a small part of delta together, count as infinite
+(`CUTS`), which only increases delta.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 from scipy import fft
@@ -40,21 +45,15 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
 from dpsweep.accounting.profiles.grid_arrays import (
     LARGEST_EXPONENT,
-    folded,
     interval_near,
     limited_exp,
-    powers,
     sums_above,
     tilted_norm,
 )
 from dpsweep.accounting.profiles.loss_grid import Losses, Outline
 from dpsweep.accounting.profiles.loss_tail import Tail
+from dpsweep.accounting.profiles.transformed_composition import ONE_STEP, UNIT, crossing, transformed
 
-UNIT = 2.0**-53
-LEVEL = 16 * UNIT
-"""The relative rounding error of one level of a transform."""
-
-ONE_STEP = 1e-13
 TOLERANCE, LARGEST_TOLERANCE = 1e-4, 2e-2
 """The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
 
@@ -64,8 +63,8 @@ FLOOR = 1e-40
 OUTSIDE = 32.0
 """Minus the logarithm of the tilted mass that may lie on each side of a window."""
 
-NEGLIGIBLE = 80.0
-"""Minus the logarithm of a transform's values that count as 0."""
+WRAPPED = 20 * math.exp(-OUTSIDE)
+"""More than the tilted mass outside a window, which wraps around into it: an outline alone places the window."""
 
 LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
@@ -75,7 +74,23 @@ LARGEST_SUPPORT = 1000.0
 CACHE_SIZE = 3
 """The number of tilts of one composition that are cached for the next delta."""
 
+CUTS = (1e-6, 1e-3, 0.5)
+"""The parts of a delta that losses may have which count as infinite because a tilt would make them the bulk."""
+
+FEW_POINTS = 1_000_000
+"""The largest window that is transformed before nearer losses are tried."""
+
+EXPECTED = 0.5
+"""The number of such losses that may be expected under a tilt."""
+
+DOUBT = 0.04
+"""The part of a delta that a lower bound leaves to rounding, and to losses that are infinite or outside a window."""
+
+Answer = tuple[float, Tail | None]
+"""The least certified epsilon at a delta, and a tail that has this delta on both sides there."""
+
 _RATIO = 1.1
+_NEARER_FACTORS = (1.0, 0.95, 1.05, 0.9, 0.8)
 _ATTEMPTS, _BISECTIONS = 30, 6
 
 _MORE = 2
@@ -90,7 +105,7 @@ class ComposedLosses:
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:
         self._parts = sorted(parts, key=lambda part: -part[1])
-        self._interval = parts[0][0].interval
+        self.interval = self._interval = parts[0][0].interval
         self._steps = sum(count for _, count in parts)
         self._infinite = sum(count * losses.infinite for losses, count in parts)
         self._highest = sum(count * losses.highest for losses, count in parts)
@@ -98,7 +113,7 @@ class ComposedLosses:
         self._outline = Outline.of(self._parts)
         self._steepest = 1 / self._interval
         self._sequence: list[Tail | None] = []
-        self._epsilons: dict[float, float] = {}
+        self._answers: dict[float, Answer] = {}
         self._recent: dict[float, Tail | None] = {}
 
     def epsilon(self, delta: float) -> float:
@@ -106,9 +121,26 @@ class ComposedLosses:
 
         Raises UnsupportedEvent if rounding would be more than `LARGEST_TOLERANCE` of delta.
         """
-        if delta not in self._epsilons:
-            self._epsilons[delta] = self._epsilon(delta)
-        return self._epsilons[delta]
+        if self._infinite > delta:
+            return math.inf
+        certified = self._answer(delta)[0]
+        if certified < math.inf:
+            return certified
+        raise UnsupportedEvent(
+            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
+        )
+
+    def lower(self, delta: float) -> float:
+        """An epsilon at which the delta of these losses is at least `delta`; 0 if no tilt decides it.
+
+        Infinite losses are left out, and so are those that were cut off: they only increase delta.
+        """
+        wanted = delta * (1 + DOUBT)
+        tail = self._answer(wanted)[1] if self._infinite < wanted < 1 else None
+        if tail is None:
+            return 0.0
+        epsilon = tail.epsilon(wanted)
+        return epsilon if tail.doubt_at(epsilon) <= DOUBT * delta else 0.0
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
@@ -161,15 +193,43 @@ class ComposedLosses:
                 theta = (theta + last.theta) / 2 if back else 1.2 * theta
         return detached if detached is not None and detached.highest > last.highest else None
 
-    def _epsilon(self, delta: float) -> float:
+    def _answer(self, delta: float) -> Answer:
+        """What is known at `delta`: from the losses as they are or, where no tilt of them decides it, from nearer ones.
+
+        Where the tail takes the mass at a tilt next to the proposed one, and many points, the nearer losses come first.
+        """
+        if delta not in self._answers:
+            theta = self._theta_of_delta(delta) * _RATIO
+            first, last, _ = self._window(theta)
+            taken = last - first > FEW_POINTS and (self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED)
+            nearer = (self._nearer(delta, part) for part in CUTS)
+            answer: Answer = (math.inf, None)
+            for losses in chain(nearer, (self,)) if taken else chain((self,), nearer):
+                answer = min(answer, losses._enclosed(delta, losses is self), key=lambda one: one[0])
+                if answer[1] is not None:
+                    break
+            self._answers[delta] = answer
+        return self._answers[delta]
+
+    def _nearer(self, delta: float, part: float) -> ComposedLosses:
+        """The same composition; the largest losses, which have at most this part of `delta` together, are infinite.
+
+        Every kind of step has an equal share, whatever its multiplicity.
+        """
+        share = part * delta / len(self._parts)
+        return ComposedLosses([(losses.cut(share / count), count) for losses, count in self._parts])
+
+    def _enclosed(self, delta: float, whole: bool) -> Answer:
+        """The least certified epsilon at `delta`, and the tail that has delta on both sides there, if there is one."""
         if self._infinite > delta:
-            return math.inf
+            return math.inf, None
         best = self._theta_of_delta(delta)
-        best = _RATIO ** round(math.log(best, _RATIO)) if best > 0 else 0.0
-        certified = self._interval * self._highest
-        certified = certified if certified < LARGEST_SUPPORT else math.inf
-        thetas = (best, *self._others(best))
+        if whole and best > 0:  # such that similar deltas have the same tilts
+            best = _RATIO ** round(math.log(best, _RATIO))
+        thetas = (best, *self._others(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
         attempts = len(thetas)
+        certified, enclosing = self._interval * self._highest, None
+        certified = certified if certified < LARGEST_SUPPORT else math.inf
         for theta in thetas:
             if certified <= 0 or attempts == 0:
                 break
@@ -177,20 +237,18 @@ class ComposedLosses:
             tilt = self._cached(theta)
             if tilt is None:
                 continue
+            certified = min(certified, tilt.chernoff_epsilon(delta))
             ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
             if ends[0] <= delta:
                 certified = min(certified, max(0.0, tilt.lowest))
             elif ends[1] <= delta:
                 epsilon = max(0.0, tilt.epsilon(delta))
-                certified = min(certified, epsilon)
+                if epsilon <= certified:
+                    certified, enclosing = epsilon, tilt
                 attempts = min(attempts, _MORE)
                 if tilt.rounding_at(epsilon) <= TOLERANCE * delta:
                     break
-        if certified < math.inf:
-            return certified
-        raise UnsupportedEvent(
-            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
-        )
+        return certified, enclosing
 
     def _others(self, theta: float) -> Iterator[float]:
         """Other tilts, for a delta that the proposed tilt does not reach: near ones first, then smaller and larger."""
@@ -212,24 +270,10 @@ class ComposedLosses:
             peak = math.log1p(theta * math.sqrt(2 * math.pi * variance)) + math.log1p(theta)
             return log - theta * mean - peak - math.log(delta)
 
-        return self._crossing(excess)
+        return crossing(excess, self._steepest)
 
     def _theta_of_epsilon(self, epsilon: float) -> float:
-        return self._crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1])
-
-    def _crossing(self, excess: Callable[[float], float]) -> float:
-        """The zero of a decreasing function of theta, to a relative 1e-3, between 0 and one over the grid step."""
-        if excess(0.0) <= 0:
-            return 0.0
-        low, high = 0.0, min(1.0, self._steepest)
-        while excess(high) > 0:
-            if high >= self._steepest:
-                return self._steepest
-            low, high = high, min(4 * high, self._steepest)
-        while high - low > 1e-3 * high and high > 1e-6:
-            middle = math.sqrt(low * high) if low > high / 100 else high / 8
-            low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-        return high
+        return crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
 
     def _window(self, theta: float) -> tuple[int, int, float]:
         """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
@@ -253,7 +297,7 @@ class ComposedLosses:
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
-        masses, log, error = self._transformed(theta, size)
+        masses, log, error = transformed(self._parts, theta, size)
         weights = np.roll(masses, -(first % size))[: last - first + 1]
         del masses
         np.maximum(weights, 0.0, out=weights)
@@ -294,36 +338,8 @@ class ComposedLosses:
             rounding=rounding,
             slack=slack,
             beyond=self._infinite + past,
+            wrapped=WRAPPED,
         )
-
-    def _transformed(self, theta: float, size: int) -> tuple[np.ndarray, float, float]:
-        """The tilted composition modulo `size`, its log-moment, and a bound on the Euclidean norm of its error."""
-        level = LEVEL * (math.log2(size) + 4)
-        total, relative, alive = 0.0, 4 * UNIT * len(self._parts), None
-        product = envelope = np.ones(0)
-        for losses, count in self._parts:
-            weights, log = losses.tilted(theta)
-            total += count * log
-            tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
-            values = fft.rfft(folded(weights, losses.lowest, size))
-            one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
-            relative += 2 * count * one_step
-            if alive is not None:
-                values = values[alive]
-            squares = np.maximum(values.real**2 + values.imag**2, 0.25)
-            if alive is None:
-                alive = np.flatnonzero(squares > math.exp(-2 * NEGLIGIBLE / count))
-                values, squares = values[alive], squares[alive]
-                product, envelope = np.ones(len(alive), dtype=complex), np.ones(len(alive))
-            product = product * powers(values, count)
-            envelope = envelope * np.exp(count / 2 * np.log(squares))
-        spectrum = np.zeros(size // 2 + 1, dtype=complex)
-        spectrum[alive] = product
-        factor = math.expm1(min(50.0, relative))
-        norm = factor * math.sqrt(2 * float(envelope @ envelope)) + math.sqrt(size) * 2 * math.exp(-NEGLIGIBLE)
-        masses = fft.irfft(spectrum, size)
-        error = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
-        return masses, total, error
 
 
 def _least(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:

@@ -36,7 +36,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.validation import as_written, listed, mapping, text
 
-DOMAIN = "dpsweep commitment 1"
+DOMAIN = "dpsweep commitment 2"
 COMMITMENT_FILE = "commitment.json"
 """The name of the commitment in a release."""
 
@@ -51,7 +51,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class ChargedSweep:
-    """What the ledger charged for a plan: for each charge its event, its rule, its epsilon and its delta."""
+    """What the ledger charged for a plan: for each charge its event, rule, epsilon, delta and claiming accountant."""
 
     account: str
     plan: str
@@ -75,6 +75,7 @@ class ChargedSweep:
                         "rule": charge.record.get("rule"),
                         "epsilon": charge.epsilon,
                         "delta": charge.delta,
+                        "claimed_by": charge.claimed_by,
                     }
                 )
                 for charge in own

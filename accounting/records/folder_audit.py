@@ -24,7 +24,7 @@ from dpsweep.accounting.records.final_run import read_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import choices_of
-from dpsweep.accounting.records.released_winner import ReleasedWinner
+from dpsweep.accounting.records.released_files import ReleasedWinner, verify_files
 from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.stored_draw import SearchOutcome, read_draw
@@ -42,8 +42,8 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     that its event is the rule's event over its trials, that the ledger charged this event, that every receipt and
     result belongs to its trial, that every attempt with a result was started and charged, that no result changed after
     its attempt ended, that each run matches its declaration, that the final run is the one that was started, that the
-    release has the winner in the ledger, and that the curator's opening opens its commitment. If a secret draw or a
-    sampler determines the runs, there must be no other run.
+    release has the winner in the ledger, that the curator's opening opens its commitment, and that release and export
+    have the files of a manifest line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
     with as_written(f"the sweep in {root}"):
         return _verify_folder(root, ledger)
@@ -73,7 +73,9 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     verify_results(plan, root, ledger)
     _verify_release(plan, folder, statement)
     _verify_commitment(folder, ledger)
-    return f"{root}: plan {plan.id} is what was charged; {summary}"
+    attempts = statement.attempts(plan.id)
+    published = [verify_files(place, folder.curator, attempts) for place in (folder.release, folder.export)]
+    return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
 
 
 def verify_copies(roots: Sequence[Path]) -> None:

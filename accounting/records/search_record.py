@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.stored_draw import DrawnTrial, SearchOutcome, read_stored
 from dpsweep.accounting.records.trial_result import TrialResult

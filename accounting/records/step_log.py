@@ -29,9 +29,10 @@ from typing import Any
 
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
+from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import digest, write_json
-from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace, made_folder
+from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Trial

@@ -91,7 +91,7 @@ def _check_noisy(plan: Plan, rule: NoisyMax, draw: Draw) -> Draw:
 class StoredDraw:
     """A rule's draw in the sweep's folder, with the plan and the attempt at its search that the draw is for.
 
-    `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_winner.py`). `coins`
+    `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_files.py`). `coins`
     has 256 random bits, from which each record's coin is made if the search reads a secret part; empty otherwise.
     """
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.private_store import FOLDER, PrivateStore, TrialPlace
+from dpsweep.accounting.folders import FOLDER, make_folder
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.records.final_run import FINAL_FILE, read_final
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
@@ -37,7 +38,7 @@ class SweepFolder:
 
     def make(self) -> None:
         """Creates the folder for its owner alone: the number of folders in trials/ may be as secret as a draw."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=FOLDER)
+        make_folder(self.root)
         self.root.chmod(FOLDER)
 
     @property
@@ -81,6 +82,11 @@ class SweepFolder:
         return self.root / ".lock"
 
     @property
+    def turn(self) -> Path:
+        """The lock that a worker holds while it takes the next try of a draw."""
+        return self.root / ".turn"
+
+    @property
     def stop(self) -> Path:
         """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
         return self.root / "stop"
@@ -109,6 +115,11 @@ class SweepFolder:
     def release(self) -> Path:
         """The release, which may be passed on; written by a separate command."""
         return self.root / "release"
+
+    @property
+    def export(self) -> Path:
+        """The winner's model with its code and card, which may be passed on; written by a separate command."""
+        return self.root / "export"
 
     @property
     def trials(self) -> Path:

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import Lines, new_identity
+from dpsweep.accounting.chain.ledger_lines import Identified
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.account import Attempts, Balance
-from dpsweep.accounting.ledger.bodies import Body, Ended, Identified, Started
+from dpsweep.accounting.ledger.bodies import Body, Ended, Launched, Started
 from dpsweep.accounting.ledger.known_places import identity_of
+from dpsweep.accounting.ledger.private_store import new_nonce
 
 ELSEWHERE = "elsewhere"
 """The name under which spare attempts count as used: it is not known for which trial."""
@@ -24,8 +26,7 @@ ELSEWHERE = "elsewhere"
 def go_on_as_another(lines: Lines, name: str) -> str:
     """Spends what the original may have begun and gives the ledger a new identity; returns a sentence on it."""
     former = identity_of(lines)
-    plans = dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.CHARGE))
-    spent = sum(_spend(lines, account, plan) for account, plan in plans)
+    spent = use_up(lines)
     accounts = lines.accounts()
     if former is None or not accounts:
         raise LedgerDamaged(f"Expected {name} to have a line.")
@@ -34,6 +35,18 @@ def go_on_as_another(lines: Lines, name: str) -> str:
         f"{name} is another ledger from now on, with private stores of its own: {spent} attempts that it had paid for "
         "and that had not ended in it count as used, since the ledger that it is a copy of may have begun them."
     )
+
+
+def use_up(lines: Lines) -> int:
+    """Starts and ends every attempt that is paid for and has not ended; returns their number."""
+    plans = dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.CHARGE))
+    return sum(_spend(lines, account, plan) for account, plan in plans)
+
+
+def void_launches(lines: Lines) -> None:
+    """Launches every plan by a nonce that no private store has, so that no receipt and no open search is valid."""
+    for account, plan in dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.LAUNCH)):
+        _append(lines, account, plan, Launched(nonce=new_nonce()))
 
 
 def _spend(lines: Lines, account: str, plan: str) -> int:

@@ -19,46 +19,24 @@ from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, DpsweepError, LedgerDamaged
-from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
+from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole
 from dpsweep.accounting.ledger.charge_bodies import Restored
-from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
 from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
-from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
+from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
+from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, complete
 from dpsweep.accounting.restoration.another_identity import go_on_as_another
-from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, losses, read_base
+from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration
 from dpsweep.accounting.restoration.set_aside import put_aside
-from dpsweep.accounting.validation import as_written
-
-
-@dataclass(frozen=True, kw_only=True)
-class Receipts:
-    """The receipts in a sweep folder, and the cost of one charge of its plan; `budget` opens an account that is lost.
-
-    `spares` is the number of further attempts at one trial that a single charge may pay for.
-    """
-
-    folder: Path
-    account: str
-    plan: str
-    budget: Guarantee
-    cost: Guarantee
-    event: PlanEvent
-    receipts: tuple[Receipt, ...]
-    spares: int = 0
 
 
 def paid_charges(place: str | Path) -> frozenset[str]:
@@ -76,22 +54,51 @@ def paid_charges(place: str | Path) -> frozenset[str]:
     return frozenset()
 
 
+def lost_sweeps(place: str | Path, backup: str | Path | None) -> str:
+    """What a restoration cannot bring back, before it is made: a sentence; empty if no lines are lost."""
+    chain, texts = Chain(place), []
+    for identity in dict.fromkeys((*KnownPlaces(places=chain.places).identities().values(), *_identity_at(chain))):
+        end = RememberedEnd(identity=identity, place=chain.name).read().end
+        if not _holds(chain, end) and (backup is None or not _holds(Chain(backup), end)):
+            texts.append(
+                f"Up to {end.entries} entries of {chain.name} are lost, and only a copy that has them (--backup FILE) "
+                "brings them back: sweeps that were charged or ended in them stay paid, but can no longer be verified, "
+                "reported or released."
+            )
+    return " ".join(texts)
+
+
+def _holds(chain: Chain, end: End) -> bool:
+    """Whether a ledger has this end; a damaged one is judged by whoever restores it."""
+    with suppress(LedgerDamaged), chain.reading() as lines:
+        return end.entries == 0 or (lines is not None and lines.holds(end))
+    return False
+
+
 def restore(
-    place: str | Path, *, backup: str | Path | None, folders: Sequence[Receipts], as_another: bool = False
+    place: str | Path,
+    *,
+    backup: str | Path | None,
+    folders: Sequence[Receipts],
+    as_another: bool = False,
+    new_witness: bool = False,
 ) -> tuple[str, ...]:
     """Restores the ledger at a place; returns one sentence for each thing that was done, none if nothing is missing.
 
-    With `as_another`, the ledger there goes on as another one beside the one that it is a copy of.
+    With `as_another`, the ledger there goes on as another one beside the one that it is a copy of. With `new_witness`,
+    a witness that holds nothing of it takes the place of one that was lost.
     Raises `LedgerDamaged` if an entry of the ledger or of the backup was altered, or if nothing is known about the
     loss; `BadInput` if the backup belongs to another ledger, or if there is no ledger to go on as another one.
     """
     chain = Chain(place)
-    places = KnownPlaces(places=chain.places)
+    places, witness = KnownPlaces(places=chain.places), named_witness()
     with _copy(chain, backup) as (copy, words):
+        if not new_witness:
+            complete(chain, witness)
         there = dict.fromkeys((*places.identities().values(), *_identity_at(chain), *identities_of(copy)[-1:]))
         memories = tuple(RememberedEnd(identity=identity, place=chain.name) for identity in there)
         known = {memory: memory.read() for memory in memories}
-        if all(one == Memory() for one in known.values()) and backup is None and not folders and not as_another:
+        if all(one == Memory() for one in known.values()) and not (backup or folders or as_another or witness):
             return ()
         for memory in memories:
             memory.prepare(known[memory])
@@ -100,14 +107,21 @@ def restore(
         with chain.writing() as lines:
             if lines is None or (as_another and identity_of(lines) is None):
                 raise _no_ledger(chain.name, as_another=as_another)
-            lines.offer(next(iter(there), new_identity()))
-            work = _Restoration(lines=lines, chain=chain, known=known)
+            offered = next(iter(there), new_identity())
+            lines.offer(offered)
+            witnessed = WitnessedLines.begun(lines, witness, chain.name)
+            state = None if witness is None or new_witness else witness.read(identity_of(lines) or offered)
+            work = Restoration(lines=lines, chain=chain, known=known, witnessed=witnessed, state=state)
             sentences = (*words, *work.carry_out(copy, folders))
             if as_another:
                 sentences += (go_on_as_another(lines, chain.name),)
+            if new_witness:
+                sentences += (_begin_witness(witnessed),)
+            witnessed.declare()
             lost = {memory for memory in memories if not lines.holds(known[memory].end)}
             identity = identity_of(lines)
             later = Memory().followed_by(lines.beyond(0), 0)
+            witnessed.replace(None if as_another else state, later)
         for memory in lost:
             memory.keep(known[memory])
         if identity is not None:
@@ -117,181 +131,18 @@ def restore(
     return sentences
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Restoration:
-    """One restoration, within one write transaction; `known` are the memories of the ledgers that lay here."""
-
-    lines: Lines
-    chain: Chain
-    known: Mapping[RememberedEnd, Memory]
-
-    def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
-        adopted = () if copy is None else tuple(self._adopt(copy))
-        lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
-        before = self._base(next((memory for memory, _ in lost), None))
-        sentences = [*adopted]
-        for memory, known in lost:
-            base = self._base(memory)
-            if known.end in base.restored:
-                sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
-            else:
-                sentences += self._put_back(base, known, folders)
-        if adopted and not lost:
-            for account, balance in before.balances.items():
-                self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
-        paid = set(before.paid)
-        for sweep in folders:  # a folder may be a copy of another one
-            sentences += self._charge_receipts(replace(before, paid=frozenset(paid)), sweep)
-            paid |= {receipt.charge for receipt in sweep.receipts}
-        if lost and self.lines.end() == End():
-            raise LedgerDamaged(self._unknown(lost[0][1].end))
-        return (*sentences, *self._exceeded(before))
-
-    def _base(self, memory: RememberedEnd | None) -> Base:
-        return read_base(self.lines, self.chain.name, b"" if memory is None else memory.digests().read())
-
-    def _adopt(self, copy: Lines) -> Iterator[str]:
-        """Adds the entries that only the copy has; the copy must begin with all entries of the ledger."""
-        here, there = self.lines.end(), copy.end()
-        if there.entries <= here.entries and self.lines.holds(there):
-            return
-        known = next(iter(self.known), None)
-        another = here == End() and known is not None and known.identity not in identities_of(copy)
-        if another or not copy.holds(here):
-            raise BadInput(
-                f"Expected the backup, of {there.entries} entries, to begin with the {here.entries} of "
-                f"{self.chain.name}: it is a copy of another ledger, or of one that went another way since."
-            )
-        self.lines.adopt(copy.beyond(here.entries))
-        yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
-
-    def _put_back(self, base: Base, known: Memory, folders: Sequence[Receipts]) -> Iterator[str]:
-        end = known.end
-        note = f"lost lines up to entry {end.entries}, as remembered"
-        if known.balances is None:
-            if not folders:
-                raise LedgerDamaged(self._unknown(end))
-            yield (
-                f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
-                f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
-            )
-            unknown = replace(_nothing(f"{note}; not known how much"), remembered=end)
-            for account, balance in base.balances.items():
-                self._append(account, balance, unknown)
-            return
-        yield (
-            f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
-            "they said is lost; what they took is charged. What other machines or users charged later is not known."
-        )
-        for lost in losses(known, base):
-            yield self._put_back_account(lost, end, note)
-        self._record_again(known)
-
-    def _record_again(self, known: Memory) -> None:
-        """Records the remembered fingerprints of data files, and the releases, that the ledger no longer has."""
-        recorded = [
-            {"account": entry.account, "plan": entry.plan, "kind": entry.kind, "body": read_body(entry).to_json()}
-            for kind in FACTS
-            for entry in self.lines.of_kind(kind)
-        ]
-        for fact in known.facts:
-            last = self.lines.last(fact["account"])
-            if last is not None and fact not in recorded:
-                with as_written("what this machine remembers", LedgerDamaged):
-                    body = body_of(fact["kind"], fact["body"])
-                self._append(fact["account"], Balance.from_json(last.balance), body, fact["plan"])
-
-    def _unknown(self, end: End) -> str:
-        return (
-            f"This machine remembers that {self.chain.name} had {end.entries} entries, but not what they "
-            "took. Name every sweep folder that was charged on it: dpsweep budget restore FOLDER...; what was spent "
-            "otherwise is then added by dpsweep budget charge."
-        )
-
-    def _put_back_account(self, lost: Lost, end: End, note: str) -> str:
-        name = lost.account
-        balance = lost.there or self._open(name, lost.remembered)
-        if lost.raised:
-            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget))
-        balance = self._append(name, balance, body_of_loss(lost, end, note))
-        if lost.closed:
-            self._append(name, balance, Closed())
-        also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
-        also += ["closed"] if lost.closed else []
-        return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
-
-    def _charge_receipts(self, base: Base, sweep: Receipts) -> Iterator[str]:
-        """Writes one entry for the charges of a plan that receipts name and nothing else accounts for."""
-        unproven = [receipt for receipt in sweep.receipts if not self._accounts_for(receipt, base)]
-        if not unproven:
-            return
-        charges = sorted({receipt.charge for receipt in unproven})
-        others = {receipt.charge for receipt in sweep.receipts} - set(charges)
-        most = max(receipt.attempt for receipt in unproven) - sweep.spares - len(others)
-        times = max(len(charges), most)  # a receipt replaces that of the attempt before
-        last = self.lines.last(sweep.account)
-        balance = (
-            Balance.from_json(last.balance)
-            if last is not None
-            else self._open(sweep.account, Balance(budget=sweep.budget, policy=Addition(), reserved={}))
-        )
-        if (balance.budget.adjacency, balance.budget.unit) != (sweep.cost.adjacency, sweep.cost.unit):
-            raise BadInput(
-                f"Expected the neighbours of plan {sweep.plan} in {sweep.folder} to be those of {sweep.account}: "
-                "it was charged on another ledger."
-            )
-        once = balance.policy.takes(sweep.cost, sweep.event)
-        cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
-        note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
-        takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
-        body = Restored(
-            epsilon=cost[0],
-            delta=cost[1],
-            takes=takes,
-            note=note,
-            charges=tuple(charges),
-            ends=tuple(End(entries=receipt.entries, head=receipt.head) for receipt in unproven),
-            of=sweep.plan,
-        )
-        self._append(sweep.account, balance, body)
-        yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
-
-    def _accounts_for(self, receipt: Receipt, base: Base) -> bool:
-        """Whether the ledger holds a receipt's charge, or a restored amount includes its cost."""
-        if receipt.charge in base.paid:
-            return True
-        start = End(entries=receipt.entries, head=receipt.head)
-        memories = {memory: known for memory, known in self.known.items() if known.balances is not None}
-        remembered = {known.end: memory.digests() for memory, known in memories.items()}
-        for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
-            remembered[end] = lost_digests(end)
-        return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
-
-    def _exceeded(self, base: Base) -> Iterator[str]:
-        for account in self.lines.accounts():
-            last = self.lines.last(account)
-            if last is None or (account in base.balances and last.balance == base.balances[account].to_json()):
-                continue
-            balance = Balance.from_json(last.balance)
-            limits = balance.policy.limits(balance.budget)
-            if over := [name for name, amount in balance.reserved.items() if amount > limits.get(name, amount)]:
-                yield f"More {' and '.join(over)} is reserved on {account} now than its budget allows."
-
-    def _open(self, account: str, like: Balance) -> Balance:
-        body = Opened(budget=like.budget, policy=like.policy)
-        return self._append(account, Balance.opened(body), body)
-
-    def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
-        after = balance.after(body)
-        self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
-        return after
-
-
 def _identity_at(chain: Chain) -> tuple[str, ...]:
     """The identity of the ledger that lies there; none for a damaged one, which only a backup replaces."""
     with suppress(LedgerDamaged), chain.reading() as lines:
         return identities_of(lines)[-1:]
     return ()
+
+
+def _begin_witness(witnessed: WitnessedLines) -> str:
+    if witnessed.witness is None or not witnessed.declared:
+        raise BadInput(f"Expected {VARIABLE} to name a new witness, and {witnessed.name} to have lost one.")
+    witnessed.declare_again()
+    return f"{witnessed.witness.name} is the witness of {witnessed.name} from now on."
 
 
 def _no_ledger(name: str, *, as_another: bool) -> DpsweepError:
@@ -311,16 +162,3 @@ def _copy(chain: Chain, backup: str | Path | None) -> Iterator[tuple[Lines | Non
             raise BadInput(f"Expected --backup={backup} to be a copy of a ledger.")
         count_whole(lines, str(backup))
         yield lines, put_aside(chain)
-
-
-def _raised(one: Guarantee, other: Guarantee) -> Raised:
-    return Raised(budget=replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta)))
-
-
-def _nothing(note: str) -> Restored:
-    """The body of an entry that notes a restoration and takes nothing."""
-    return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
-
-
-def _in_words(takes: Mapping[str, float]) -> str:
-    return " and ".join(f"{amount} {takes[amount]}" for amount in sorted(takes, reverse=True)) or "nothing"

@@ -16,8 +16,9 @@ class Charge:
     """One charge of the sweep, with the bound of each accountant.
 
     `bounds` maps an accountant to its upper bound, `refusals` an accountant to the reason why it has none, `parts` a
-    population to its share. `attack` is a lower bound by an explicit attack, 0 if none is known. `accepted_delta` is
-    the delta of 1 / units or more that the curator accepted, None if delta was smaller or no question was asked.
+    population to its share, `bounds_by_part` a population to the bounds of the accountants that have one there.
+    `attack` is a lower bound by an explicit attack, 0 if none is known. `accepted_delta` is the delta of 1 / units or
+    more that the curator accepted, None if delta was smaller or no question was asked.
     """
 
     seq: int
@@ -29,6 +30,7 @@ class Charge:
     bounds: Mapping[str, float]
     refusals: Mapping[str, str]
     parts: Mapping[str, float]
+    bounds_by_part: Mapping[str, Mapping[str, float]]
     attack: float
     accepted_delta: float | None = None
 
@@ -103,6 +105,7 @@ def _charge(entry: Entry) -> Charge:
         bounds=body.bounds,
         refusals=body.refusals,
         parts=body.parts,
+        bounds_by_part=body.bounds_by_part,
         attack=body.attack,
         accepted_delta=body.accepted_delta,
     )

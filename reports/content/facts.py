@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL
+from dpsweep.accounting.events.noisy_tables import table_noise
 from dpsweep.accounting.names.stored_classes import class_name, fields_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced
@@ -88,11 +89,11 @@ def settings(sweep: Sweep) -> Settings:
     steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
     fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
     stds = {
-        step[1]
+        std
         for trial in every
         if trial.event.validation is not None
         for leaf, _ in events.flatten(trial.event.validation)
-        if (step := events.as_gaussian_step(leaf)) is not None
+        if (std := table_noise(leaf)) is not None
     }
     return Settings(
         sample_rates=tuple(sorted({rate for rate, _ in steps})),

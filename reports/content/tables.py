@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.notation import delta_up, epsilon_up, population
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.formatting import axis_label, method_label, number
@@ -58,11 +58,15 @@ class Sheet:
 
 def charges(bill: Bill) -> Sheet:
     """The charges of this sweep, one row each."""
-    accountants = list(dict.fromkeys(name for charge in bill.charges for name in charge.bounds))
+    by_part = [
+        {(part, name): bound for part, bounds in charge.bounds_by_part.items() for name, bound in bounds.items()}
+        for charge in bill.charges
+    ]
+    voices = list(dict.fromkeys(voice for bounds in by_part for voice in bounds))
     reasons = {"plan": "the plan", "repeat": "a repeat"}
     rows = []
-    for charge in bill.charges:
-        bounds = [charge.bounds.get(name) for name in accountants]
+    for charge, own in zip(bill.charges, by_part, strict=True):
+        bounds = [own.get(voice) for voice in voices]
         rows.append(
             (
                 Item(text=reasons.get(charge.reason, charge.reason)),
@@ -79,7 +83,7 @@ def charges(bill: Bill) -> Sheet:
         "epsilon",
         "delta",
         "claimed by",
-        *(f"epsilon by {name}" for name in accountants),
+        *(f"epsilon by {name}, {population(part)}" for part, name in voices),
     )
     return Sheet(caption="Charges of this sweep", columns=columns, rows=tuple(rows))
 

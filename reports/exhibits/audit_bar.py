@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, Scope
+from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, NoiseFinding, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.tables import Item, Sheet
@@ -18,6 +18,11 @@ NOTE = (
 )
 COLUMNS = ("attack", "sees", "right guesses", "guesses", "epsilon, at least", "price", "power")
 
+NOISE_COLUMNS = (
+    *("test", "tested", "draws of each", "farthest from the declared", "where"),
+    *("p-value", "power against half the noise"),
+)
+
 
 def audit_bar(record: AuditRecord | None) -> Exhibit | None:
     """The section on an audit; None without one."""
@@ -30,7 +35,7 @@ def audit_bar(record: AuditRecord | None) -> Exhibit | None:
         source=SOURCE,
         findings=tuple(_sentences(record)),
         bar=tuple(_segments(record)),
-        sheets=(_sheet(record),),
+        sheets=(_sheet(record), *_noise_sheet(record)),
     )
 
 
@@ -41,6 +46,10 @@ def _sentences(record: AuditRecord) -> Iterator[str]:
     )
     if record.refuted:
         yield "THE PRICE IS CONTRADICTED by this audit: do not rely on it."
+    for wrong in record.wrong_noise:
+        yield f"THE NOISE IS NOT THE DECLARED ONE: {wrong.test}, {wrong.value:.3f} at {wrong.place}."
+    if record.noise and not record.wrong_noise:
+        yield "The released noise of every number has the declared variance, and none goes together with other noise."
     powers = {finding.scope: finding.halved_seen for finding in record.findings if finding.attack is Attack.GRADIENTS}
     names = {Scope.SEARCH: "the whole search", Scope.TRAINING: "one training"}
     known = [f"{power:.0%} for {names[scope]}" for scope, power in powers.items() if power is not None]
@@ -80,4 +89,22 @@ def _row(finding: AuditFinding) -> tuple[Item, ...]:
         Item(text=epsilon_down(finding.epsilon), key=finding.epsilon),
         Item(text=epsilon_up(finding.claimed), key=finding.claimed),
         Item(text="unknown" if power is None else f"{power:.0%}", key=None if power is None else power),
+    )
+
+
+def _noise_sheet(record: AuditRecord) -> Iterator[Sheet]:
+    if record.noise:
+        yield Sheet(caption="Released noise", columns=NOISE_COLUMNS, rows=tuple(map(_noise_row, record.noise)))
+
+
+def _noise_row(finding: NoiseFinding) -> tuple[Item, ...]:
+    power = finding.halved_seen
+    return (
+        Item(text=finding.test.value),
+        Item(text=str(finding.tested), key=finding.tested),
+        Item(text=str(finding.draws), key=finding.draws),
+        Item(text=f"{finding.value:.3f}", key=finding.value),
+        Item(text=finding.place),
+        Item(text=f"{finding.p_value:.2g}", key=finding.p_value),
+        Item(text="none" if power is None else f"{power:.0%}", key=power),
     )

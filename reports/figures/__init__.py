@@ -1,1 +1,5 @@
-"""Charts and heatmaps, as PNG and SVG."""
+"""Charts and heatmaps, as PNG and SVG, independent of the user's configuration of matplotlib."""
+
+from dpsweep.reports.figures.drawing_settings import import_matplotlib
+
+import_matplotlib()

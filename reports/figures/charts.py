@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Literal
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,7 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from dpsweep.accounting.printing import visible_lines
 from dpsweep.reports.figures import cell_marks as marks
+from dpsweep.reports.figures.drawing_settings import drawn, own_settings
 from dpsweep.reports.figures.vector_file import pdf_of
 
 PNG_DPI = 200
@@ -41,13 +42,17 @@ _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"]
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF."""
+    """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF.
+
+    `failure` says why it could not be drawn, and is empty otherwise; a picture that failed has no files.
+    """
 
     name: str
     alt: str
-    png: bytes
-    svg: str
-    pdf: Callable[[], bytes] = field(compare=False, repr=False)
+    png: bytes = b""
+    svg: str = ""
+    pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
+    failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,22 +110,24 @@ def maps(name: str, alt: str, measure: str, panels: Sequence[Map], light: Litera
 
     `light` says which values have light colours: high ones, or low ones where these are better.
     """
-    colours = _COLOURS[light]
+    return _drawing(name, alt, lambda: _maps_figure(measure, panels, _COLOURS[light]))
+
+
+def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
     finite = [value for panel in panels for row in panel.values for value in row if math.isfinite(value)]
     norm = Normalize(min(finite, default=0.0), max(finite, default=1.0))
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        rows = math.ceil(len(panels) / IN_A_ROW)
-        columns = math.ceil(len(panels) / rows)
-        figure = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
-        FigureCanvasAgg(figure)
-        places = [figure.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
-        for axes, panel in zip(places, panels, strict=True):
-            _draw_map(axes, panel, norm, colours)
-        bar = figure.colorbar(ScalarMappable(norm, colours), ax=places, shrink=0.8, pad=0.02)
-        bar.set_label(measure, fontsize=8, color=marks.INK)
-        bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
-        bar.outline.set_edgecolor(marks.MUTED)
-        return finish(figure, name, alt)
+    rows = math.ceil(len(panels) / IN_A_ROW)
+    columns = math.ceil(len(panels) / rows)
+    figure = Figure(figsize=(WIDTH * columns + 0.6, HEIGHT * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    places = [figure.add_subplot(rows, columns, place) for place in range(1, len(panels) + 1)]
+    for axes, panel in zip(places, panels, strict=True):
+        _draw_map(axes, panel, norm, colours)
+    bar = figure.colorbar(ScalarMappable(norm, colours), ax=places, shrink=0.8, pad=0.02)
+    bar.set_label(measure, fontsize=8, color=marks.INK)
+    bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
+    bar.outline.set_edgecolor(marks.MUTED)
+    return figure
 
 
 def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
@@ -140,32 +147,49 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
 
 def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        width = WIDTH * len(panels)
-        left, bottom, right, top = MARGINS
-        lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
-        bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
-        figure = Figure(figsize=(width, height))
-        FigureCanvasAgg(figure)
-        for place, panel in enumerate(panels):
-            origin = ((place * WIDTH + left) / width, bottom / height)
-            axes = figure.add_axes((*origin, (WIDTH - left - right) / width, (height - bottom - top) / height))
-            _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
-        return finish(figure, name, alt)
+    return _drawing(name, alt, lambda: _charts_figure(panels))
+
+
+def _charts_figure(panels: Sequence[Chart | Boxes]) -> Figure:
+    width = WIDTH * len(panels)
+    left, bottom, right, top = MARGINS
+    lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
+    bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    for place, panel in enumerate(panels):
+        origin = ((place * WIDTH + left) / width, bottom / height)
+        axes = figure.add_axes((*origin, (WIDTH - left - right) / width, (height - bottom - top) / height))
+        _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
+    return figure
+
+
+def _drawing(name: str, alt: str, figure: Callable[[], Figure]) -> Drawing:
+    """The figure that the function makes, as a picture; one that fails is named with its reason."""
+
+    def draw() -> Drawing:
+        with own_settings(_STYLE, name):
+            return finish(figure(), name, alt)
+
+    return drawn(draw, lambda reason: Drawing(name=name, alt=alt, failure=reason))
 
 
 def finish(figure: Figure, name: str, alt: str) -> Drawing:
     """The figure as deterministic bytes: equal numbers give equal files."""
     png, svg = io.BytesIO(), io.StringIO()
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # both files have the layout that was searched here
-    figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+    with own_settings(_STYLE, name):
+        if figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # both files have the layout that was searched here
+        figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
     return Drawing(
-        name=name, alt=alt, png=png.getvalue(), svg=svg.getvalue(), pdf=cache(partial(pdf_of, figure, _STYLE))
+        name=name,
+        alt=alt,
+        png=png.getvalue(),
+        svg=visible_lines(svg.getvalue()),
+        pdf=cache(partial(pdf_of, figure, _STYLE)),
     )
 
 

@@ -23,11 +23,13 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from dpsweep.accounting.printing import visible_lines
 from dpsweep.reports.content.formatting import count, half_width, percent
 from dpsweep.reports.content.panels import Cell, MapPanel, Mark, clipped, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures.coloured_cells import colour_cells
+from dpsweep.reports.figures.drawing_settings import drawn, own_settings
 from dpsweep.reports.figures.figure_layout import (
     CELL_FONT,
     FACET_LINE,
@@ -45,6 +47,9 @@ from dpsweep.reports.figures.figure_layout import (
 from dpsweep.reports.figures.vector_file import pdf_of
 
 PNG_DPI = 300
+FAILED_WIDTH = 4 * PNG_DPI
+"""Pixels of the place in a page where the sentence on a failed map stands."""
+
 COLOURS = "viridis"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -57,16 +62,20 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, SVG text, and a function that makes its PDF."""
+    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, SVG text, and a function that makes its PDF.
+
+    `failure` says why it could not be drawn, and is empty otherwise; a picture that failed has its panels alone.
+    """
 
     name: str
     alt: str
     panels: tuple[MapPanel, ...]
-    width: int
-    height: int
-    png: bytes
-    svg: str
-    pdf: Callable[[], bytes] = field(compare=False, repr=False)
+    width: int = FAILED_WIDTH
+    height: int = FAILED_WIDTH
+    png: bytes = b""
+    svg: str = ""
+    pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
+    failure: str = ""
 
     @property
     def css_size(self) -> tuple[float, float]:
@@ -109,21 +118,25 @@ def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
 
 
 def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
-    with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
-        canvas = figure(panels, limits, measure)
+    """The map, or its panels with the reason why it could not be drawn."""
+    alone = Picture(name=name, alt=_alt(panels), panels=tuple(panels))
+    return drawn(lambda: _drawn_map(alone, limits, measure), lambda reason: replace(alone, failure=reason))
+
+
+def _drawn_map(undrawn: Picture, limits: tuple[float, float], measure: str) -> Picture:
+    with own_settings(STYLE, undrawn.name):
+        canvas = figure(undrawn.panels, limits, measure)
         png, svg = io.BytesIO(), io.StringIO()
         canvas.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         canvas.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
         width, height = (round(inches * PNG_DPI) for inches in canvas.get_size_inches())
-    return Picture(
-        name=name,
-        alt=_alt(panels),
-        panels=tuple(panels),
+    return replace(
+        undrawn,
         width=width,
         height=height,
         png=png.getvalue(),
-        svg=svg.getvalue(),
+        svg=visible_lines(svg.getvalue()),
         pdf=cache(partial(pdf_of, canvas, STYLE)),
     )
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from markupsafe import Markup, escape
 
+from dpsweep.accounting.printing import visible
 from dpsweep.reports.figures.cell_marks import GRID, INK, MUTED, PAPER, SERIES
 
 CSS_PIXELS_PER_POINT = 96 / 72
@@ -41,12 +42,21 @@ class InlineDrawing(Protocol):
         """As matplotlib writes it, its texts escaped."""
         ...
 
+    @property
+    def failure(self) -> str:
+        """Why it could not be drawn; empty if it was."""
+        ...
+
 
 def fragment(picture: InlineDrawing) -> Markup:
     """The picture without external addresses or global styles, with its alternative text as `aria-label`.
 
+    A picture that failed is a sentence that says so, in its place.
+
     *Guarantee*: texts were escaped when the SVG was written, and the alternative text is escaped here.
     """
+    if picture.failure:
+        return Markup('<p class="failure">{}</p>').format(failed(picture))
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _CELL.sub(r'<path d="M\1 \2H\3V\4H\1z" fill="\5"/>', svg)
@@ -59,10 +69,15 @@ def fragment(picture: InlineDrawing) -> Markup:
     return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
 
 
+def failed(picture: InlineDrawing) -> str:
+    """The sentence in place of a picture that failed."""
+    return f"The picture {picture.name} could not be drawn: {visible(picture.failure).rstrip('.')}."
+
+
 def _opening(tag: str, picture: InlineDrawing) -> str:
     (view,) = re.findall(r'viewBox="([^"]*)"', tag)
     width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT)
     return (
         f'<svg viewBox="{view}" width="{width}" style="min-width:{round(0.85 * width)}px" role="img" '
-        f'aria-label="{escape(picture.alt)}">'
+        f'aria-label="{escape(visible(picture.alt))}">'
     )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.panels import MapPanel, arrange, clipped, scale
 from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.figures.drawing_settings import own_settings
 from dpsweep.reports.figures.heatmap import STYLE, figure
 
 SCREEN_DPI = 150
@@ -26,7 +26,7 @@ IN_NOTEBOOKS = "_repr_png_"
 def drawn(panels: Sequence[MapPanel], measure: str) -> Figure:
     """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
     panels = clipped(panels)
-    with mpl.rc_context(STYLE):
+    with own_settings(STYLE):
         map_of_scores = figure(panels, scale(panels), f"{measure}, %")
     setattr(map_of_scores, IN_NOTEBOOKS, partial(_png, map_of_scores))
     return map_of_scores
@@ -35,7 +35,7 @@ def drawn(panels: Sequence[MapPanel], measure: str) -> Figure:
 def _png(map_of_scores: Figure) -> bytes:
     """The figure as a PNG file."""
     content = BytesIO()
-    with mpl.rc_context(STYLE):
+    with own_settings(STYLE):
         map_of_scores.savefig(content, format="png", dpi=SCREEN_DPI, bbox_inches="tight")
     return content.getvalue()
 

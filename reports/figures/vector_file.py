@@ -6,8 +6,9 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from dpsweep.reports.figures.drawing_settings import own_settings
 
 _STYLE: dict[Any, Any] = {"pdf.fonttype": 42, "pdf.compression": 9}
 """TrueType fonts, of which the used glyphs are embedded: publishers refuse matplotlib's own choice, Type 3."""
@@ -21,6 +22,6 @@ def pdf_of(figure: Figure, style: Mapping[Any, Any]) -> bytes:
     `style` is the style in which the figure was drawn.
     """
     content = io.BytesIO()
-    with mpl.rc_context({**style, **_STYLE}):
+    with own_settings({**style, **_STYLE}):
         figure.savefig(content, format="pdf", facecolor="white", metadata=_NO_METADATA)
     return content.getvalue()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
@@ -24,11 +25,11 @@ from dpsweep.reports.content.panels import arrange
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.heatmap import Picture, pictures
-from dpsweep.reports.pages.curator_page import Figure, figures
-from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.pages.curator_page import Figure, failures, figures
+from dpsweep.reports.pages.page_memory import BESIDE, FAILED, NUMBERS
+from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.statement.statement import cautions_of
 
-FILE = "beside.html"
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
 
 
@@ -61,14 +62,14 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
         figures=figures(images),
         measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     for picture in images:
-        store(target / f"{picture.name}.png", picture.png)
-        store(target / f"{picture.name}.svg", picture.svg.encode())
-    write_json(target / "beside.json", in_words({"sweeps": page.sweeps.plain(), "together": list(page.together)}))
-    store(target / FILE, fill("beside.html.j2", page=page).encode())
+        store_picture(picture, target)
+    content = {"sweeps": page.sweeps.plain(), "together": list(page.together), FAILED: failures(images)}
+    write_json(target / NUMBERS[BESIDE], in_words(content))
+    store(target / BESIDE, fill("beside.html.j2", page=page).encode())
     close_to_others(target)
-    return target / FILE
+    return target / BESIDE
 
 
 def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, ...]:

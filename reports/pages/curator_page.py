@@ -6,17 +6,19 @@ public. Rendering shows everything in the value. The template engine escapes all
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 from markupsafe import Markup
 
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
+from dpsweep.accounting.printing import visible_lines
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.advice.advice import comparison_for, in_one_sentence
 from dpsweep.reports.content import facts as numbers
@@ -36,16 +38,19 @@ from dpsweep.reports.exhibits.budget_by_method import with_shares
 from dpsweep.reports.exhibits.exhibit import Exhibit, shown
 from dpsweep.reports.figures.cell_texts import PanelTexts, cell_texts
 from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.figures.drawing_settings import drawn
 from dpsweep.reports.figures.heatmap import Picture, pictures
 from dpsweep.reports.figures.page_grid import shares
-from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.figures.svg import failed, fragment
 from dpsweep.reports.pages.banner import Banner, banner_of
-from dpsweep.reports.pages.page_memory import FILE, FOLDER
-from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
+from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.statement.declared_public import NOBODY, statement_of
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
+
+Image = TypeVar("Image", Picture, Drawing)
 
 SCHEMA = 1
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
@@ -72,9 +77,10 @@ class Page:
     """All contents of a page; an empty or None field is left out. `records` go into `report.json`.
 
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
-    search has no winner, `secret` that runs are tries of a secret draw; `runs` is the noun for the runs. `advice` says
-    what the epsilon bought elsewhere, where it was measured. `banner` says what the price covers, None for the
-    audience's own line. `methods` is a paragraph for a paper, None if nothing is claimed.
+    search has no winner, `notes` what the plan remarks on its points, `secret` that runs are tries of a secret draw;
+    `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
+    says what the price covers, None for the audience's own line. `methods` is a paragraph for a paper, None if nothing
+    is claimed.
     """
 
     audience: Audience
@@ -96,6 +102,7 @@ class Page:
     nobody: str = ""
     cautions: tuple[str, ...] = ()
     outcome: str = ""
+    notes: tuple[str, ...] = ()
     secret: str = ""
     runs: str = ""
     advice: str = ""
@@ -115,6 +122,11 @@ class Page:
         return (*self.findings, *self.terms)
 
     @property
+    def images(self) -> tuple[Picture | Drawing, ...]:
+        """All pictures, in the order of the page."""
+        return (*self.pictures, *(drawing for exhibit in self.exhibits for drawing in exhibit.drawings))
+
+    @property
     def alarms(self) -> tuple[Line, ...]:
         """The lines that the records contradict."""
         return violations(self.statement)
@@ -125,6 +137,11 @@ class Page:
         return any(
             cell.runs > 1 for picture in self.pictures for panel in picture.panels for cell in panel.cells.values()
         )
+
+    @property
+    def failure_for_papers(self) -> str:
+        """The sentence that the picture with all methods, which the page does not show, could not be drawn."""
+        return "".join(failed(picture) for picture in self.pictures[:1] if picture.failure)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -143,7 +160,7 @@ def figures(images: Sequence[Picture]) -> tuple[Figure, ...]:
             width=round(size[0]),
             share=share,
             svg=fragment(picture),
-            texts=cell_texts(picture.panels),
+            texts=() if picture.failure else cell_texts(picture.panels),
             sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
         for picture, size, share in zip(shown, sizes, shares(sizes), strict=True)
@@ -191,6 +208,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         errors=sections.errors(sweep),
         origin=read_origin(sweep, ledger),
         outcome=sections.outcome(sweep),
+        notes=sweep.plan.notes,
         secret=sections.SECRET if sweep.runs.drawn else "",
         runs=sweep.runs.nouns,
         advice=_advice(sweep),
@@ -226,24 +244,52 @@ def draw(sweep: Sweep) -> tuple[Picture, ...]:
 def write(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path.
 
-    A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture.
+    A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture. Of a
+    picture that failed it has the kind of the error alone, since a message may name what is on this machine.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    drawings = [drawing for exhibit in page.exhibits for drawing in exhibit.drawings]
-    images: list[Picture | Drawing] = [*page.pictures, *drawings]
-    for one in images:
-        store(folder / f"{one.name}.png", one.png)
-        store(folder / f"{one.name}.svg", one.svg.encode())
-        if page.audience is Audience.PUBLIC:
-            store(folder / f"{one.name}.pdf", one.pdf())
+    make_folder(folder)
+    public = page.audience is Audience.PUBLIC
+    page = _for_all(page) if public else page
+    for one in page.images:
+        store_picture(one, folder, one.pdf() if public else b"")
     if page.methods is not None:
         store(folder / "methods.tex", f"{page.methods.text}\n".encode())
         store(folder / "methods.bib", page.methods.bibtex.encode())
     if page.records is not None:
-        store(folder / "trials.csv", page.records.to_csv(index=False).encode())
+        store(folder / "trials.csv", visible_lines(page.records.to_csv(index=False)).encode())
     write_json(folder / "report.json", to_json(page))
     store(folder / FILE, render(page).encode())
     return folder / FILE
+
+
+def _for_all(page: Page) -> Page:
+    """The page with pictures that have a PDF file or the kind of the error that they failed with."""
+
+    def exhibits(shown: tuple[Exhibit, ...]) -> tuple[Exhibit, ...]:
+        return tuple(replace(one, drawings=tuple(map(_with_pdf, one.drawings))) for one in shown)
+
+    return replace(
+        page,
+        pictures=tuple(map(_with_pdf, page.pictures)),
+        findings=exhibits(page.findings),
+        terms=exhibits(page.terms),
+    )
+
+
+def _with_pdf(picture: Image) -> Image:
+    def failed(reason: str) -> Image:
+        return replace(picture, failure=reason.partition(":")[0], pdf=bytes)
+
+    def with_pdf() -> Image:
+        content = picture.pdf()
+        return replace(picture, pdf=lambda: content)
+
+    return failed(picture.failure) if picture.failure else drawn(with_pdf, failed)
+
+
+def failures(images: Iterable[Picture | Drawing]) -> dict[str, str]:
+    """The sentences on the pictures that failed, by the pictures' names."""
+    return {image.name: failed(image) for image in images if image.failure}
 
 
 def render(page: Page) -> str:
@@ -269,6 +315,7 @@ def to_json(page: Page) -> dict[str, Any]:
                 }
                 for line in page.statement
             ],
+            **({FAILED: failures(page.images)} if failures(page.images) else {}),
             **({"outcome": page.outcome} if page.outcome else {}),
             **({"cautions": list(page.cautions)} if page.cautions else {}),
             **({"methods": page.methods.text, "bibtex": page.methods.bibtex} if page.methods else {}),

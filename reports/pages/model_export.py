@@ -13,10 +13,11 @@ from pathlib import Path
 import yaml
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.records.commitment import read_commitment
-from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
@@ -26,8 +27,9 @@ from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.model_card import render_card
-from dpsweep.reports.pages.release import claim_of, compose, write_release
+from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, write_alone
 from dpsweep.reports.pages.released_package import ReleaseFormat
+from dpsweep.reports.statement.released_claim import ReleasedModel
 
 FOLDER = "export"
 CARD = "README.md"
@@ -40,11 +42,16 @@ def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] 
 
     Raises `BadInput` and changes nothing if nothing may be released or the rule names no winner.
     """
+    with one_writer(folder):
+        return _write_alone(folder, ledger, formats)
+
+
+def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]) -> Path:
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    release = write_release(folder, ledger, formats).parent
+    release = write_alone(folder, ledger, formats).parent
     sweep = table.read(folder, ledger)
     page = compose(sweep)
-    claim = claim_of(sweep, page, read_commitment(release) or "")
+    claim = claim_of(sweep, page, read_commitment(release) or "", ReleasedModel.of(release))
     if scripts_of(sweep.plan):
         raise BadInput(
             f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."
@@ -67,12 +74,11 @@ def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] 
         code_files = {name: model_code.code_of(module) for name, module in modules.items()}
         card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for name in (MODEL_FILE, CONFIG_FILE, *([] if form is None else [preprocessing.FILE])):
+    make_folder(partial)
+    for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [preprocessing.FILE])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():
         (partial / name).write_text(source)
     (partial / CARD).write_text(card)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    publish(sweep, partial, target, ledger)
     return target / CARD

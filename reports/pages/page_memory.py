@@ -1,9 +1,10 @@
 """Memory of the curator's page: a page is not drawn again while nothing that it is made from has changed.
 
-Drawing takes seconds, and a repeated command often has nothing new to show. The memory lies in the plan's private
-store, which the folder's author cannot write: a folder from somebody else is always drawn. It holds digests of the
-inputs and of the page's files. Inputs are all files of the sweep's folder but the study, all files of the private
-store, the verified length and the account's last entry of the ledger, and the program's own code and libraries.
+Drawing takes seconds, and a repeated command often has nothing new to show. A page of which a picture failed is drawn
+again. The memory lies in the plan's private store, which the folder's author cannot write: a folder from somebody else
+is always drawn. It holds digests of the inputs and of the page's files. Inputs are all files of the sweep's folder but
+the study, all files of the private store, the verified length and the account's last entry of the ledger, and the
+program's own code and libraries.
 """
 
 from __future__ import annotations
@@ -22,14 +23,22 @@ import dpsweep
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, close_to_others
+from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.validation import DAMAGE, refuse_link
 
 FOLDER = "curator"
 FILE = "report.html"
+BESIDE = "beside.html"
+NUMBERS = {FILE: "report.json", BESIDE: "beside.json"}
+"""The file with the numbers of each page."""
+
 LOCKS = ".lock"
 """The first letters of the names of locks and of the files that name their holders, which no page shows."""
+
+FAILED = "pictures_that_failed"
+"""The key of the sentences on pictures that could not be drawn, in the numbers of a page."""
 
 MEMORY_FILE = "page.json"
 LIBRARIES = ("matplotlib", "seaborn", "pandas", "numpy", "scipy", "jinja2")
@@ -52,10 +61,23 @@ def current_report(folder: Path, ledger: Ledger) -> Path:
     from dpsweep.reports.pages.curator_page import write_report
 
     page = write_report(folder, ledger)
-    if memory is not None and memory.parent.is_dir():
+    if memory is not None and memory.parent.is_dir() and not failed_pictures(page):
         with suppress(OSError):  # a full disk costs the next command its shortcut, and this one nothing
             write_json(memory, {"inputs": now, "files": _digests(page.parent)}, mode=PRIVATE)
     return page
+
+
+def failed_pictures(page: Path) -> tuple[str, ...]:
+    """A sentence for each picture of a page that could not be drawn, from the numbers beside the page."""
+    form = json.loads(page.with_name(NUMBERS[page.name]).read_text())
+    return tuple(form.get(FAILED, {}).values())
+
+
+def print_page(page: Path) -> None:
+    """Prints a page's path, and on standard error which of its pictures could not be drawn."""
+    for sentence in failed_pictures(page):
+        print_error(sentence)
+    print_line(page)
 
 
 def _inputs(folder: Path, account: str, store: Path, ledger: Ledger) -> str:

@@ -1,10 +1,10 @@
 """The only writer of `release/`: a page and the winner's model, limited to what the selection rule discloses.
 
 Invariants: a number is released only if the sweep's price covers it. So a release has no times, no numbers of steps
-run, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest except the winner's; if the rule
-hides losers, it has nothing that depends on them or on their number. The winner's salted digest is in the ledger
-before the release is published, and a charge has one winner. Points are named by their position in the plan. Of the
-charges it has a salted commitment, whose opening stays with the curator.
+run, no drawn batch sizes, no error messages, no ledger rows, no paths, and no digest except of the winner's files; if
+the rule hides losers, it has nothing that depends on them or on their number. Salted digests of the winner and of all
+files are in the ledger before the release is published, and a charge has one winner. Points are named by their position
+in the plan. Of the charges it has a salted commitment, whose opening stays with the curator.
 Rules for changing this file: add to the lists below by name, never by removing from the curator's page; an exhibit
 declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets a test that tries to leak the rest.
 """
@@ -12,20 +12,23 @@ declares what it needs in `reports/exhibits/catalogue.py`; a new disclosure gets
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pandas as pd
 import yaml
+from filelock import FileLock, Timeout
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.json_files import remove_stale, write_json
+from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
-from dpsweep.accounting.records.released_winner import CONFIG_FILE, ReleasedWinner
+from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link, within
@@ -56,11 +59,14 @@ from dpsweep.reports.pages.released_package import (
 )
 from dpsweep.reports.statement.declared_public import statement_of
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
-from dpsweep.reports.statement.released_claim import ReleasedClaim, read_claim
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, read_claim
 from dpsweep.reports.statement.statement import cautions_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
 FOLDER = "release"
+LOCK, PATIENCE_SECONDS = ".lock-release", 600
+"""The lock of a folder's release and export, and how long a second command waits for the first."""
+
 DECLARED = (
     "honest_epsilon",
     "honest_delta",
@@ -89,8 +95,29 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
 
     Raises `BadInput` and changes nothing if the records contradict the claim (reproducible noise, a run that differs
     from its declaration or was never charged); if no run finished, unless the price covers that outcome too; and if a
-    secret draw is not finished, since fewer tries are a different search.
+    secret draw is not finished, since fewer tries are a different search. A second command on the same folder waits.
     """
+    with one_writer(folder):
+        return write_alone(folder, ledger, formats, day)
+
+
+@contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder's release and export; raises `BadInput` if another command holds it for too long."""
+    lock = FileLock(refuse_link(folder / LOCK), timeout=PATIENCE_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BadInput(f"Expected no other command to write the release of {folder}: one has for minutes.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], day: date | None = None) -> Path:
+    """Does what `write_release` does, for a caller who holds the lock."""
+    remove_stale(folder)
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
     curator = refuse_link(SweepFolder(root=folder).curator)
     with as_written(f"the sweep in {folder}"):
@@ -98,18 +125,18 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
         page = compose(sweep)
         verify_results(sweep.plan, folder, ledger)
         opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
-        claim = claim_of(sweep, page, opening.commitment, day)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write(page, partial)
+        charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+        ReleasedWinner.of(secret, charge).write(partial)
         _write_winner(sweep, partial)
+        claim = claim_of(sweep, page, opening.commitment, ReleasedModel.of(partial), day)
         write_statement(claim, partial)
         if not sweep.plan.public:
             write_price(opening, read_bill(sweep), partial)
-    _record_winner(sweep, partial, ledger)
     write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
     write_opening(opening, curator)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    publish(sweep, partial, target, ledger)
     return target / FILE
 
 
@@ -139,12 +166,22 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
             shutil.copyfile(within(model, sweep.folder), target / name)
 
 
-def _record_winner(sweep: Sweep, target: Path, ledger: Ledger) -> None:
-    """Writes a salted digest of the winner into the ledger before the release exists, and the salt into the release."""
-    charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
-    winner = ReleasedWinner.of(secret, charge)
-    ledger.release(sweep.plan.account, plan=sweep.plan_id, charge=charge, winner=winner.digest(target))
-    winner.write(target)
+def publish(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
+    """Writes the winner and the files of a finished folder into the ledger, and then renames it to its place.
+
+    Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
+    """
+    charge, _ = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+    files = ReleasedFiles.of(partial)
+    ledger.release(
+        sweep.plan.account,
+        plan=sweep.plan_id,
+        winner=Released(charge=charge, winner=ReleasedWinner(salt=files.salt).digest(partial)),
+        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest),
+    )
+    files.note(SweepFolder(root=sweep.folder).curator, target.name)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
 
 
 def compose(sweep: Sweep) -> Page:
@@ -182,7 +219,9 @@ def compose(sweep: Sweep) -> Page:
     return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
-def claim_of(sweep: Sweep, page: Page, commitment: str, day: date | None = None) -> ReleasedClaim:
+def claim_of(
+    sweep: Sweep, page: Page, commitment: str, model: ReleasedModel | None, day: date | None = None
+) -> ReleasedClaim:
     """What the documents that go with a release may say: the claim of its page, on that day or today."""
     bill = read_bill(sweep)
     return read_claim(
@@ -191,6 +230,7 @@ def claim_of(sweep: Sweep, page: Page, commitment: str, day: date | None = None)
         headline=page.headline,
         lines=page.statement,
         commitment=commitment,
+        model=model,
         day=day or datetime.now(UTC).date(),
     )
 

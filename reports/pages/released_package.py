@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import yaml
 
+from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.ledger.private_store import made_folder
 from dpsweep.accounting.records.commitment import Opening, write_commitment
-from dpsweep.accounting.records.released_winner import CONFIG_FILE
+from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.pages.curator_page import Page
@@ -92,7 +92,12 @@ def write_price(opening: Opening, bill: Bill, folder: Path) -> None:
     price = released_price(opening.charged, bill)
     if price is not None:
         write_json(folder / PRICE_FILE, price)
-        store(folder / PROGRAM_FILE, code_of(PROGRAM, PROGRAM_HEAD).encode())
+        store(folder / PROGRAM_FILE, price_program().encode())
+
+
+def price_program() -> str:
+    """The text of the program that recomputes a price: the same in every release of a version of dpsweep."""
+    return code_of(PROGRAM, PROGRAM_HEAD)
 
 
 def write_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import html
 import os
 from pathlib import Path
+from typing import Protocol
 
 import jinja2
 from markupsafe import Markup
 
+from dpsweep.accounting.printing import visible_lines
 from dpsweep.reports.figures.svg import fragment
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def fill(template: str, **values: object) -> str:
-    """The template filled with these values, escaped for HTML; `Markup` stays unescaped."""
+    """The template filled with these values, escaped for HTML; `Markup` stays unescaped.
+
+    Control and bidirectional characters of values are visible escapes, in Markdown too.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=not template.endswith(".md.j2"),
-        finalize=_plain if template.endswith(".md.j2") else None,
+        finalize=_plain if template.endswith(".md.j2") else _shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -37,6 +42,47 @@ def store(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
+class DrawnPicture(Protocol):
+    """A picture with its files, or the reason why it has none."""
+
+    @property
+    def name(self) -> str:
+        """The name of its files, without their suffixes."""
+        ...
+
+    @property
+    def png(self) -> bytes:
+        """The PNG file."""
+        ...
+
+    @property
+    def svg(self) -> str:
+        """The SVG file."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be drawn; empty if it was."""
+        ...
+
+
+def store_picture(picture: DrawnPicture, folder: Path, pdf: bytes = b"") -> None:
+    """Writes a picture's files, each in one rename; of one that failed no older file stays."""
+    if picture.failure:
+        for suffix in ("png", "svg", "pdf"):
+            (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
+        return
+    store(folder / f"{picture.name}.png", picture.png)
+    store(folder / f"{picture.name}.svg", picture.svg.encode())
+    if pdf:
+        store(folder / f"{picture.name}.pdf", pdf)
+
+
 def _plain(value: object) -> str:
     """Text for Markdown: `&`, `<` and `>` are escaped, quotes are not."""
-    return value if isinstance(value, Markup) else html.escape(str(value), quote=False)
+    return value if isinstance(value, Markup) else html.escape(visible_lines(value), quote=False)
+
+
+def _shown(value: object) -> object:
+    """Text for HTML, which is escaped after this, with control and bidirectional characters as visible escapes."""
+    return visible_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -18,10 +18,18 @@ from dpsweep.reports.recomputation.loss_lattice import (
     Steps,
     gaussian,
 )
+from dpsweep.reports.recomputation.renyi_bound import (
+    Divergence,
+    best_of_negative_binomial,
+    best_of_poisson,
+    gaussian_divergence,
+    pure_divergence,
+    renyi_epsilon,
+)
 from dpsweep.reports.recomputation.search_envelope import best_of, on_both_sides
 
-REPLACE, MOST_KINDS = "replace_one", 2000
-"""The adjacency under which a record is replaced, and the largest number of kinds of step in a composition."""
+REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
+"""The adjacency under which a record is replaced, the most kinds of step in a composition, and the least noise."""
 
 Event = Mapping[str, Any]
 
@@ -63,8 +71,8 @@ def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
     """A leaf as Gaussian steps; None if it has none. Replacing a record moves a sum twice as far."""
     kind, replaced, inner = leaf["type"], adjacency == REPLACE, leaf.get("event", {})
     noise = float((inner or leaf).get("noise_multiplier", math.nan))
-    if noise <= 0:
-        raise NotRecomputed("a step without noise has no epsilon")
+    if noise <= LEAST_NOISE:
+        raise NotRecomputed("a step with so little noise")
     if not 0 < float(leaf.get("sampling_probability", 1.0)) <= 1:
         raise ValueError(f"Expected sampling_probability={leaf['sampling_probability']} in (0, 1].")
     if kind in ("GaussianDpEvent", "EpochDpEvent"):  # an epoch has each record in one step: McSherry 2009, Theorem 4
@@ -185,7 +193,7 @@ def _invert(side: Curve, delta: float, guess: float) -> float:
             return math.inf
     while low > 0 and float(side(np.array([low]))[0]) <= delta:
         low, high, step = max(0.0, low - step), low, 2 * step
-    while high - low > 1e-6:
+    while high - low > 1e-6 * min(1.0, max(high, 1e-3)):
         middle = (low + high) / 2
         low, high = (low, middle) if float(side(np.array([middle]))[0]) <= delta else (middle, high)
     return high
@@ -215,3 +223,73 @@ _THEOREMS: Mapping[str, Callable[[Event, float, str], float]] = {
     "ThresholdDpEvent": _threshold,
 }
 """Searches with a theorem for one delta at a time."""
+
+
+def by_renyi(event: Event, delta: float, adjacency: str) -> float:
+    """An upper bound on epsilon at delta by Renyi divergences; for searches it may be less than that by losses."""
+    return renyi_epsilon(_divergence(event, adjacency), delta)
+
+
+def _divergence(event: Event, adjacency: str) -> Divergence:
+    """The divergences of a composition: those of its Gaussian steps together, and of all others."""
+    steps, parts = [], []
+    for leaf, count in leaves(event):
+        step = _steps(leaf, count, adjacency)
+        if step is not None:
+            steps.append(step)
+        elif leaf["type"] in _DIVERGENCES:
+            parts.append((count, _DIVERGENCES[leaf["type"]](leaf, adjacency)))
+        else:
+            raise NotRecomputed(f"no Renyi bound for {leaf['type']}")
+    gaussians = gaussian_divergence(steps)
+    return lambda orders: gaussians(orders) + sum(count * part(orders) for count, part in parts)
+
+
+def _divergence_of_worst(leaf: Event, adjacency: str) -> Divergence:
+    inner = [_divergence(event, adjacency) for event in leaf["events"]]
+    return lambda orders: np.asarray(np.max([one(orders) for one in inner], axis=0))
+
+
+def _divergence_of_noisy_max(leaf: Event, adjacency: str) -> Divergence:
+    return pure_divergence((2 if adjacency == REPLACE else 1) / float(leaf["noise_scale"]))
+
+
+def _divergence_of_search(leaf: Event, adjacency: str) -> Divergence:
+    law, inner = leaf["tries"], _divergence(leaf["event"], adjacency)
+    if leaf["limit"] is not None or law["type"] not in _SLOPES:
+        raise NotRecomputed("no Renyi bound for this law of the number of tries")
+    if law.get("gamma") == 1:
+        return inner
+    if law["type"] == "EachPoint":
+        return lambda orders: law["count"] * inner(orders)
+    if law["type"] == "NegativeBinomial":
+        mean = float(_negative_binomial(law)(np.ones(1))[0])
+        return best_of_negative_binomial(inner, float(law["eta"]), float(law["gamma"]), mean)
+    sides = curves(leaf["event"], adjacency)
+    return best_of_poisson(inner, float(law["mean"]), lambda at: np.asarray(np.max([one(at) for one in sides], axis=0)))
+
+
+_DIVERGENCES: Mapping[str, Callable[[Event, str], Divergence]] = {
+    "WorstDpEvent": _divergence_of_worst,
+    "NoisyMaxDpEvent": _divergence_of_noisy_max,
+    "SelectionDpEvent": _divergence_of_search,
+}
+
+
+def cost_of_one_run(event: Event, delta: float, adjacency: str) -> float:
+    """What an event costs at least, up to the looseness of this program: each of its parts alone, and of a search one.
+
+    If all scores are equal, a search shows one run, with the probability that it makes any. Batches that are drawn from
+    a sample, and mechanisms without a tight bound here, count as 0.
+    """
+    steps = [(leaf, count) for leaf, count in leaves(event) if _steps(leaf, count, adjacency) is not None]
+    together = [{"type": "SelfComposedDpEvent", "event": leaf, "count": count} for leaf, count in steps]
+    costs = [epsilon({"type": "ComposedDpEvent", "events": together}, delta, adjacency)] if steps else []
+    for leaf, _ in leaves(event):
+        if leaf["type"] == "WorstDpEvent":
+            costs += [cost_of_one_run(inner, delta, adjacency) for inner in leaf["events"]]
+        elif "tries" in leaf:
+            law = leaf["tries"]
+            share = -math.expm1(-float(law["mean"])) if law["type"] == "Poisson" else 1.0
+            costs.append(cost_of_one_run(leaf["event"], delta / share, adjacency) if delta < share else 0.0)
+    return max(costs, default=0.0)

@@ -97,7 +97,8 @@ class LossLattice:
         self.infinite = BEYOND * self.count
         spread = sum(_variance(*losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
         deviation = math.sqrt(spread)
-        self.step = max(math.sqrt(6e-4 / (1 + 10 / deviation) / self.count), 60 * deviation / MOST_POINTS)
+        added = min(6e-4 / (1 + 10 / deviation), 1e-3 * spread)  # the variance that the lattice adds
+        self.step = max(math.sqrt(added / self.count), 60 * deviation / MOST_POINTS)
         self.parts = [
             (*self._placed(*losses(kind, rate, mu, direction, self._width(mu))), count)
             for kind, rate, mu, count in steps
@@ -128,7 +129,7 @@ class LossLattice:
                 return self._tilt(tilt.theta + shift)
             shortest, longest = (shortest, shift) if entropy > 6 else (shift, longest)
             shift = 2 * shift if longest == math.inf else (shortest + longest) / 2
-            if tilt.theta + shift > 1e4:
+            if shift * tilt.deviation > 1e4:
                 break
         return None
 

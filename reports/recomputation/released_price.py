@@ -36,7 +36,7 @@ def released_price(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
             "adjacency": charged.adjacency,
             "epsilon": claim.epsilon,
             "delta": claim.delta,
-            "claimed_by": claim.claimed_by if claim.parts else "unnamed",
+            "claimed_by": claim.claimed_by,
             "parts": {
                 name: {"epsilon": claim.parts.get(name, claim.epsilon), "event": event}
                 for name, event in first["event"].items()

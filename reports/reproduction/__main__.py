@@ -5,12 +5,17 @@ A figure that needs training runs an ordinary sweep of its experiment with a sep
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder: no file in it runs for the sake of its name
+
 import argparse
 import math
-import sys
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.reports.reproduction.every_figure import ALL, make_every
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
 from dpsweep.reports.reproduction.results.result_file import RESULTS, read_results, write_results
@@ -43,10 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
             return make_every(make, options.scale, options.overrides, options.output, options.hours)
         make(options.figure)
     except DpsweepError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print("Stopped. The same command continues where this one stopped.", file=sys.stderr)
+        print_error("Stopped. The same command continues where this one stopped.")
         return int(ExitCode.STOPPED)
     return 0
 
@@ -56,10 +61,11 @@ def _show(folder: Path, reproduction: Reproduction) -> None:
     from dpsweep.reports.reproduction.document import write
 
     page = write(reproduction, folder)
-    print(f"{reproduction.title} ({reproduction.source})")
+    print_line(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
-        print(f"  {finding.words}: {finding.claim}\n    {finding.numbers}")
-    print(page)
+        print_line(f"  {finding.words}: {finding.claim}")
+        print_line(f"    {finding.numbers}")
+    print_line(page)
 
 
 def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:

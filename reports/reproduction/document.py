@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.reproduction.finding import Reproduction
 
 FILE = "index.html"
@@ -13,10 +14,9 @@ FILE = "index.html"
 
 def write(reproduction: Reproduction, folder: Path) -> Path:
     """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, READABLE)
     for drawing in reproduction.drawings:
-        store(folder / f"{drawing.name}.png", drawing.png)
-        store(folder / f"{drawing.name}.svg", drawing.svg.encode())
+        store_picture(drawing, folder)
     findings = [finding.to_json() for finding in reproduction.findings]
     content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
     write_json(folder / "findings.json", content)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.printing import print_error, print_line, print_lines
 from dpsweep.reports.reproduction.finding import Computed, find, known
 from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, planned, require_allowed
 
@@ -52,7 +52,7 @@ def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hou
     """Makes each missing figure that fits in the hours; returns an exit code: that of the first that cannot be made."""
     require_allowed("NAME", scale, overrides)
     pieces, codes = _missing(scale, overrides, root)
-    print(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
+    print_line(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
     code = make_pieces(pieces, make, hours)
     return code if code == ExitCode.STOPPED or not codes else codes[0]
 
@@ -69,16 +69,16 @@ def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
         if left <= 0 or left < piece.seconds < math.inf:
             later.append(piece)
             continue
-        print(f"\n{piece.words}; Ctrl-C stops it, and the same command continues it.", flush=True)
+        print_lines(f"\n{piece.words}; Ctrl-C stops it, and the same command continues it.", flush=True)
         try:
             make(piece.name)
         except DpsweepError as error:
-            print(error, file=sys.stderr)
+            print_error(error)
             codes.append(int(error.exit_code))
             if error.exit_code == ExitCode.STOPPED:
                 return int(ExitCode.STOPPED)
     if later:
-        print(f"\nLeft for later by HOURS={hours:g}: {_list(later)}. The same command makes them.")
+        print_lines(f"\nLeft for later by HOURS={hours:g}: {_list(later)}. The same command makes them.")
     return codes[0] if codes else 0
 
 
@@ -90,7 +90,7 @@ def _missing(scale: str, overrides: Sequence[str], root: Path) -> tuple[list[Pie
         try:
             pieces += _piece(name, scale, overrides, root)
         except DpsweepError as error:
-            print(f"{name} is left out: {error}", file=sys.stderr)
+            print_error(f"{name} is left out: {error}")
             codes.append(int(error.exit_code))
     return sorted(pieces, key=lambda piece: piece.seconds), codes
 

@@ -15,7 +15,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 def heatmaps(results: SearchResults) -> Drawing:
     """One map per method and noise multiplier, as on a sweep's page."""
     whole = pictures(arrange(results.table, results.axes), f"{results.measure}, %")[0]
-    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf)
+    return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf, failure=whole.failure)
 
 
 def make(

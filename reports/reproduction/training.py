@@ -19,9 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
+from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.ledger.bodies import spending
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_up
+from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Sheet
@@ -75,7 +77,7 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
     """
     here = folder.resolve()
     command = _command(experiment, scale, overrides, here)
-    here.mkdir(parents=True, exist_ok=True)
+    make_folder(here, READABLE)
     with _separate_ledger(here), measured(here):
         page = _page_of(command, folder)
     return results_of(read(page.parents[1], Ledger(here / LEDGER)))
@@ -97,7 +99,7 @@ def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path
     """The command of the sweep; raises `BadInput` as `require_allowed` does."""
     require_allowed(experiment, scale, overrides)
     return (
-        *(sys.executable, "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
+        *(sys.executable, "-P", "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
         *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
     )
 
@@ -164,7 +166,7 @@ def _run(command: Sequence[str]) -> tuple[int, list[str]]:
 
 def _show(lines: Iterable[str], words: list[str]) -> None:
     for line in lines:
-        print(line, end="", flush=True)
+        print_line(line.rstrip("\n"), flush=True)
         words += [line.strip()] if line.strip() else []
 
 
@@ -180,7 +182,7 @@ def raised(words: Sequence[str], ledger: Ledger) -> bool:
     price, budget = spending(charges[0]), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
     ledger.raise_budget(account, higher)
-    print(
+    print_line(
         "Runs of this figure that were charged were lost, so they are charged again. The figure's own account, on "
         f"public data, is raised from epsilon {number(budget.epsilon)} to {number(higher.epsilon)} and from delta "
         f"{number(budget.delta)} to {number(higher.delta)}; your ledger is not touched.",

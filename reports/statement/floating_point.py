@@ -10,6 +10,13 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
+UNITS = 46_340
+"""The square root of 2**31: the largest sum whose rounding the margin of `trainers/methods/transforms.py` covers."""
+
+RESOLVED = 1e-15
+TINY = "; a claim at a delta below that takes them, and the secret number of tries, as exact"
+"""The smallest delta that draws of 53 random bits resolve, and what a smaller one assumes."""
+
 _BASIS = (
     "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice whose "
     f"spacing depends on the noise alone. The probability of each noisy number is within a factor of "
@@ -20,14 +27,15 @@ _ASSUMED = (
     "This assumes that the processor rounds as IEEE 754 requires and that the output of AES cannot be distinguished "
     "from random bits. When a {unit} is added, one other {unit} changes its place in the batch, and as many held-out "
     "records as the added {unit} has change their place in the scoring: their float32 numbers may be rounded "
-    "differently. Sampling probabilities are exact to about 1e-15."
+    "differently. Sampling probabilities are exact to about 1e-15{tiny}. Sums of more than {units:,} {unit}s a step "
+    "may round by more than the margin by which contributions are shortened."
 )
 
 
 def floating_point(context: Context) -> Line:
     """The line on floating point: the cost over all runs, or per run where the number of runs is secret."""
     sweep, topic = context.sweep, "Floating point"
-    results, assumed = _shown(context), _ASSUMED.format(unit=sweep.plan.unit)
+    results, assumed = _shown(context), _assumed(context)
     if sweep.plan.public:
         return Line(topic=topic, text="No private record is read, so no noise is drawn.", level=EvidenceLevel.STATED)
     if any(result.event is not None and result.parameters is None for result in results):
@@ -64,6 +72,12 @@ def floating_point(context: Context) -> Line:
             assumed,
         ),
     )
+
+
+def _assumed(context: Context) -> str:
+    """The assumptions; a delta below the resolution of uniform draws of 53 bits adds one."""
+    tiny = TINY if 0 < context.bill.delta < RESOLVED else ""
+    return _ASSUMED.format(unit=context.sweep.plan.unit, units=UNITS, tiny=tiny)
 
 
 def _shown(context: Context) -> list[TrialResult]:

@@ -18,6 +18,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import NESTED, fields_of, name_of
 from dpsweep.accounting.names.tags import FAMILY_OF, own_class
 from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.printing import visible
 from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.facts import is_one_run
@@ -78,12 +79,12 @@ def methods_text(context: Context) -> MethodsText | None:
 
 
 def tex(text: str) -> str:
-    """A text with LaTeX's special characters escaped.
+    """A text with LaTeX's special characters escaped, and with control and bidirectional ones as visible escapes.
 
     >>> tex("clip_norm at 5 %")
     'clip\\\\_norm at 5 \\\\%'
     """
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    return "".join(_SPECIAL.get(letter, letter) for letter in visible(text))
 
 
 def tex_number(text: str) -> str:

@@ -11,6 +11,10 @@ COMMITTED = (
     "Ties this statement to the charges in the curator's ledger and shows nothing of them. Whoever signs can open it: "
     "the salt and the charges are on the curator's own sheet."
 )
+MODEL = (
+    "{file}, by its SHA-256. A statement with the same commitment and another model contradicts this one: its charges "
+    "pay for one."
+)
 SIGNED = ("Date", "Name and office", "Signature")
 """The lines that a person fills in."""
 
@@ -56,6 +60,7 @@ def one_page(claim: ReleasedClaim) -> OnePage:
         StatementRow(label="Not covered", points=claim.not_covered),
         StatementRow(label="Trust", text=claim.line("Trust")),
         StatementRow(label="Commitment", text=COMMITTED, code=claim.commitment),
+        *_of_model(claim),
     )
     return OnePage(
         title=f"Privacy statement: {claim.account}",
@@ -64,4 +69,12 @@ def one_page(claim: ReleasedClaim) -> OnePage:
         delta="" if claim.nobody else delta_up(claim.delta),
         claim=claim.line("Claim"),
         rows=tuple(row for row in rows if row.text or row.points),
+    )
+
+
+def _of_model(claim: ReleasedClaim) -> tuple[StatementRow, ...]:
+    """The row that names the released model; none where the release has none."""
+    model = claim.model
+    return (
+        () if model is None else (StatementRow(label="Model", text=MODEL.format(file=model.file), code=model.sha256),)
     )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from matplotlib import rc_context
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 
+from dpsweep.accounting.printing import visible
 from dpsweep.reports.figures.cell_marks import GRID, INK, MUTED, SERIES
+from dpsweep.reports.figures.drawing_settings import own_settings
 from dpsweep.reports.statement.one_page import OnePage, StatementRow
 
 WIDTH, HEIGHT = 595.28, 841.89
@@ -33,6 +33,7 @@ LEADING, GAP = 1.42, 0.72
 SIGNING = 74.0
 """The height of the lines to sign, at the foot of the page."""
 
+_STYLE = {"pdf.fonttype": 42}
 _SHAPES = TextToPath()
 _MONO, _SANS = "DejaVu Sans Mono", "DejaVu Sans"
 
@@ -53,7 +54,7 @@ class PlacedWords:
         """Writes the text; a dollar sign does not start a formula."""
         font = FontProperties(family=self.family, weight=self.weight, size=self.size)
         place = self.x / WIDTH, 1 - self.y / HEIGHT
-        figure.text(*place, self.text, fontproperties=font, color=self.ink, va="baseline", parse_math=False)
+        figure.text(*place, visible(self.text), fontproperties=font, color=self.ink, va="baseline", parse_math=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,11 @@ Drawn = PlacedWords | HorizontalLine
 
 def size_for(page: OnePage) -> float:
     """The size of the rows' text in points at which one A4 page holds the statement: the largest of `SIZES`."""
+    with own_settings(_STYLE):
+        return _size_for(page)
+
+
+def _size_for(page: OnePage) -> float:
     start = _below(_head(page))
     fitting = (size for size in SIZES if _rows(page.rows, start, size)[1] <= HEIGHT - MARGIN - SIGNING)
     return next(fitting, SIZES[-1])
@@ -83,16 +89,15 @@ def size_for(page: OnePage) -> float:
 
 def pdf_of(page: OnePage) -> bytes:
     """The statement as a PDF file without dates; rows are set smaller until the page holds them."""
-    top = list(_head(page))
-    rows, _ = _rows(page.rows, _below(top), size_for(page))
-    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
-    FigureCanvasPdf(figure)
-    for mark in (*top, *rows, *_foot(page.signed)):
-        mark.draw_on(figure)
     stream = io.BytesIO()
     nothing = {"CreationDate": None, "Producer": None, "Creator": None}
-    with rc_context({"pdf.fonttype": 42}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with own_settings(_STYLE):
+        top = list(_head(page))
+        rows, _ = _rows(page.rows, _below(top), _size_for(page))
+        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
+        FigureCanvasPdf(figure)
+        for mark in (*top, *rows, *_foot(page.signed)):
+            mark.draw_on(figure)
         figure.savefig(stream, format="pdf", metadata={**nothing, "Title": page.title})
     return stream.getvalue()
 
@@ -183,8 +188,6 @@ def _cut(word: str, size: float, width: float, weight: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _width(text: str, size: float, weight: str, family: str) -> float:
-    """The width of a text, in points."""
+    """The width of a text, in points, by the settings of `pdf_of`."""
     font = FontProperties(family=family, weight=weight, size=size)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        return float(_SHAPES.get_text_width_height_descent(text, font, ismath=False)[0])
+    return float(_SHAPES.get_text_width_height_descent(text, font, ismath=False)[0])

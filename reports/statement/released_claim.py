@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from hashlib import file_digest
+from pathlib import Path
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.notation import delta_up, epsilon_up, typed
+from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.charges import Bill, exact_sum
@@ -47,6 +50,23 @@ class ReleasedScore:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleasedModel:
+    """The winner's model in a release: the name of its file, and its SHA-256."""
+
+    file: str
+    sha256: str
+
+    @classmethod
+    def of(cls, release: Path) -> ReleasedModel | None:
+        """The model that lies in a release; None if it has none."""
+        for path in (release / name for name in OUTPUTS):
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as stream:
+                    return cls(file=path.name, sha256=file_digest(stream, "sha256").hexdigest())
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReleasedClaim:
     """What a release claims.
 
@@ -76,6 +96,7 @@ class ReleasedClaim:
     lines: tuple[Line, ...]
     cautions: tuple[str, ...]
     commitment: str
+    model: ReleasedModel | None
     score: ReleasedScore | None
     exact_scores: bool
     day: date
@@ -112,7 +133,14 @@ class ReleasedClaim:
 
 
 def read_claim(
-    sweep: Sweep, bill: Bill, *, headline: str, lines: Sequence[Line], commitment: str, day: date
+    sweep: Sweep,
+    bill: Bill,
+    *,
+    headline: str,
+    lines: Sequence[Line],
+    commitment: str,
+    model: ReleasedModel | None,
+    day: date,
 ) -> ReleasedClaim:
     """The claim of a sweep's release, from its charges and from the lines of its public statement."""
     charges = bill.charges
@@ -137,6 +165,7 @@ def read_claim(
         lines=tuple(lines),
         cautions=cautions_of(sweep.plan, bill),
         commitment=commitment,
+        model=model,
         score=_score(sweep),
         exact_scores=not sweep.scored_privately,
         day=day,

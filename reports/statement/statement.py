@@ -7,20 +7,20 @@ not a private release.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dpsweep.accounting.cautions import cautions, epsilon_in_words
+from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_in_words
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, typed
+from dpsweep.accounting.notation import agreement, delta_up, epsilon_down, epsilon_up, population, typed
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.public_data import Public
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.charges import Bill, Charge
 from dpsweep.reports.content.declared_data import declared_by
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY
@@ -121,7 +121,8 @@ def _size(context: Context) -> tuple[Line, ...]:
 
 def _unit(context: Context) -> Line:
     unit = context.sweep.plan.unit
-    caution = declared_by(context.sweep.plan.trials[0].config["dataset"], "caution") or ""
+    dataset = context.sweep.plan.trials[0].config["dataset"]
+    caution, left_out = declared_by(dataset, "caution"), left_out_in_words(dataset)
     neighbours = {
         Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
         Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
@@ -129,7 +130,9 @@ def _unit(context: Context) -> Line:
     return Line(
         topic="Unit and neighbours",
         text=" ".join(
-            filter(None, (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", caution))
+            filter(
+                None, (f"The unit is one {unit}; two data sets are neighbours when {neighbours}.", left_out, caution)
+            )
         ),
         level=EvidenceLevel.STATED,
         evidence=(
@@ -141,26 +144,27 @@ def _unit(context: Context) -> Line:
 
 
 def _accountants(context: Context) -> Line:
-    charges = context.bill.charges
-    names = [name for name in charges[0].bounds if all(name in charge.bounds for charge in charges)]
-    totals = {name: sum(charge.bounds[name] for charge in charges) for name in names}
+    """The accountants' bounds on each population, which are checked where each has two."""
+    charges, unit = context.bill.charges, context.sweep.plan.unit
+    totals = {part: _totals(charges, part) for part in charges[0].bounds_by_part}
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.refusals.items()]
     claimants = listed(sorted({charge.claimed_by for charge in charges}))
     attack = max(charge.attack for charge in charges)
     lower_bound = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
-    if len(totals) < 2:
+    alone = [f"{population(part)} {unit}s" for part, bounds in totals.items() if len(bounds) < 2]
+    if len(alone) == len(totals):
         return Line(
             topic="Accountants",
             text=f"The claim is by {claimants} alone; no second accountant cross-checks it.",
             level=EvidenceLevel.ASSUMED,
             evidence=(*lower_bound, *dict.fromkeys(refusals)),
         )
-    bounds = [f"{name} {epsilon_up(total)}" for name, total in sorted(totals.items(), key=lambda item: item[1])]
-    spread = max(totals.values()) - min(totals.values())
+    bounds = [f"the {population(part)} {unit}s: {agreement(one)}." for part, one in totals.items()]
+    unchecked = f" No second accountant cross-checks the price of the {listed(alone)}." if alone else ""
     return Line(
         topic="Accountants",
-        text=f"Upper bounds: {listed(bounds)}, {epsilon_up(spread)} apart. The claim is by {claimants}.",
-        level=EvidenceLevel.CHECKED,
+        text=f"Upper bounds on {' On '.join(bounds)} The claim is by {claimants}.{unchecked}",
+        level=EvidenceLevel.ASSUMED if alone else EvidenceLevel.CHECKED,
         evidence=(
             "All are upper bounds, so the smallest one is valid. RDP tracks moments of the privacy loss, and its "
             "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
@@ -173,6 +177,12 @@ def _accountants(context: Context) -> Line:
             *dict.fromkeys(refusals),
         ),
     )
+
+
+def _totals(charges: Sequence[Charge], part: str) -> dict[str, float]:
+    """The sums over all charges of the bounds on one population, by accountants that bound it in each."""
+    bounds = [charge.bounds_by_part.get(part, {}) for charge in charges]
+    return {name: sum(one[name] for one in bounds) for name in bounds[0] if all(name in one for one in bounds)}
 
 
 def _scores(context: Context) -> Line:

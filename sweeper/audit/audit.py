@@ -7,6 +7,7 @@ public; nothing is charged, since nothing is at stake.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.sweeper.audit.evidence import AttackEvidence
-from dpsweep.sweeper.audit.gradient_attack import attack_gradients
+from dpsweep.sweeper.audit.gradient_attack import GradientAttack
 from dpsweep.sweeper.audit.record_attack import RecordAttack
 from dpsweep.sweeper.audit.script_attack import attack_script
 from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
@@ -43,8 +45,9 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
     refuse(plan, settings)
     torch.set_num_threads(machine.threads)
     alone, search = _dearest(priced), not (_has_parts(plan) or _by_script(plan))
-    evidence, on_lattice, notes = _attacked(plan, alone, settings, machine, rng, search=search)
-    judge = Judge.of(_scopes(priced, alone, search=search), plan.delta, settings.confidence, len(evidence))
+    attacked = _attacked(plan, alone, settings, machine, rng, search=search)
+    scopes = _scopes(priced, alone, search=search)
+    judge = Judge.of(scopes, plan.delta, settings.confidence, len(attacked.evidence), noise=bool(attacked.noise))
     return AuditRecord(
         plan=plan.id,
         confidence=settings.confidence,
@@ -52,31 +55,43 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
         delta=plan.delta,
         records=settings.data,
         trainings=settings.trainings,
-        findings=tuple(map(judge.finding, evidence)),
-        floating_point=on_lattice,
-        notes=((FINAL_RUN,) if _has_parts(plan) else ()) + notes,
+        findings=tuple(map(judge.finding, attacked.evidence)),
+        floating_point=attacked.on_lattice,
+        noise=judge.noise(attacked.noise),
+        notes=((FINAL_RUN,) if _has_parts(plan) else ()) + attacked.notes,
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Attacked:
+    """The evidence of all attacks, the noise that was seen, and remarks.
+
+    `on_lattice` is the number of noisy numbers that were on the lattice of their noise, None if one was off.
+    """
+
+    evidence: tuple[AttackEvidence, ...]
+    on_lattice: int | None = 0
+    noise: tuple[ReleasedNoise, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def _attacked(
     plan: Plan, alone: Trial, settings: AuditSettings, machine: Machine, rng: np.random.Generator, *, search: bool
-) -> tuple[tuple[AttackEvidence, ...], int | None, tuple[str, ...]]:
-    """The evidence of all attacks, the noisy numbers that were on the lattice (None if one was off), and remarks."""
+) -> _Attacked:
     by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
     if _by_script(plan):
-        return attack_script(by_records, alone, settings.trainings).evidence(), 0, (SCRIPT,)
-    evidence: tuple[AttackEvidence, ...] = ()
-    on_lattice: int | None = 0
-    notes: tuple[str, ...] = ()
+        return _Attacked(evidence=attack_script(by_records, alone, settings.trainings).evidence(), notes=(SCRIPT,))
+    attacked, layouts = _Attacked(evidence=()), by_records.layouts()
     if settings.records:
-        evidence = by_records.scores(alone, settings.trainings, search=search).evidence()
-        notes = by_records.notes
+        scores = by_records.scores(alone, settings.trainings, search=search)
+        attacked = replace(attacked, evidence=scores.evidence(), notes=by_records.notes)
     if settings.gradients:
-        collected, on_lattice = attack_gradients(
-            plan, alone, settings.gradients, settings.trainings, search=search, rng=rng
-        )
-        evidence = collected.evidence() + evidence
-    return evidence, on_lattice, notes
+        by_gradients = GradientAttack(plan=plan, layouts=layouts, canaries=settings.gradients, rng=rng)
+        collected, on_lattice = by_gradients.scores(alone, settings.trainings, search=search)
+        noise = tuple(seen for seen in by_gradients.noise.values() if seen.counts.any())
+        evidence = collected.evidence() + attacked.evidence
+        attacked = replace(attacked, evidence=evidence, on_lattice=on_lattice, noise=noise)
+    return attacked
 
 
 def refuse(plan: Plan, settings: AuditSettings) -> None:

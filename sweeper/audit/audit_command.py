@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
+from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.audit.audit import audited
@@ -32,7 +33,7 @@ def audit(request: SweepRequest) -> ExitCode:
         record.write(folder.audit)
     except OSError as cause:
         raise BadInput(f"Expected {folder.root} to be a place for audit.json: {cause.strerror}.") from cause
-    print(folder.audit)
+    print_line(folder.audit)
     if record.refuted:
         raise ContractBroken(
             f"An attack found more than the price of plan {priced.plan.id}: this is a defect of dpsweep or of your own "

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.printing import print_line, print_lines
+from dpsweep.sweeper.processes.terminal import PLAIN, Terminal, TerminalTable
 
 UNKNOWN = "?"
 EXPLANATION = (
@@ -18,15 +16,19 @@ EXPLANATION = (
     "this audit would contradict the price had the noise been half, for an attack whose power is known"
 )
 
+NOISE = (
+    "farthest: the standard deviation that is farthest from the declared, as a multiple of it (pairs: the\n"
+    "largest correlation); p-value: corrected for all that were tested, contradicts the declared noise below\n"
+    "{false_alarm}; power: the chance that half the noise in one number, or one tensor, would have been found"
+)
+
 
 def show_audit(record: AuditRecord, account: str) -> None:
     """Prints the record."""
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(
+    table = TerminalTable(
         title=f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records",
-        title_justify="left",
         pad_edge=False,
-        box=box.SIMPLE_HEAD,
+        box=PLAIN,
         padding=(0, 1, 0, 0),
     )
     table.add_column("attack", no_wrap=True)
@@ -35,10 +37,30 @@ def show_audit(record: AuditRecord, account: str) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
         table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
-    console.print(table)
-    console.print(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    terminal = Terminal(soft_wrap=True)
+    terminal.print_table(table)
+    print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    if record.noise:
+        terminal.print_table(_noise_table(record))
+        false_alarm = record.noise_false_alarm
+        print_lines(NOISE.format(false_alarm=f"{false_alarm:.2g}"))
     for line in lines(record):
-        console.print(line)
+        print_line(line)
+
+
+def _noise_table(record: AuditRecord) -> TerminalTable:
+    table = TerminalTable(pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
+    table.add_column("released noise", no_wrap=True)
+    for column in ("tested", "draws", "farthest", "p-value", "power"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for finding in record.noise:
+        power = UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"
+        table.add_row(
+            *(finding.test, str(finding.tested), str(finding.draws), f"{finding.value:.3f}"),
+            *(f"{finding.p_value:.2g}", power),
+            style="bold" if finding.refutes(record.noise_false_alarm) else None,
+        )
+    return table
 
 
 def lines(record: AuditRecord) -> Iterator[str]:
@@ -52,10 +74,12 @@ def lines(record: AuditRecord) -> Iterator[str]:
     elif record.floating_point:
         yield f"floating point: {record.floating_point} noisy numbers, none off the lattice of its noise"
     yield from record.notes
+    for finding in record.wrong_noise:
+        yield f"THE NOISE IS NOT THE DECLARED ONE: {finding.test}, {finding.value:.3f} at {finding.place}."
     if record.contradictions:
         which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.contradictions)
         yield f"THE PRICE IS CONTRADICTED by {which}."
-    else:
+    elif not record.refuted:
         yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from dpsweep.accounting.audit_record import Attack, Data, Scope
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.noise_law import TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
 from dpsweep.sweeper.audit.released_runs import ReleasedRuns
-from dpsweep.sweeper.request.generated_points import generated_dataset
-from dpsweep.sweeper.trial.build import load, make_model, make_run
+from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
@@ -57,11 +57,9 @@ class RecordAttack:
     def scores(self, alone: Trial, trainings: int, *, search: bool) -> Collected:
         """The scores of so many trainings of the run `alone`, and of the whole search if `search` says so.
 
-        Without forward-mode derivatives of the model, only the final losses are scored. Raises `BadInput` for a model
-        that cannot be trained on this data set.
+        Without forward-mode derivatives of the model, only the final losses are scored.
         """
         collected = Collected()
-        self._check_models()
         for _ in range(trainings):
             drawn = self.draw(alone)
             ((seen, _),) = self._trained([alone], drawn, shared=False, scored=False)
@@ -74,16 +72,28 @@ class RecordAttack:
         """New coins, and the seed of new canaries."""
         return DrawnCanaries(coins=secret_coins(self._count(alone), self.rng), seed=int(self.rng.integers(2**63)))
 
-    def _check_models(self) -> None:
+    def layouts(self) -> dict[str, TensorLayout]:
+        """The trained tensors of each point's model, by its id.
+
+        Raises `BadInput` for a model that cannot be trained on this data set.
+        """
+        from dpsweep.trainers.auditing.gradient_canaries import layout_of
         from dpsweep.trainers.models.checks.modules import refuse_mixing
 
-        configs = [self.config(trial.config) for trial in self.plan.trials]
-        kinds = {json.dumps([one["model"], one.get(ADAPTER)], sort_keys=True): one for one in configs}
-        for config in kinds.values():
-            try:
-                refuse_mixing(make_model(config, "audit"), tuple(dataset_of(config).shape))
-            except (ValueError, TypeError, RuntimeError) as cause:
-                raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+        kinds: dict[str, TensorLayout] = {}
+        by_trial = {}
+        for trial in self.plan.trials:
+            config = self.config(trial.config)
+            kind = json.dumps([config["model"], config.get(ADAPTER)], sort_keys=True)
+            if kind not in kinds:
+                try:
+                    model = make_model(config, "audit")
+                    refuse_mixing(model, tuple(dataset_of(config).shape))
+                    kinds[kind] = layout_of(model)
+                except (ValueError, TypeError, RuntimeError) as cause:
+                    raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+            by_trial[trial.id] = kinds[kind]
+        return by_trial
 
     def _count(self, alone: Trial) -> int:
         """The number of canaries: no more than records that they may replace."""

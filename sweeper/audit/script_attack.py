@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpsweep.accounting.audit_record import Attack, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -72,7 +73,7 @@ def _session(scratch: Path, plan: Plan, trial: Trial) -> Session:
     store.make()
     store.confirm(nonce)
     files = folder.trial(trial.id)
-    files.mkdir(parents=True)
+    make_folder(files)
     Receipt(
         account=plan.account,
         plan=plan.id,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpsweep.accounting.audit_record import Attack, AuditFinding, Scope, false_alarm
+from dpsweep.accounting.audit_record import Attack, AuditFinding, NoiseFinding, Scope, false_alarms
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, IdealAudit, Mistake
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, guess, least_epsilon, p_value
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.sweeper.audit.evidence import AttackEvidence
@@ -52,17 +53,26 @@ class PricedScope:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
-    """Judges all evidence of one audit: each of the two tests of a finding has an equal part of the false alarm."""
+    """Judges all evidence of one audit, each test of an attack and of the noise at its own false alarm."""
 
     scopes: Mapping[Scope, PricedScope]
     delta: float
     false_alarm: float
+    noise_false_alarm: float
     _splits: dict[tuple[Scope, int], tuple[GuessCounts, GuessCounts]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, scopes: Mapping[Scope, PricedScope], delta: float, confidence: float, findings: int) -> Judge:
-        """The judge of so many findings."""
-        return cls(scopes=scopes, delta=delta, false_alarm=false_alarm(confidence, findings))
+    def of(
+        cls, scopes: Mapping[Scope, PricedScope], delta: float, confidence: float, findings: int, *, noise: bool
+    ) -> Judge:
+        """The judge of so many findings of attacks, and of the noise if there is any."""
+        for_guesses, for_noise = false_alarms(confidence, findings, noise=noise)
+        return cls(scopes=scopes, delta=delta, false_alarm=for_guesses, noise_false_alarm=for_noise)
+
+    def noise(self, seen: Sequence[ReleasedNoise]) -> tuple[NoiseFinding, ...]:
+        """What the noise of all layouts shows: for each test the least likely layout, corrected for all of them."""
+        outcomes = zip(*(one.findings(self.noise_false_alarm / len(seen)) for one in seen), strict=True)
+        return tuple(_least_likely(findings) for findings in outcomes)
 
     def finding(self, evidence: AttackEvidence) -> AuditFinding:
         """What the evidence proves; the numbers of guesses do not depend on it."""
@@ -109,3 +119,15 @@ class Judge:
             for_claim = for_bound if curve is None else ideal.for_claim(curve, self.false_alarm, rng)
             self._splits[scope, canaries] = for_bound, for_claim
         return self._splits[scope, canaries]
+
+
+def _least_likely(findings: Sequence[NoiseFinding]) -> NoiseFinding:
+    least = min(findings, key=lambda finding: finding.p_value)
+    powers = [finding.halved_seen for finding in findings if finding.halved_seen is not None]
+    return replace(
+        least,
+        tested=sum(finding.tested for finding in findings),
+        draws=min(finding.draws for finding in findings),
+        p_value=min(1.0, len(findings) * least.p_value),
+        halved_seen=min(powers, default=None),
+    )

@@ -11,9 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.chain.entries import Entry, Kind
@@ -29,7 +26,9 @@ from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsi
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
+from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import count
+from dpsweep.sweeper.processes.terminal import FRAME, Terminal, TerminalTable
 
 SEARCH = "search"
 
@@ -88,15 +87,15 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
 
 def show(statement: Statement) -> None:
     """Prints an account: a row for every charge, then its amounts, then the runs that still fit."""
-    console = Console(highlight=False, soft_wrap=True)
+    terminal = Terminal(soft_wrap=True)
     closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
-    console.print(f"{statement.account}: {statement.budget}{closed}", style="bold")
+    terminal.print_line(f"{statement.account}: {statement.budget}{closed}", style="bold")
     if statement.charges:
-        console.print(_charges(statement))
-    console.print(_reserved_and_left(statement))
-    console.print(statement.policy.sharing(statement.budget))
+        terminal.print_table(_charges(statement))
+    terminal.print_table(_reserved_and_left(statement))
+    print_line(statement.policy.sharing(statement.budget))
     if (fits := still_fits(statement)) is not None:
-        console.print(f"Still fits: {fits}.")
+        print_line(f"Still fits: {fits}.")
 
 
 def to_json(statement: Statement) -> dict[str, Any]:
@@ -138,9 +137,9 @@ def what_for(entry: Entry) -> str:
     return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 
-def _charges(statement: Statement) -> Table:
+def _charges(statement: Statement) -> TerminalTable:
     """A row for every charge: its claim, and its share of the policy's other amounts, which are not claims."""
-    table = Table()
+    table = TerminalTable(box=FRAME)
     others = [name for name in statement.policy.limits(statement.budget) if name not in (EPSILON, DELTA)]
     for column in ("plan", "what for"):
         table.add_column(column)
@@ -162,8 +161,8 @@ def _charges(statement: Statement) -> Table:
     return table
 
 
-def _reserved_and_left(statement: Statement) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _reserved_and_left(statement: Statement) -> TerminalTable:
+    table = TerminalTable(box=None, pad_edge=False)
     for column in ("", "reserved", "left", "of"):
         table.add_column(column, justify="right" if column else "left")
     for name, (reserved, left, limit) in _amounts(statement).items():

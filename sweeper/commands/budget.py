@@ -11,14 +11,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import print_error, print_line, print_lines
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
 from dpsweep.accounting.validation import as_written
@@ -27,6 +28,8 @@ from dpsweep.sweeper.planning.limits import amount, require_no_typo
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+Made = TypeVar("Made")
 
 JSON = "--json"
 NAMES = ("dataset", "dataset.name")
@@ -40,7 +43,7 @@ AMOUNTS = ("budget.epsilon", "budget.delta")
 def budget(arguments: Sequence[str]) -> None:
     """Runs `dpsweep budget VERB ...`; `show` without a verb. `--config-dir X` may hold the data set's file."""
     if {"-h", "--help"} & set(arguments):
-        print("\n".join(str(verb.__doc__) for verb in VERBS.values()))
+        print_lines("\n".join(str(verb.__doc__) for verb in VERBS.values()))
         return
     arguments = _with_search_path(arguments)
     first = arguments[0] if arguments else ""
@@ -55,8 +58,14 @@ def show(arguments: Sequence[str]) -> None:
     ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
     names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
     _print([ledger.statement(name) for name in names], arguments)
+    if (witness := ledger.witness()) is not None and JSON not in arguments:
+        print_line(
+            f"{ledger.name} has the witness {witness}: without it (DPSWEEP_WITNESS) nothing is charged or launched."
+        )
     if not names and JSON not in arguments:
-        print(f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one.")
+        print_line(
+            f"No account is open in {ledger.name}; the first sweep on a data set or `dpsweep budget open` opens one."
+        )
 
 
 def open_account(arguments: Sequence[str]) -> None:
@@ -68,7 +77,7 @@ def open_account(arguments: Sequence[str]) -> None:
     _require_name(words)
     config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
     ledger = Ledger(Ledger.locate())
-    claim = _claim(read_budget, budget_settings(config))
+    claim = _valid(read_budget, budget_settings(config))
     _print([ledger.open(str(config.dataset.name), claim, _policy(config))], arguments)
 
 
@@ -78,7 +87,7 @@ def raise_budget(arguments: Sequence[str]) -> None:
     ledger = Ledger(Ledger.locate())
     account = _account(values, ledger)
     limits = {key.partition(".")[2]: amount(key, _number(key, values[key])) for key in AMOUNTS if key in values}
-    higher = _claim(replace, ledger.statement(account).budget, **limits)
+    higher = _valid(replace, ledger.statement(account).budget, **limits)
     _print([ledger.raise_budget(account, higher)], arguments)
 
 
@@ -95,15 +104,14 @@ def charge(arguments: Sequence[str]) -> None:
     require_no_typo("budget.epsilon", flags["epsilon"], "--epsilon")
     ledger = Ledger(Ledger.locate())
     account = _account(_key_values(words, ACCOUNT), ledger)
-    cost = _claim(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
-    statement = ledger.record_outside(account, cost, flags["note"].strip())
+    cost = _valid(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
+    statement = _valid(ledger.record_outside, account, cost, flags["note"].strip())
     _print([statement], arguments)
     limits = statement.policy.limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
-        print(
+        print_error(
             f"More {' and '.join(over)} is reserved on {account} now than its budget allows; it is recorded all the "
-            "same, since it happened.",
-            file=sys.stderr,
+            "same, since it happened."
         )
 
 
@@ -112,7 +120,7 @@ def verify(arguments: Sequence[str]) -> None:
     folders = list(map(Path, arguments))
     if rehearsals := [folder for folder in folders if is_rehearsal_in(folder)]:
         for folder in rehearsals:
-            print(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
+            print_line(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
         folders = [folder for folder in folders if folder not in rehearsals]
         if not folders:
             return
@@ -124,9 +132,9 @@ def verify(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
     if not entries:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
-    print(f"{ledger.name}: {entries} entries, the chain is whole.")
+    print_line(f"{ledger.name}: {entries} entries, the chain is whole.")
     for folder in folders:
-        print(verify_folder(folder, ledger))
+        print_line(verify_folder(folder, ledger))
     verify_copies(folders)
 
 
@@ -146,7 +154,7 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
 
     if JSON in arguments:
         with as_written("the ledger", LedgerDamaged):
-            print(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
+            print_lines(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
         return
     with as_written("the ledger", LedgerDamaged):
         for statement in statements:
@@ -156,8 +164,8 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
 def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags of an outside charge, and the remaining arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--epsilon", type=float)
-    parser.add_argument("--delta", type=float)
+    parser.add_argument("--epsilon", type=_amount)
+    parser.add_argument("--delta", type=_amount)
     parser.add_argument("--note")
     try:
         flags, rest = parser.parse_known_args(words)
@@ -166,6 +174,15 @@ def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     if flags.epsilon is None or flags.delta is None or not (flags.note or "").strip():
         raise BadInput("Expected --epsilon, --delta and --note: what was spent on these data elsewhere, and for what.")
     return vars(flags), rest
+
+
+def _amount(text: str) -> float:
+    """An amount on the command line; one that a float holds only as 0, or with few digits, is refused."""
+    number = float(text)
+    smallest = sys.float_info.min
+    if number < smallest and Decimal(text.replace("_", "")) != 0 and not number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than {smallest}, the smallest amount; give 0 or more")
+    return number
 
 
 def _key_values(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
@@ -214,8 +231,8 @@ def _number(key: str, text: str) -> float:
         raise BadInput(f"Expected {key}={text!r} to be a number.") from None
 
 
-def _claim(make: Callable[..., Guarantee], *arguments: Any, **numbers: Any) -> Guarantee:
-    """The result of `make` on the user's numbers; turns its errors into `BadInput` with one sentence."""
+def _valid(make: Callable[..., Made], *arguments: Any, **numbers: Any) -> Made:
+    """The result of `make` on the user's values; turns its errors into `BadInput` with one sentence."""
     try:
         return make(*arguments, **numbers)
     except (ValueError, TypeError) as cause:

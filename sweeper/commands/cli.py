@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.printing import is_visible, print_error, print_line, print_lines
 from dpsweep.sweeper.commands.one_sentence import one_sentence
 from dpsweep.sweeper.processes.garbage_collection import seldom_collected
 
@@ -23,18 +24,17 @@ def main() -> None:
         _complete(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
-    sys.path.append(str(Path.cwd()))  # last, so that users' classes are found as in plain Hydra programs
     with one_sentence(), seldom_collected():
         if name in ASKING:
-            print(_overview())
+            print_lines(_overview())
             return
         verb = VERBS.get(name)
         if verb is None:
             raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")
         if verb.usage and rest and rest[0] in ASKING:
-            print(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
+            print_lines(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
             if verb.usage.startswith("[KEY=VALUE"):
-                print(f"\n{KEYS_HINT}")
+                print_lines(f"\n{KEYS_HINT}")
             return
         verb.run(rest)
 
@@ -59,21 +59,26 @@ def _complete(arguments: list[str]) -> None:
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
     name, space, overrides = line.lstrip().partition(" ")
     if "install" not in " ".join(arguments) and not space:
-        print(*(known for known in VERBS if known.startswith(name)))
+        _print_completions(known for known in VERBS if known.startswith(name))
         return
     if name in OF_FOLDERS:
         words = overrides.split(" ")
-        print(*((_forms(words) if name == "release" else ()) or _sweep_folders(words[-1])))
+        _print_completions((_forms(words) if name == "release" else ()) or _sweep_folders(words[-1]))
         return
     if name == "budget":
         from dpsweep.sweeper.commands import budget
 
         within, space, after = overrides.lstrip().partition(" ")
         if not space and "=" not in within:
-            print(*(known for known in budget.VERBS if known.startswith(within)))
+            _print_completions(known for known in budget.VERBS if known.startswith(within))
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
     sweep(arguments)
+
+
+def _print_completions(words: Iterable[str]) -> None:
+    """A word that a terminal would not show as it is, is not offered: escaped, it would name nothing."""
+    print_line(" ".join(filter(is_visible, words)))
 
 
 def _forms(words: Sequence[str]) -> tuple[str, ...]:
@@ -99,7 +104,7 @@ def explain(arguments: list[str]) -> None:
 
     if len(arguments) > 1:
         raise BadInput("Expected one key, group or choice after `dpsweep help`, as in dpsweep help trainer.lr.")
-    print(explained(arguments[0]) if arguments else listed())
+    print_lines(explained(arguments[0]) if arguments else listed())
 
 
 def sweep(arguments: list[str]) -> None:
@@ -156,13 +161,20 @@ def verify(arguments: list[str]) -> None:
     verify(arguments)
 
 
+def check(arguments: list[str]) -> None:
+    """`dpsweep check PACKAGE [OPENING]`."""
+    from dpsweep.reports.disclosure.package_check import check_package
+
+    check_package(arguments)
+
+
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
     from dpsweep.accounting.rehearsal import ledger_of
-    from dpsweep.reports.pages.page_memory import current_report
+    from dpsweep.reports.pages.page_memory import current_report, print_page
 
     for folder in _folders(arguments):
-        print(current_report(folder, ledger_of(folder)))
+        print_page(current_report(folder, ledger_of(folder)))
 
 
 def release(arguments: list[str]) -> None:
@@ -173,10 +185,11 @@ def release(arguments: list[str]) -> None:
     folders = _folders(words)
     from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.disclosure.formats import formats_of
+    from dpsweep.reports.pages.page_memory import print_page
     from dpsweep.reports.pages.release import write_release
 
     for folder in folders:
-        print(write_release(folder, ledger_of(folder), formats_of(names)))
+        print_page(write_release(folder, ledger_of(folder), formats_of(names)))
 
 
 def export(arguments: list[str]) -> None:
@@ -184,9 +197,13 @@ def export(arguments: list[str]) -> None:
     from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.disclosure.formats import written_in
     from dpsweep.reports.pages.model_export import write_export
+    from dpsweep.reports.pages.page_memory import FILE, failed_pictures
 
     for folder in _folders(arguments):
-        print(write_export(folder, ledger_of(folder), written_in(folder / "release")))
+        card = write_export(folder, ledger_of(folder), written_in(folder / "release"))
+        for sentence in failed_pictures(folder / "release" / FILE):
+            print_error(sentence)
+        print_line(card)
 
 
 ABOUT_JOBS = (
@@ -265,6 +282,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="check the ledger's chain, and sweep folders against it",
         usage="[FOLDER ...]",
         example="dpsweep verify sweeps/digits/PLAN",
+    ),
+    "check": Subcommand(
+        run=check,
+        line="recompute what a release from somebody else claims, by this installation's own program",
+        usage="PACKAGE [OPENING]",
+        example="dpsweep check Downloads/release",
     ),
     "report": Subcommand(
         run=report,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.commands.command_words import MULTIRUN, options_first, prepared
 from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
 from dpsweep.sweeper.commands.readable_files import files_by_name
+from dpsweep.trainers.user_modules import find_user_modules
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -26,6 +28,8 @@ def main(arguments: Sequence[str]) -> None:
     refuse_words(arguments)
     words = options_first(words)
     sys.argv = [sys.argv[0], *words]
+    find_user_modules(Path.cwd())
+    os.environ["PYTHONSAFEPATH"] = "1"  # child processes never look for modules in the current folder
     with files_by_name(), _known_mode() if MULTIRUN in words else nullcontext():
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
 

@@ -7,8 +7,11 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.printing import print_error, print_error_lines
 from dpsweep.sweeper.coordinator.signals import same_command
 
 
@@ -24,8 +27,11 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises exceptions instead of printing them
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # all files are written: Ctrl-C may end the shutdown
+        with _last_words(error):
+            self._write_last_lines(error)
+
+    def _write_last_lines(self, error: BaseException | None) -> None:
+        """Writes what is left to say; raises `SystemExit` with the error's exit code."""
         if error is None:
             error = _unwritten()
         if error is None:
@@ -38,10 +44,31 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
             error = error.code
         sentence, code = _explain(error)
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
-            traceback.print_exception(error)
-        print(sentence, file=sys.stderr)
+            print_error_lines("".join(traceback.format_exception(error)))
+        print_error(sentence)
         _say(code)
         sys.exit(code)
+
+
+@contextmanager
+def _last_words(error: BaseException | None) -> Iterator[None]:
+    """Within it Ctrl-C does nothing, so that the last lines are written; after it Ctrl-C ends the process at once.
+
+    All files are written by then: what is left is the shutdown of Python, and the exit code stays that of the command.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = error.code if isinstance(error, SystemExit) else None
+    try:
+        yield
+    except SystemExit as leaving:
+        code = leaving.code
+        raise
+    finally:
+        number = code if isinstance(code, int) else int(code is not None)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(number))
 
 
 def _unwritten() -> OSError | None:
@@ -55,7 +82,7 @@ def _unwritten() -> OSError | None:
 
 
 def _say(code: ExitCode) -> None:
-    print(f"(exit code {code.value}: {code.meaning})", file=sys.stderr)
+    print_error(f"(exit code {code.value}: {code.meaning})")
 
 
 def _explain(error: BaseException) -> tuple[str, ExitCode]:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from dpsweep.accounting.cautions import cautions, is_large
+from dpsweep.accounting.cautions import cautions, is_large, left_out_in_words
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up, noise_down, noise_up, typed
+from dpsweep.accounting.notation import (
+    agreement,
+    delta_up,
+    epsilon_down,
+    epsilon_up,
+    noise_down,
+    noise_up,
+    population,
+    typed,
+)
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest
+from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
+from dpsweep.sweeper.processes.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.timing.duration import duration
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import metric_of_score
@@ -44,12 +52,11 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
 
     Rules that show the results that the user asked for come first, the cheapest of them on top.
     """
-    console = Console(highlight=False, soft_wrap=True)
     rules, needs = outlooks.rules, outlooks.needs
     if priced.plan.finals and not needs and not outlooks.advice:
         return  # other rules have other points, so there is nothing to compare
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
-    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = TerminalTable(title=title, pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
     table.add_column("rule", no_wrap=True)
     for column in ("tries", "top 10 %", "epsilon"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -70,20 +77,20 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
             *(_fit(needs[offer.label]) if needs else ()),
             style="bold" if one.taken else None,
         )
-    console.print(table)
-    console.print("tries: expected runs; top 10 %: the chance to try one of the best 10 % of the points")
+    Terminal(soft_wrap=True).print_table(table)
+    print_line("tries: expected runs; top 10 %: the chance to try one of the best 10 % of the points")
     if needs:
-        console.print(
+        print_line(
             "noise needed: the noise multiplier at which the search fits what is left; one run: its epsilon then"
         )
-    console.print(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={results})")
+    print_line(f"> this plan's rule; * the cheapest that runs and shows what you asked for (show={results})")
     for one in rules:
         if one.offer.quote is None:
-            console.print(f"{one.offer.label}: {one.offer.refusal}")
+            print_line(f"{one.offer.label}: {one.offer.refusal}")
     for sentence in _which_to_take(rules, results):
-        console.print(sentence)
+        print_line(sentence)
     if outlooks.advice:
-        Console(highlight=False).print(outlooks.advice)
+        Terminal().print_line(outlooks.advice)
 
 
 def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
@@ -113,8 +120,8 @@ def show(
     `time` is left out if it is None, as where steps are still being timed. `data` has further rows, about the records.
     """
     plan = priced.plan
-    console = Console(highlight=False)
-    table = Table(title=f"Plan {plan.id} on {plan.account}", show_header=False, title_justify="left", pad_edge=False)
+    terminal = Terminal()
+    table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()
     methods = sorted({trial.method for trial in plan.trials})
@@ -149,11 +156,11 @@ def show(
         table.add_row("time", time)
     for name, text in data.items():
         table.add_row(name, text)
-    console.print(table)
+    terminal.print_table(table)
     for note in plan.notes:
-        console.print(note)
+        terminal.print_line(note)
     for sentence in () if plan.public else _cautions(priced):
-        console.print(sentence)
+        terminal.print_line(sentence)
 
 
 def time_in_words(seconds: float | None, device: str) -> str:
@@ -171,7 +178,7 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
     plan, quote = priced.plan, priced.quote
     what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
     yield "the whole search", what
-    yield "accountants", "; ".join(_voices(priced))
+    yield from zip(chain(("accountants",), repeat("")), _by_population(priced), strict=False)
     if envelope is not None:
         yield (
             "the same search",
@@ -203,6 +210,7 @@ def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 def _cautions(priced: PricedPlan) -> Iterator[str]:
     """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
     plan, units = priced.plan, priced.units
+    yield from filter(None, (left_out_in_words(plan.trials[0].config["dataset"]),))
     yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
     if is_large(plan.budget.delta, units):
         yield (
@@ -211,14 +219,12 @@ def _cautions(priced: PricedPlan) -> Iterator[str]:
         )
 
 
-def _voices(priced: PricedPlan) -> list[str]:
-    bounds = sorted(priced.quote.bounds.items(), key=lambda item: item[1])
-    bounds_by_name = [f"{name} {epsilon_up(bound)}" for name, bound in bounds]
-    apart = [f"{epsilon_up(bounds[-1][1] - bounds[0][1])} apart"] if len(bounds) > 1 else []
+def _by_population(priced: PricedPlan) -> Iterator[str]:
+    """A line for each population of records: its accountants' bounds, and those that have none there."""
     quote = priced.quote
-    together = [] if quote.claimed_by in quote.bounds else [f"{quote.claimed_by} together {epsilon_up(quote.epsilon)}"]
-    unable = [f"{name} gives no bound{' on a part' if together else ''}" for name in quote.refusals]
-    return together + bounds_by_name + apart + unable
+    for part, bounds in quote.bounds_by_part.items():
+        unable = [f"{name} gives no bound" for name in quote.refusals if name not in bounds]
+        yield f"{population(part)} {priced.plan.unit}s: {'; '.join((agreement(bounds), *unable))}"
 
 
 def _scores(priced: PricedPlan) -> str:

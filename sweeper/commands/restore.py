@@ -9,31 +9,39 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.restoration.restore import Receipts, paid_charges, restore
+from dpsweep.accounting.restoration.restore import lost_sweeps, paid_charges, restore
+from dpsweep.accounting.restoration.restored_lines import Receipts
 from dpsweep.accounting.selection.interface import rule_from_config
 
 
 def restore_ledger(arguments: Sequence[str]) -> None:
     """`dpsweep budget restore [--backup FILE | --as-another] [FOLDER...]` restores a ledger from what is known.
 
-    With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first.
+    With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first. With
+    `--new-witness` the witness that DPSWEEP_WITNESS names takes the place of one that is lost.
     """
     options = _options(arguments)
     place = Ledger.locate()
+    if sentence := lost_sweeps(place, options.backup):
+        print_line(sentence, flush=True)
     folders = [sweep for root in options.folders for sweep in _receipts(root, paid_charges(place))]
-    done = restore(place, backup=options.backup, folders=folders, as_another=options.as_another)
+    done = restore(
+        place, backup=options.backup, folders=folders, as_another=options.as_another, new_witness=options.new_witness
+    )
     for sentence in done:
-        print(sentence)
+        print_line(sentence)
     if not done:
-        print(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
+        print_line(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--backup")
     parser.add_argument("--as-another", action="store_true")
+    parser.add_argument("--new-witness", action="store_true")
     parser.add_argument("folders", nargs="*", type=Path)
     try:
         options, unknown = parser.parse_known_args(arguments)

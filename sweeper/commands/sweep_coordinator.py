@@ -22,6 +22,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.printing import print_error, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -85,8 +86,7 @@ class SweepCoordinator:
     def run(self) -> None:
         """Executes the request's verb and exits with its exit code."""
         verbs = {Verb.RESUME: self.resume, Verb.PLAN: self.plan, Verb.ADVISE: self.advise, Verb.AUDIT: self.audit}
-        code = verbs.get(self.request.verb, self.sweep)()
-        if code is not ExitCode.DONE:
+        if (code := verbs.get(self.request.verb, self.sweep)()) is not ExitCode.DONE:
             sys.exit(code)
 
     def plan(self) -> ExitCode:
@@ -103,19 +103,20 @@ class SweepCoordinator:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.show_offers(priced, rules, request.show)
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
-                    print(sentence)
+                    print_line(sentence)
             known = self._speeds.known(configs_of(plan))
             time = price_table.time_in_words(self._seconds(priced, known), request.place)
             self._show(priced, statement, folder, None if known is None else time)
             if known is None:
                 sys.stdout.flush()
-                print(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
+                print_line(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
         for message in (
+            request.launcher_refusal(priced.rule),
             former_plan(plan, folder, request.jobs.words),
             absent(plan, request.data) or foresee(plan, request.data, self._ledger),
         ):
             if message:
-                print(message)
+                print_line(message)
         try:
             if not folder.plan.exists():
                 folder.make()
@@ -135,7 +136,7 @@ class SweepCoordinator:
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        print(*in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"]), sep="\n")
+        print_lines("\n".join(in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])))
         return ExitCode.DONE
 
     def audit(self) -> ExitCode:
@@ -160,8 +161,8 @@ class SweepCoordinator:
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
                 "continues what was charged, and `dpsweep sweep` begins."
             )
-        panel = build(settings.accountant, "accountant")
-        return self.charge_and_run(stored_search(plan, panel, settings.privacy.get("accept_delta")))
+        panel, accepted = build(settings.accountant, "accountant"), settings.privacy.get("accept_delta")
+        return self.charge_and_run(stored_search(plan, panel, accepted))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
@@ -175,6 +176,7 @@ class SweepCoordinator:
         execution = execution_of(priced.plan)
         self._refuse_large_delta(priced)
         check_loggers(self.request.loggers, priced.rule)
+        self.request.check_launcher(priced.rule)
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
@@ -193,29 +195,29 @@ class SweepCoordinator:
             check = check_training(plan, request, folder.private, self._speeds)
         ledger.verify()
         if message := former_plan(plan, folder, request.jobs.words):
-            print(message, file=sys.stderr)
+            print_error(message)
         seconds = self._seconds(priced, check.costs)
         self._show(priced, self._statement(plan), folder, price_table.time_in_words(seconds, request.place))
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
         if message := raised_since(priced, ledger.statement(plan.account, "")):
-            print(message, file=sys.stderr)
+            print_error(message)
         if message := ledger.recognise(plan.account, data):
             priced = replace(priced, plan=replace(plan, notes=(*plan.notes, message)))
-            print(message, file=sys.stderr)
+            print_error(message)
         search = _WORKS[execution](priced, ledger, folder, request.retry)
         work = then_final(search, plan, folder, request.retry)
         self._store(priced, folder, execution)
         if work.notice:
-            print(work.notice)
+            print_line(work.notice)
         stopped = self._run(plan, folder, work, check.threads, seconds)
         if message := changed_since(data, plan, request.data, ledger):
-            print(message, file=sys.stderr)
+            print_error(message)
         states = work.log.states()
         if stopped and open_runs(states, work):
             going_on = f"What began stays charged; the same command goes on: {same_command()}"
-            print(f"Stopped with {rest(states, work)}. {going_on}")
+            print_line(f"Stopped with {rest(states, work)}. {going_on}")
             return ExitCode.STOPPED
         return report(
             plan,
@@ -235,10 +237,11 @@ class SweepCoordinator:
         if not work.due and not work.unproposed:
             work.log.settle()
             if not open_runs(work.log.states(), work):
-                print(work.idle)
+                print_line(work.idle)
             return False
         request, workers = self.request, self.request.workers
         at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
+        hides = execution_of(plan) is Execution.DRAWN_TRIES
         runner = Runner(
             plan=plan,
             folder=folder,
@@ -247,15 +250,14 @@ class SweepCoordinator:
             compute=replace(request.compute, threads=threads),
             data=request.data,
             workers=at_once,
-            batch=max(1, request.max_batch_size or (workers.jobs if work.in_turn else workers.batch)),
+            batch=max(1, request.max_batch_size or workers.batch),
+            hides=hides,
         )
         forget_prices()
         complaints: list[str] = []
-        done = len(work.runs) - len(work.due)
         budget = budget_in_words(self._ledger.statement(plan.account))
-        hides = execution_of(plan) is Execution.DRAWN_TRIES
         words = HiddenTries(budget=budget, planned=seconds) if hides else CountedTrials(budget=budget)
-        runs = StepProgress(folder=folder, total=work.total, done=done)
+        runs = StepProgress(folder=folder, total=work.total, done=len(work.runs) - len(work.due))
         with (
             usually_collected(),
             graceful(folder.stop),
@@ -268,7 +270,7 @@ class SweepCoordinator:
                 due = work.more(at_once)
         give_back_freed_memory()
         for complaint in dict.fromkeys(complaints):
-            print(f"The launcher lost jobs: {complaint}", file=sys.stderr)
+            print_error(f"The launcher lost jobs: {complaint}")
         return folder.stop.exists()
 
     def _show(self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None) -> None:
@@ -315,8 +317,9 @@ class SweepCoordinator:
     def _alone(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
         """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
-        lock = ledger.beside / "locks" / f"{name}.lock"
-        of_plan = ledger.hold(name, what) if ledger.path is None else held(lock, what)
+        of_plan = (
+            ledger.hold(name, what) if ledger.path is None else held(ledger.beside / "locks" / f"{name}.lock", what)
+        )
         with of_plan, none_left(folder), held(folder.lock, f"The sweep in {folder.root}"):
             yield
 

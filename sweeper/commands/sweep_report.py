@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
+from dpsweep.reports.pages.page_memory import current_report, failed_pictures
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
@@ -19,6 +23,12 @@ from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
 from dpsweep.sweeper.loggers.copies import Loggers, log_results
 from dpsweep.sweeper.timing.step_times import Speeds
+
+REASONS = 5
+"""The most reasons of failed runs that are printed; the trials' logs have all."""
+
+LONGEST = 300
+"""The most characters of a reason that are printed."""
 
 
 def report(
@@ -43,22 +53,33 @@ def report(
     try:
         study.record(plan, folder, work.runs, outcomes, storage)
     except BadInput as cause:
-        print(f"The study was not written. {cause}", file=sys.stderr)
+        print_error(f"The study was not written. {cause}")
     if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
-    result = _page(folder, ledger) if page else folder.root
+    result = current_report(folder.root, ledger) if page else folder.root
+    for sentence in failed_pictures(result) if page else ():
+        print_error(sentence)
     for warning in (*log_results(loggers, folder, ledger), *warnings_of(outcomes, plan.account)):
-        print(warning, file=sys.stderr)
+        print_error(warning)
     if troubled := len(states.failed) + len(states.killed):
         losses = work.losses.format(folder=folder.trials)
-        print(f"{troubled} of {work.total} {losses}", file=sys.stderr)
+        print_error(f"{troubled} of {work.total} {losses}")
+        for reason, runs in reasons(outcomes).most_common(REASONS):
+            print_error(f"{runs} failed: {reason}")
     if open_runs(states, work):
-        print(f"The sweep is left with {rest(states, work)}; the same command goes on with them.", file=sys.stderr)
+        print_error(f"The sweep is left with {rest(states, work)}; the same command goes on with them.")
     else:
-        print(f"to pass on: {to_pass_on(plan, folder)}")
-    print(f"for you alone, the {'page' if page else 'folder'}:\n{result}")
+        print_line(f"to pass on: {to_pass_on(plan, folder)}")
+    print_line(f"for you alone, the {'page' if page else 'folder'}:")
+    print_line(result)
     return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+
+
+def reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
+    """The first lines of the errors of failed runs, and how many runs ended by each; for the curator alone."""
+    errors = (outcome.error or "" for outcome in outcomes if outcome.status is Status.FAILED)
+    return Counter(next(iter(error.splitlines()), "no reason is known")[:LONGEST] for error in errors)
 
 
 def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
@@ -70,13 +91,6 @@ def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
     root = folder.root
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
     return shlex.join(["dpsweep", "release", str(place)])
-
-
-def _page(folder: SweepFolder, ledger: Ledger) -> Path:
-    """The path of the curator's page, drawn unless it is there already."""
-    from dpsweep.reports.pages.page_memory import current_report
-
-    return current_report(folder.root, ledger)
 
 
 def open_runs(states: AttemptStates, work: RunQueue) -> int:

@@ -24,6 +24,7 @@ from dpsweep.accounting.pricing.alternatives import advice, advice_on_repetition
 from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
+from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.final_run import recover_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
@@ -86,7 +87,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     if beyond := unpaid[_free(plan, attempts) :]:
         event, quote = priced.repetition(beyond)
         if message := _beforehand(priced, ledger, event, quote, len(beyond)):
-            print(message, flush=True)
+            print_line(message, flush=True)
         ways = partial(advice_on_repetition, priced, event)
         charge(ledger, priced, ways, event, quote, "repeat", [trial.id for trial in beyond])
     return where.fresh + where.interrupted + again
@@ -222,6 +223,7 @@ def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
         "bounds": dict(quote.bounds),
         "refusals": dict(quote.refusals),
         "parts": dict(quote.parts),
+        "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
         "attack": quote.lower,
         "units": priced.units,
     }

@@ -1,4 +1,6 @@
-"""Warnings to the curator of a sweep that read no records: a wrong file costs budget and trains on noise.
+"""Warnings to the curator of a sweep that read no records, or whose learning rates changed no weight.
+
+A wrong file costs budget and trains on noise.
 
 If a record may be added or removed, the number of records is private, and nothing before the charge depends on it. The
 jobs that read the records note in their results which part was empty, among the facts that never leave the curator's
@@ -15,9 +17,19 @@ from dpsweep.accounting.records.trial_result import TrialResult
 EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"
 """The key of the fact in a result, and the parts of a split that it may name."""
 
+UNCHANGED = "unchanged"
+"""The key of the names of parameters whose updates were too small to change them."""
+
 
 def warnings_of(results: Iterable[TrialResult], account: str) -> Iterator[str]:
-    """A sentence for each part of the data without records, for the curator alone."""
+    """Sentences for the curator alone: on each part of the data without records, and on weights that did not change."""
+    results = tuple(results)
+    if names := list(dict.fromkeys(str(name) for result in results for name in result.curator.get(UNCHANGED, ()))):
+        runs = sum(UNCHANGED in result.curator for result in results)
+        yield (
+            f"The learning rate of {runs} run{'s' if runs > 1 else ''} was too small to change {', '.join(names)}: "
+            "every update was below the precision of the weights. They stay charged; raise trainer.lr."
+        )
     empty = {str(part) for result in results for part in result.curator.get(EMPTY, ())}
     if TRAIN in empty:
         yield (

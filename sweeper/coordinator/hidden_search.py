@@ -28,6 +28,7 @@ from secrets import token_hex
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -90,7 +91,7 @@ class HiddenSearchLog:
             if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.record.end(one.trial.id, self.folder.trial(one.trial.id))
                 mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
-                mark.parent.mkdir(mode=0o700, exist_ok=True)
+                make_folder(mark.parent)
                 mark.touch(mode=0o600)
         scores = scores_of(self.stored.draw, self.tries())
         if not self.stored.draw.over(scores):
@@ -156,7 +157,6 @@ def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: 
         idle="This search is over; nothing more is run or charged.",
         losses="tries failed or were killed: they score worst, stay charged with the search, and are never repeated. "
         "Their logs are in {folder}.",
-        in_turn=log.stored.draw.threshold is not None,
     )
 
 

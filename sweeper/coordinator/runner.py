@@ -4,6 +4,9 @@ Every attempt is marked as started before it is launched, and jobs are handed ov
 them. A job that no worker took has touched nothing, so when a launcher loses jobs, the jobs with unused receipts are
 launched again. A job that was believed lost may still run without harm: one of the two finds the receipt used. Results
 come back as files, so a lost worker costs no finished trial.
+
+The tries of a secret draw are no jobs: other users of the machine see processes. There are as many jobs as workers,
+whatever the draw, and each takes the next try as long as there is one (`sweeper/job/tries_in_turn.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dpsweep.sweeper.coordinator.work import AttemptLog
 from dpsweep.sweeper.job.locks import at_work
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
-from dpsweep.sweeper.trial.blocks import Job, jobs_of
+from dpsweep.sweeper.trial.blocks import TRIES, Job, jobs_of
 
 LOOK_SECONDS = 0.5
 
@@ -33,7 +36,8 @@ class Runner:
     """A plan, its folder and attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
-    run at once, and `batch` the number of jobs that are handed over at once.
+    run at once, and `batch` the number of jobs that are handed over at once. With `hides`, the trials are those of a
+    secret draw.
     """
 
     plan: Plan
@@ -44,20 +48,44 @@ class Runner:
     data: Path | None
     workers: int
     batch: int
+    hides: bool = False
 
     def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial, or fewer after a stop request; returns errors of the launcher and its jobs.
 
         Raises `ContractBroken` if a job refused its trials and no other job took them.
         """
+        launcher = self.jobs.launcher(self.folder.root)
+        if self.hides:
+            return tuple(dict.fromkeys(self._start_workers(launcher, trials)))
         blocks = self.folder.blocks(self.plan)
         jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.compute.together)]
-        launcher = self.jobs.launcher(self.folder.root)
         complaints: list[str] = []
         for first in range(0, len(jobs), self.batch):
             if not self.folder.stop.exists():
                 complaints += self._start(launcher, jobs[first : first + self.batch], first)
         return tuple(dict.fromkeys(complaints))
+
+    def _start_workers(self, launcher: JobLauncher, trials: Sequence[Trial]) -> list[str]:
+        """Launches a job for each worker, which take the trials in turn, until a launch in which none was taken.
+
+        Only trials that no worker took, because workers were lost, are launched again.
+        """
+        due, progress = tuple(trials), True
+        complaints: list[str] = []
+        while progress and not self.folder.stop.exists() and (receipts := self.log.start(due)):
+            together(self._issuing(receipt) for receipt in receipts)
+            due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
+            jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
+            errors = self._launch(launcher, jobs, 0)
+            self.log.settle()
+            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
+            used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
+            due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
+            self._require_there(due)
+            for refusal in (error for error in errors.values() if isinstance(error, DpsweepError)):
+                raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
+        return complaints
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
@@ -73,7 +101,7 @@ class Runner:
             complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
             remaining = [job for job in waiting if not self._is_taken(job, receipts_by_trial)]
             progress, waiting = len(remaining) < len(waiting), remaining
-            self._require_there(remaining)
+            self._require_there([trial for job in remaining for trial in job.due])
         self.log.settle()
         for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
@@ -85,9 +113,9 @@ class Runner:
         _put_aside(place, receipt.attempt - 1)
         yield from receipt.writing(place)
 
-    def _require_there(self, jobs: Sequence[Job]) -> None:
-        """Raises `OSError` if the plan or a receipt of these jobs, which existed at the launch, is gone."""
-        for trial in (trial for job in jobs for trial in job.due):
+    def _require_there(self, trials: Sequence[Trial]) -> None:
+        """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
+        for trial in trials:
             self.folder.plan.stat()
             (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
 
@@ -113,7 +141,7 @@ class Runner:
     def _settings(self, job: Job) -> dict[str, Value]:
         """The settings by which a job finds its part of a block; the plan holds everything about the trials."""
         return {
-            "block": job.block.id,
+            "block": job.block,
             "part": job.part,
             "parts": job.parts,
             "trusted": sorted(self.plan.foreign_names),

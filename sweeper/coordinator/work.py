@@ -51,8 +51,8 @@ class RunQueue:
     """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
 
     `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
-    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `in_turn`
-    says that the next runs depend on the results, `all_known` that no further ones are certain to come.
+    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
+    says that no further runs are certain to come.
     """
 
     total: int
@@ -61,7 +61,6 @@ class RunQueue:
     notice: str
     idle: str
     losses: str
-    in_turn: bool = False
     all_known: bool = False
     more: Callable[[int], tuple[Trial, ...]] = nothing_more
 

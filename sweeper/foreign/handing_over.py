@@ -1,7 +1,8 @@
 """The folder that a script is handed: written for one session of one attempt, and removed whatever ends the session.
 
 It holds private records outside every ledger and sweep folder, so it lies beside the private stores, for its owner
-alone. A killed job leaves it; the coordinator removes it at its next start or at the end of its run.
+alone. A killed job leaves it, and perhaps processes of the script; the coordinator removes both at its next start or at
+the end of its run.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_bytes
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, made_folder
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
-from dpsweep.trainers.foreign.handover import KEPT, SCORE_FILE, TRAIN_FILE, WORK
+from dpsweep.sweeper.processes.strays import kill_by_variable
+from dpsweep.trainers.foreign.handover import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.records import Records
@@ -48,9 +51,13 @@ def handed_over(store: PrivateStore, trial: str) -> Iterator[Path]:
 
 
 def remove_leftovers(store: PrivateStore, is_at_work: Callable[[str], bool]) -> None:
-    """Removes what killed jobs left of this plan; `is_at_work` says whether a process runs a trial."""
+    """Removes what killed jobs left of this plan, and ends the processes that their scripts left.
+
+    `is_at_work` says whether a process runs a trial.
+    """
     for folder in store.handed_over.glob("*"):
         if not is_at_work(folder.name):
+            kill_by_variable(VARIABLE, str(folder / ATTEMPT_FILE))
             shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # missing, or a script still runs
         store.handed_over.rmdir()

@@ -31,6 +31,7 @@ from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import load, make_streams
 from dpsweep.sweeper.trial.charge_checks import check_company, check_realised, check_scored
 from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.trainers.data.array_files import UnreadableArray, read_npy
 from dpsweep.trainers.declarations.scores import noisy_counts, scored_part
 from dpsweep.trainers.foreign.comparison import check_reported
 from dpsweep.trainers.foreign.handover import PREDICTIONS_FILE, REPORT_FILE, STATE_FILE, Handover
@@ -217,7 +218,7 @@ class _ScriptRun:
                 raise ChildProcessError(_no_report(status))
             predictions = self._predictions(folder, len(scored_part(declaration.score, data)))
             result = replace(result, status=Status.FINISHED, model=keep_files(folder, session.place.files))
-            check_scored(declaration.score.event(), trial.event.validation)
+            check_scored(declaration.scoring, trial.event.validation)
             if trial.event.validation is not None:
                 log.mark_score()
             return self._scored(result, predictions, data)
@@ -252,9 +253,9 @@ class _ScriptRun:
         if path.is_symlink() or not path.is_file():
             raise ContractBroken("Expected the script to report its predictions: a script hands over no score.")
         try:
-            table = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as cause:
-            raise ContractBroken(f"Expected {PREDICTIONS_FILE} to be an array of numbers: {cause}") from cause
+            table = read_npy(path)
+        except UnreadableArray as cause:
+            raise ContractBroken(f"Expected {PREDICTIONS_FILE} to be an array of numbers, got: {cause}.") from cause
         return checked(table, records, self.session.declaration.dataset.classes)
 
 

@@ -31,14 +31,17 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
+from dpsweep.accounting.records.stored_draw import DrawnTrial, read_draw, scores_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.foreign.script_run import run_scripts
-from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.locks import at_work, turn, working
 from dpsweep.sweeper.job.machine import Compute, data_folder
+from dpsweep.sweeper.job.standby import stand_by
 from dpsweep.sweeper.job.stop_requests import stop_requests
-from dpsweep.sweeper.trial.blocks import at_once, part_of
+from dpsweep.sweeper.trial.blocks import TRIES, at_once, part_of
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.trainers.user_modules import find_user_modules
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
 
@@ -60,21 +63,65 @@ class _Task:
     def run(self, trials: Sequence[Trial]) -> None:
         """Trains these trials together, if all of their receipts can be claimed."""
         with ExitStack() as resources:
-            places = [self.folder.place(trial.id) for trial in trials]
-            for place in places:
-                resources.enter_context(working(place.files))
-            if self.block.shared:
-                self._refuse_apart(places)
-            receipts = together(self._claiming(trial) for trial in trials)
-            sessions = [
-                Session(trial=trial, receipt=receipt, place=place)
-                for trial, receipt, place in zip(trials, receipts, places, strict=True)
-            ]
-            for session in sessions:
-                (session.place.files / "config.yaml").write_text(_in_yaml(session.trial.config))
-                resources.enter_context(session.logged())
-            run = _RUNNERS.get(name_of(trials[0].config["trainer"]), run_sessions)
-            run(sessions, self.machine, self.should_stop, shared=self.block.shared)
+            self.train(self.claim(trials, resources))
+
+    def claim(self, trials: Sequence[Trial], resources: ExitStack) -> list[Session]:
+        """The sessions of these trials, all of whose receipts were claimed; `resources` has their locks and logs."""
+        places = [self.folder.place(trial.id) for trial in trials]
+        for place in places:
+            resources.enter_context(working(place.files))
+        if self.block.shared:
+            self._refuse_apart(places)
+        receipts = together(self._claiming(trial) for trial in trials)
+        sessions = [
+            Session(trial=trial, receipt=receipt, place=place)
+            for trial, receipt, place in zip(trials, receipts, places, strict=True)
+        ]
+        for session in sessions:
+            (session.place.files / "config.yaml").write_text(_in_yaml(session.trial.config))
+            resources.enter_context(session.logged())
+        return sessions
+
+    def train(self, sessions: Sequence[Session]) -> None:
+        """Trains claimed trials together."""
+        run = _RUNNERS.get(name_of(sessions[0].trial.config["trainer"]), run_sessions)
+        run(sessions, self.machine, self.should_stop, shared=self.block.shared)
+
+    def run_in_turn(self) -> None:
+        """Trains the due runs of a secret draw one by one, as its neighbours do, and ends when all of them do.
+
+        Other users of the machine see processes, how long they live and how they compute. So this job lives as long as
+        its neighbours, and works like them when no run is left for it.
+        """
+        while not self.should_stop():
+            with ExitStack() as resources:
+                with turn(self.folder.turn):
+                    due = self._next_try()
+                    sessions = [] if due is None else self.claim([due], resources)
+                if not sessions:
+                    break
+                self.train(sessions)
+        stand_by(self.plan.trials[0].config, self.machine, lambda: self.should_stop() or not self._neighbours_work())
+
+    def _next_try(self) -> Trial | None:
+        """The first run that has an unused receipt and may still change the winner, or the final run; None without."""
+        tries, final, over = self._drawn()
+        able = ([] if over else [*tries]) + ([] if final is None else [final])
+        return next((one.trial for one in able if _is_due(self.folder.place(one.trial.id))), None)
+
+    def _neighbours_work(self) -> bool:
+        """Whether a process trains a run of the draw now."""
+        tries, final, _ = self._drawn()
+        begun = [one for one in (*tries, final) if one is not None and one.begun and not one.ended]
+        return any(at_work(self.folder.trial(one.trial.id)) for one in begun)
+
+    def _drawn(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
+        """The tries and the final run in their current states, and whether the search is over."""
+        stored = read_draw(self.plan, self.folder.draw)
+        if stored is None:
+            raise NoReceipt(f"Nothing trains outside a charged sweep: {self.folder.root} holds no draw.")
+        tries = self.folder.tries(self.plan, stored)
+        return tries, self.folder.final_try(self.plan, stored), stored.draw.over(scores_of(stored.draw, tries))
 
     def _claiming(self, trial: Trial) -> Flushing[Receipt]:
         files = self.folder.place(trial.id).files
@@ -125,13 +172,18 @@ def run_block(config: DictConfig) -> None:
             data_folder(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
         )
         _refuse_untrusted(plan, config.get("trusted") or ())
+        find_user_modules(Path(job.runtime.cwd))
+        if config.block == TRIES:
+            block = Block(trials=folder.runs(plan))
+            _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop).run_in_turn()
+            return
         block = folder.block(plan, config.block)
         trials = part_of(block, config.part, config.parts)
         task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-        for turn in task.turns([trial for trial in trials if _is_due(folder.place(trial.id))] or trials):
+        for group in task.turns([trial for trial in trials if _is_due(folder.place(trial.id))] or trials):
             if should_stop():
                 return
-            task.run(turn)
+            task.run(group)
 
 
 def _in_yaml(config: Mapping[str, Any]) -> str:

@@ -1,10 +1,11 @@
-"""Removal of the private records that scripts were handed by jobs that did not live to remove them."""
+"""Removal of what jobs that were killed have left: records that scripts were handed, and half-written files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dpsweep.accounting.json_files import remove_stale
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.foreign.handing_over import remove_leftovers
 from dpsweep.sweeper.job.locks import at_work
@@ -21,4 +22,6 @@ def nothing_left(folder: SweepFolder) -> Iterator[None]:
 
 
 def _remove(folder: SweepFolder) -> None:
+    remove_stale(folder.root)
+    remove_stale(folder.private.root)
     remove_leftovers(folder.private, lambda trial: at_work(folder.trial(trial)))

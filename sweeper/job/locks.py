@@ -19,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.validation import DAMAGE
 
 WORK = ".lock"
@@ -32,7 +33,7 @@ def held(path: Path, what: str) -> Iterator[None]:
     """Holds the lock at `path`; if another process holds it, raises `BadInput` with the process that runs `what`."""
     lock = FileLock(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         lock.acquire(timeout=GLANCE_SECONDS)
     except Timeout:
         raise BadInput(f"{what} is being run by {_holder(path)}; nothing was started.") from None
@@ -52,6 +53,13 @@ def held(path: Path, what: str) -> Iterator[None]:
 def working(place: Path) -> Iterator[None]:
     """Holds the lock of a trial's folder while a job trains the trial."""
     with held(place / WORK, f"Trial {place.name}"):
+        yield
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Holds the lock at `path`, after the processes that hold it and for a few file accesses only."""
+    with FileLock(path):
         yield
 
 

@@ -22,6 +22,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
 from dpsweep.sweeper.launchers.fork_pool import can_fork, fork_each
 
 log = logging.getLogger("dpsweep")
@@ -76,7 +77,7 @@ class Jobs:
         refuse()
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        make_folder(Path(str(self.config.hydra.sweep.dir)))
         log.info("Forking %d jobs, %d at once", len(overrides), at_once)
         works = [partial(self._work, job, number) for number, job in enumerate(overrides, first)]
         ends = fork_each(works, at_once)

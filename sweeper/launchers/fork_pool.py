@@ -32,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from dpsweep.accounting.printing import visible_lines
 from dpsweep.sweeper.processes.parent_death import killed_with
 
 WAKE_SECONDS = 0.2
@@ -214,7 +215,7 @@ def _run_child(work: ForkWork, write: int, die_with_parent: Callable[[], None], 
             pipe.write(work())
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the stack frames above are the parent's
-        os.write(STDERR, traceback.format_exc().encode())
+        os.write(STDERR, visible_lines(traceback.format_exc()).encode())
     finally:
         os._exit(1)
 

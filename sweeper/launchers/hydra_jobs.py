@@ -18,13 +18,16 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.launchers.joblib_pool import tame
+from dpsweep.sweeper.launchers.ray_cluster import start_ray
 
 JOB: Mapping[str, Any] = {
-    "block": None,  # the block to train, and which of its parts
+    "block": None,  # the block to train, or `tries`, and which of its parts
     "part": 0,
     "parts": 1,
     "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported
@@ -65,6 +68,7 @@ class JobLauncher:
 
         Raises what the launcher itself complains of. `first` is the number of the first job.
         """
+        start_ray(self.launcher)
         returned = self.launcher.launch([overrides(job) for job in jobs], initial_job_idx=first)
         return [_error(job) for job in returned]
 
@@ -123,6 +127,16 @@ def _for_jobs(config: DictConfig) -> DictConfig:
     for text in ("header", "footer", "template"):
         hydra.help[text] = ""
     return config
+
+
+def require_launcher(config: DictConfig) -> None:
+    """Raises `BadInput` unless `hydra.launcher` names one of the launchers that Hydra has found; builds nothing."""
+    target = OmegaConf.select(config, "hydra.launcher._target_", default=None)
+    if target not in {f"{kind.__module__}.{kind.__name__}" for kind in Plugins.instance().discover(Launcher)}:
+        raise BadInput(
+            f"Expected hydra.launcher._target_={target} to be a launcher of Hydra's or of an installed plug-in: leave "
+            "it out and choose one by name, as in hydra/launcher=fork."
+        )
 
 
 def overrides(values: Mapping[str, Value]) -> list[str]:

@@ -8,13 +8,13 @@ nothing. A file with a former key is refused, because a plan that ignores the ke
 from __future__ import annotations
 
 import re
-import sys
 from functools import lru_cache
 
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.typed_names import TYPED, typed_key
+from dpsweep.accounting.printing import print_error
 
 _WORD = re.compile(r"(?P<sign>[+~]*)(?P<key>[\w./]+)(?P<rest>.*)", re.DOTALL)
 _REFUSAL = re.compile(rf"In '(?P<file>[^']+)': Could not override '(?P<former>{'|'.join(TYPED)})'")
@@ -42,7 +42,7 @@ def hint(key: str) -> None:
 
 @lru_cache
 def _say(former: str) -> None:
-    print(f"{former} is called {TYPED[former]} now; the former word still works here.", file=sys.stderr)
+    print_error(f"{former} is called {TYPED[former]} now; the former word still works here.")
 
 
 def refuse_in_file(config: DictConfig) -> None:

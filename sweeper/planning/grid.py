@@ -33,6 +33,9 @@ from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
 
+DEFAULT_AXES = "trainer/axes"
+"""The config group of each method's default axes, for grids that have none for it."""
+
 OFFERS = "offers"
 """The configuration key under which the selection rules that were not chosen are composed."""
 
@@ -108,7 +111,7 @@ class Grid:
     loader: ConfigLoader
 
     def points(self) -> Iterator[Point]:
-        """All points: each method's axes from the grid, replaced by the command line's where it has them."""
+        """All points: each method's axes from the grid, or its default ones, replaced by the command line's."""
         request, base = self.request, self.master
         refuse_in_file(base)
         others = {key: options for key, options in request.groups.items() if key != "trainer"}
@@ -116,13 +119,44 @@ class Grid:
             for choice in itertools.product(*others.values()):
                 choices = dict(zip(others, choice, strict=True))
                 config = self._chosen(method, choices)
-                axes = _axes(config, method.name, request)
+                axes, default_axes = self._axes(config, method.name)
                 resolution = Resolution(config, method.name, axes)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
                     swept = {stored_key(key): value for key, value in (choices | values).items()}
                     resolved = pinned(resolution.at(values), request.keys)
-                    yield Point(method=method.name, axes=swept, config=resolved)
+                    yield Point(method=method.name, axes=swept, config=resolved, default_axes=default_axes)
+
+    def _axes(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
+        """The axes of one method, and whether default ones of the method are among them.
+
+        They are the grid's axes for the method, or, where it has none, the method's default axes
+        (`conf/trainer/axes`); then the grid's panels; then the command line's axes, which replace all others.
+        """
+        by_method, panels = (_as_mapping(f"grid.{key}", config.grid.get(key)) for key in ("axes", "panels"))
+        axes = {name: self._kept(f"grid.axes.{name}", by_method[name]) for name in by_method}.get(method)
+        has_default = axes is None and method in self.loader.get_group_options(DEFAULT_AXES)
+        if axes is None and has_default:
+            file = self._file(f"{DEFAULT_AXES}/{method}").config
+            axes = self._kept(f"{DEFAULT_AXES}/{method}", _as_mapping(f"{DEFAULT_AXES}/{method}", file).get(method))
+        if axes is None and not self.request.values:
+            raise BadInput(
+                f"Expected trainer={method} to have axes: this grid has none for it, and there are no default ones in "
+                f"{DEFAULT_AXES}. Give them on the command line (trainer.lr=0.1,0.2)."
+            )
+        return (axes or {}) | self._kept("grid.panels", panels) | dict(self.request.values), has_default and bool(axes)
+
+    def _kept(self, place: str, axes: object) -> dict[str, tuple[Any, ...]]:
+        """The axes that a file has at a place, without those that the command line fixes or replaces."""
+        if not isinstance(axes, dict):
+            raise BadInput(f"Expected {place}={axes!r} to map keys to lists of values.")
+        for key in axes:
+            hint(key)
+        kept = {key: values for name, values in axes.items() if (key := typed_key(name)) not in self.request.keys}
+        for key, values in kept.items():
+            if not isinstance(values, list) or not values:
+                raise BadInput(f"Expected axis {key}={values!r} of {place} to be a non-empty list of values.")
+        return {key: tuple(values) for key, values in kept.items()}
 
     def point(self, method: str, values: Mapping[str, Any]) -> Point:
         """The one point of a method with these values, which another sweep has found; the command line's own win.
@@ -210,33 +244,12 @@ def _own_name(request: Request, config: DictConfig) -> str:
     return typed[-1] if typed else class_name({TARGET: config.trainer[TARGET]})
 
 
-def _axes(config: DictConfig, trainer: str, request: Request) -> dict[str, tuple[Any, ...]]:
-    """The axes of one method: the grid's axes, except those that the command line fixes or replaces."""
-    grid = _mapping(config.grid.axes)
-    for name, values in grid.items():
-        if not isinstance(values, dict):
-            raise BadInput(f"Expected grid.axes.{name}={values!r} to map keys to lists of values.")
-    if trainer not in grid and not request.values:
-        known = f"it has them for {', '.join(grid)}" if grid else "it has none"
-        raise BadInput(
-            f"Expected this grid to have axes for trainer={trainer}; {known}. Give axes on the command line "
-            "(trainer.lr=0.1,0.2) or choose another grid."
-        )
-    for key in grid.get(trainer, {}):
-        hint(key)
-    present = {typed_key(key): values for key, values in grid.get(trainer, {}).items()}
-    axes = {key: values for key, values in present.items() if key not in request.keys}
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise BadInput(f"Expected grid axis {key}={values!r} of {trainer} to be a non-empty list of values.")
-    return {key: tuple(values) for key, values in axes.items()} | dict(request.values)
-
-
-def _mapping(node: Any) -> dict[str, Any]:
-    plain = OmegaConf.to_container(node, resolve=True)
-    if not isinstance(plain, dict):
-        raise BadInput(f"Expected grid.axes={plain!r} to map each trainer to its axes.")
-    return {str(key): value for key, value in plain.items()}
+def _as_mapping(place: str, node: Any) -> dict[str, Any]:
+    """A part of the configuration as plain values by key; empty where there is none."""
+    plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    if plain is not None and not isinstance(plain, dict):
+        raise BadInput(f"Expected {place}={plain!r} to map keys to lists of values.")
+    return {str(key): value for key, value in (plain or {}).items()}
 
 
 def _check_axis(override: Override, words: Sequence[str]) -> None:

@@ -93,7 +93,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         target_epsilon=priced.target_epsilon,
         proposed=asked.settled(proposed, distinct, trials),
         spares=spares,
-        notes=(*notes, *priced.notes),
+        notes=(*notes, *_on_default_axes(distinct), *priced.notes),
     )
     return PricedPlan(
         plan=plan,
@@ -174,6 +174,15 @@ def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
     return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()
+
+
+def _on_default_axes(points: Sequence[Point]) -> Iterator[str]:
+    """A note that names the methods whose axes are not the grid's."""
+    default = [point.method for point in points if point.default_axes]
+    if methods := list(dict.fromkeys(default)):
+        ones = "its default ones" if len(methods) == 1 else "their default ones"
+        plural = "s" if len(default) > 1 else ""
+        yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."
 
 
 def _finite(point: Point) -> Mapping[str, Any]:

@@ -12,10 +12,12 @@ class Point:
     """One point of the grid: its method, its swept values, its resolved configuration.
 
     The keys of `axes` and `config` are stored keys (`accounting/names/typed_names.py`). `final` is the run that follows
-    the search if this point wins.
+    the search if this point wins. `default_axes` says that the grid has no axes for the method, so that it runs over
+    default ones.
     """
 
     method: str
     axes: Mapping[str, Any]
     config: Mapping[str, Any]
     final: Point | None = None
+    default_axes: bool = False

@@ -1,9 +1,9 @@
 """The process of a script: its own group, a bare environment, and an end that leaves nothing running.
 
 The script dies with the job that started it, as workers do (`sweeper/processes/parent_death.py`), and what it started
-itself is killed when it ends. Its output goes to a file that only the curator may read. A stop request is passed on as
-SIGTERM, once. The script starts with SIGTERM blocked, and `dpsweep.attempt` unblocks it: a request that comes earlier
-waits, and a script that never listens runs to its end.
+itself is killed when it ends, in whatever group it is (`sweeper/processes/strays.py`). Its output goes to a file that
+only the curator may read. A stop request is passed on as SIGTERM, once. The script starts with SIGTERM blocked, and
+`dpsweep.attempt` unblocks it: a request that comes earlier waits, and a script that never listens runs to its end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 import dpsweep
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.sweeper.processes.parent_death import killed_with
+from dpsweep.sweeper.processes.strays import orphans_adopted
 from dpsweep.trainers.foreign.handover import ATTEMPT_FILE, VARIABLE, WORK
 
 LOOK_SECONDS = 0.05
@@ -64,8 +65,22 @@ def run_script(
 ) -> int:
     """Runs a Python program in `folder`/work to its end; its exit status, or minus the number of a signal.
 
-    Whatever ends this function ends the script and all processes of its group.
+    Whatever ends this function ends the script and all processes that it started.
     """
+    with orphans_adopted():
+        return _run(program, arguments, environment, folder=folder, output=output, should_stop=should_stop)
+
+
+def _run(
+    program: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    output: Path,
+    should_stop: Callable[[], bool],
+) -> int:
+    """Does what `run_script` does, but for processes that left the script's group."""
     handle = os.open(output, os.O_CREAT | os.O_APPEND | os.O_WRONLY, PRIVATE)
     try:
         process = subprocess.Popen(

@@ -9,14 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column
-
+from dpsweep.accounting.printing import visible
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.sweeper.processes.terminal import Terminal, bar_of, draws_bars
 from dpsweep.sweeper.progress.progress_words import DisplayWords
 from dpsweep.sweeper.progress.remaining_time import RemainingTime
 from dpsweep.sweeper.progress.step_progress import Snapshot, StepProgress
@@ -44,16 +41,8 @@ class Display:
         self._printed, self._tenth = time.monotonic(), -1
         self._stop, self._looking = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._console = Console(highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", table_column=_whole(6)),
-            BarColumn(bar_width=NARROW, table_column=_whole(NARROW)),
-            TextColumn("{task.fields[counts]}", table_column=_whole(3)),
-            TimeElapsedColumn(table_column=_whole(7)),
-            TextColumn("{task.fields[state]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
-            console=self._console,
-            disable=not draws_bars(self._console),
-        )
+        self._terminal = Terminal(soft_wrap=True)
+        self._bar = bar_of(self._terminal, NARROW, disable=not draws_bars(self._terminal.console))
         self._task = self._bar.add_task("trials", total=None, counts="", state="")
 
     def __enter__(self) -> Display:
@@ -89,7 +78,7 @@ class Display:
             if self._bar.disable:
                 self._say(snapshot, state, now)
             else:
-                self._draw(snapshot, state)
+                self._draw(snapshot, visible(state))
 
     def _draw(self, snapshot: Snapshot, state: str) -> None:
         share = self._words.share(snapshot)
@@ -111,14 +100,4 @@ class Display:
             self._printed, self._tenth = now, tenth
             lines[-1] = f"{lines[-1]} | {state}".removeprefix(" | ")
         for line in lines:
-            self._console.print(line, soft_wrap=True)
-
-
-def _whole(width: int) -> Column:
-    """A column that a narrow terminal does not shorten."""
-    return Column(no_wrap=True, min_width=width)
-
-
-def draws_bars(console: Console) -> bool:
-    """Whether a bar can be drawn: on a terminal, and in a notebook that has ipywidgets."""
-    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+            self._terminal.print_line(line)

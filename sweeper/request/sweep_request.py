@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.selection.interface import Execution, SelectionRule
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.workers import Workers, is_forked
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.keys.missing_values import refuse_missing
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
+from dpsweep.sweeper.launchers.workers import Workers, is_forked
 from dpsweep.sweeper.loggers.copies import Loggers
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
@@ -92,6 +93,7 @@ class SweepRequest:
     ) -> SweepRequest:
         """The request from a composed configuration and the overrides that define its grid."""
         verb = _choice(Verb, "verb", settings.verb)
+        require_launcher(config)
         if "policy" in config:
             raise BadInput(
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
@@ -137,6 +139,17 @@ class SweepRequest:
         """The device and the number of workers, as text."""
         device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
         return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
+
+    def launcher_refusal(self, rule: SelectionRule) -> str:
+        """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
+        if rule.execution is not Execution.DRAWN_TRIES:
+            return ""
+        return self.workers.refusal_under_a_draw(rule.name, self.compute.processes)
+
+    def check_launcher(self, rule: SelectionRule) -> None:
+        """Raises `BadInput` if the launcher may not run a plan under this rule."""
+        if message := self.launcher_refusal(rule):
+            raise BadInput(message)
 
 
 def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:

@@ -129,7 +129,7 @@ def asked(
     Yields a function that waits for the answer, None if there is none; the process is ended on exit.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "dpsweep.sweeper.timing.timing_process"],
+        [sys.executable, "-P", "-m", "dpsweep.sweeper.timing.timing_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -6,9 +6,11 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from dpsweep.sweeper.timing.step_timing import time_steps
 from dpsweep.sweeper.timing.time_estimate import Shape
+from dpsweep.trainers.user_modules import find_user_modules
 
 
 def main() -> None:
@@ -16,6 +18,7 @@ def main() -> None:
 
     Python would take a third of torch's import to give back its objects one by one.
     """
+    find_user_modules(Path.cwd())
     question = json.load(sys.stdin)
     question["shapes"] = [Shape(**shape) for shape in question["shapes"]]
     print(json.dumps(asdict(time_steps(**question))), flush=True)

@@ -65,11 +65,18 @@ def could_share(plan: Plan, discloses: Collection[Disclosure]) -> bool:
     return Disclosure.ALL_SCORES in discloses
 
 
+TRIES = "tries"
+"""The word in place of a block's id for jobs that take the due runs of a secret draw in turn."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """One of `parts` equal parts of a block, with those of its points that are due."""
+    """One of `parts` equal parts of the block with this id, with those of its points that are due.
 
-    block: Block
+    Jobs with `TRIES` in place of a block share what is due.
+    """
+
+    block: str
     part: int
     parts: int
     due: tuple[Trial, ...]
@@ -94,7 +101,7 @@ def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, toge
         for part in range(parts):
             points = tuple(trial for trial in part_of(block, part, parts) if trial.id in due_ids)
             if points:
-                yield Job(block=block, part=part, parts=parts, due=points)
+                yield Job(block=block.id, part=part, parts=parts, due=points)
 
 
 def stacks(config: Mapping[str, Any]) -> bool:

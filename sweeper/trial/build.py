@@ -9,20 +9,26 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import at_home, fields_of, name_of
+from dpsweep.accounting.names.stored_classes import KIND, at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.stored_draw import is_try
+from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
+from dpsweep.trainers.declarations.next_token import per_position
 from dpsweep.trainers.features.extracted import Extracted
 
 READS_WEIGHTS = frozenset({"hf", "hf_causal"})
 """Tags of models whose own constructor draws and reads weights, as a user's does."""
+
+SHAPED_BY = ("name", "records", "shape", "classes", "unit")
+TAKEN_OVER = ("test_records", "public", "vocabulary", "unit_column", "units", "contribution_cap")
+"""The keys of a data set that generated records have too: those that must be given, and those that may be."""
 
 if TYPE_CHECKING:
     from torch import nn
@@ -147,3 +153,15 @@ def _load(request: str, folder: Path | None, coins: str, features: FeatureCache 
         private = part.of(private, adjacency, bytes.fromhex(coins))
     split: Split = build(config["score"], "score").split(private, test, adjacency)
     return split
+
+
+def generated_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of generated records in the shape of a data set; raises `BadInput` with the missing keys."""
+    if missing := [f"dataset.{key}" for key in SHAPED_BY if dataset.get(key) is None]:
+        raise BadInput(
+            f"Expected {', '.join(missing)} in the configuration of this data set: a rehearsal generates its records "
+            "from them alone, and opens no file."
+        )
+    given = {key: dataset[key] for key in (*SHAPED_BY, *TAKEN_OVER) if dataset.get(key) is not None}
+    sequences = {"per_position": True} if per_position(build(loss, "loss")) else {}
+    return {KIND: GENERATED, "test_records": 0, **given, **sequences, "name": f"{PREFIX}{dataset['name']}"}

@@ -60,6 +60,8 @@ def ending(session: Session, result: TrialResult) -> Flushing[None]:
     (session.place.files / PROGRESS).unlink(missing_ok=True)
     yield from replace(result, ended=now()).writing(session.place.files)
     forget_checkpoints(session.place.files)
+    if result.error is not None:
+        session.log.error("%s", result.error)
     session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
 
 

@@ -63,8 +63,11 @@ class RunEnd:
                 return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
             model = yield from saving_model(one.model, session.place.files)
             result = replace(result, model=model)
-            one.initial.check(one.model, session.place.files, noisy=one.run.noise_multiplier > 0)
-            check_scored(declaration.score.event(), charged.validation)
+            noisy = one.run.noise_multiplier > 0
+            if same := one.initial.check(one.model, session.place.files, noisy=noisy, moved=outcome.moved):
+                session.log.warning("the learning rate is too small to change %s", ", ".join(same))
+                result = replace(result, curator={**result.curator, "unchanged": list(same)})
+            check_scored(declaration.scoring, charged.validation)
             if charged.validation is not None:
                 yield from one.journal.score()
         except ContractBroken as broken:

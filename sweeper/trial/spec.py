@@ -22,7 +22,7 @@ from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.sweeper.trial.user_class import user_class
-from dpsweep.trainers.data.interface import is_public, nominal_units, unit_column
+from dpsweep.trainers.data.interface import check_neighbours, is_public, nominal_units, unit_column
 from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
@@ -47,7 +47,7 @@ FEATURES, ADAPTER = "features", "adapter"
 CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
-_SCORINGS: Recent[DpEvent | None] = Recent(most=64)
+_SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
 SAME_BOUND = {"kind": "constant_clip_norm"}
 """The clip schedule of a configuration without one: a constant clip norm is not part of a trial's identity."""
 
@@ -90,12 +90,7 @@ class Declaration:
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
-        if unit_column(self.dataset) is not None and self.adjacency is Adjacency.REPLACE_ONE:
-            raise BadInput(
-                f"Expected privacy.adjacency={self.adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with a "
-                f"dataset.unit_column: a {self.dataset.unit} that replaces another may be in the other part of the "
-                "split."
-            )
+        check_neighbours(self.dataset, self.adjacency)
         if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
             raise BadInput(
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "
@@ -148,8 +143,13 @@ class Declaration:
 
     def event(self, noise_multiplier: float) -> PlanEvent:
         """The events of training and of scoring, which read disjoint records."""
-        scored = _SCORINGS.of(self.score) or _SCORINGS.keep(self.score, self.score.event())  # one for all runs
-        return PlanEvent(training=self.training(noise_multiplier), validation=scored)
+        return PlanEvent(training=self.training(noise_multiplier), validation=self.scoring)
+
+    @property
+    def scoring(self) -> DpEvent | None:
+        """The event of a score: one object for all runs with it; None if no private record is read."""
+        known = _SCORINGS[self.adjacency]
+        return known.of(self.score) or known.keep(self.score, self.score.event(self.adjacency))
 
 
 def declare(config: Mapping[str, Any]) -> Declaration:

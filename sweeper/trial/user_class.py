@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpsweep.trainers.user_modules import name_module
+
 
 def user_class(path: str) -> Any:
     """The class, function or other object at a dotted path; raises `ImportError` or `ValueError` if there is none.
@@ -13,4 +15,5 @@ def user_class(path: str) -> Any:
     """
     from hydra.utils import get_object
 
+    name_module(path)
     return get_object(path)

@@ -37,5 +37,8 @@ def test_the_places_are_scipys(name: str, xtol: float, rtol: float) -> None:
 def test_equal_signs_and_too_many_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in sign"):
         brent(lambda x: x * x + 1, -1.0, 1.0, xtol=1e-5, rtol=1e-5)
+    for function in (lambda x: math.nan, lambda x: x if abs(x) == 1 else math.nan):
+        with pytest.raises(ValueError, match="nan"):
+            brent(function, -1.0, 1.0, xtol=1e-5, rtol=1e-5)
     with pytest.raises(RuntimeError, match="100 steps"):
         brent(lambda x: (x - 1) ** 3, -3.0, 10.0, xtol=1e-14, rtol=1e-14)

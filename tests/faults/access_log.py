@@ -88,8 +88,8 @@ class Score:
     def statement(self) -> str:
         return self._score().statement
 
-    def event(self) -> DpEvent:
-        return self._score().event()
+    def event(self, adjacency: Adjacency) -> DpEvent:
+        return self._score().event(adjacency)
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         return self._score().train_records(records, adjacency)

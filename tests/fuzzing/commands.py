@@ -23,22 +23,25 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.pages import curator_page, release
 from dpsweep.sweeper.commands import sweep_coordinator
 from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.coordinator import hidden_search
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.workers import Workers
 from dpsweep.sweeper.job import block_job
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import JOB, Value
+from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.preflight.training_check import TrainingCheck
 from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
+from dpsweep.sweeper.trial.blocks import TRIES
 from tests.faults.syscalls import Fault, arm
 from tests.fuzzing.played_training import PlayedTraining
 
@@ -122,7 +125,7 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         compute=COMPUTE,
         data=None,
         max_batch_size=None,
-        workers=Workers(jobs=1, threads=1, batch=2),
+        workers=Workers(jobs=1, threads=1, batch=2, here=True),
         forked=False,
         jobs=Jobs(folder=folder),  # type: ignore[arg-type]
     )
@@ -133,9 +136,11 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
     """A job that a queue starts when its coordinator is gone, on whatever lies in the folder now."""
     _play(desk, seed)
     here = desk.folder(folder)
-    blocks = here.blocks(Plan.read(here.plan))
+    plan = Plan.read(here.plan)
+    drawn = execution_of(plan) is Execution.DRAWN_TRIES
+    blocks = [TRIES] if drawn else [one.id for one in here.blocks(plan)]
     if blocks:
-        settings = {"block": blocks[block % len(blocks)].id, "hydra.sweep.dir": str(folder)}
+        settings = {"block": blocks[block % len(blocks)], "hydra.sweep.dir": str(folder)}
         run_job(settings | {"store": str(desk.store.root), "compute.device": "cpu", "compute.threads": 1})
     return ExitCode.DONE
 

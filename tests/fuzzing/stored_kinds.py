@@ -22,7 +22,7 @@ from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.proposal_file import read_proposals
-from dpsweep.accounting.records.released_winner import WINNER_FILE, ReleasedWinner
+from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.trial_result import RESULT_FILE, SCHEMA, TrialResult

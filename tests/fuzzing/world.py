@@ -25,7 +25,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.released_winner import COVERED
+from dpsweep.accounting.records.released_files import COVERED
 from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.records.stored_draw import StoredDraw, tries_of

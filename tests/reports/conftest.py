@@ -187,6 +187,7 @@ def _charge(
             "bounds": dict(quote.bounds),
             "refusals": dict(quote.refusals),
             "parts": dict(quote.parts),
+            "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
             "reason": reason,
         },
     )

@@ -47,6 +47,21 @@ def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
 
 
+def noise_halved_in_ten_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the declared noise on the last ten numbers: the bias of a logistic regression on ten classes."""
+    _change_noise(monkeypatch, lambda noise: noise[:, -10:].div_(2))
+
+
+def no_noise_in_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise in the eighth number."""
+    _change_noise(monkeypatch, lambda noise: noise[:, 7].zero_())
+
+
+def one_draw_for_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last number has the noise of the first one."""
+    _change_noise(monkeypatch, lambda noise: noise[:, -1].copy_(noise[:, 0]))
+
+
 def noise_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 16 processes adds a sixteenth of the variance, and one of them is summed."""
     drawn = BatchAndNoise.noise
@@ -111,6 +126,20 @@ def same_noise_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchAndNoise, "noise", noise)
 
 
+def each_draw_for_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of each step is that of the next one too."""
+    drawn = BatchAndNoise.noise
+    kept: dict[int, Tensor] = {}
+
+    def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
+        if id(self) in kept:
+            return kept.pop(id(self))
+        kept[id(self)] = drawn(self, like)
+        return kept[id(self)].clone()
+
+    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+
+
 def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise of every training comes from one number."""
 
@@ -140,6 +169,16 @@ def shared_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         return Streams(**{**secret.__dict__, "subsampling": reproducible_streams(0, "everybody's").subsampling})
 
     monkeypatch.setattr(randomness, "secret_streams", streams)
+
+
+def _change_noise(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], object]) -> None:
+    drawn = BatchAndNoise.noise
+
+    def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
+        change(values := drawn(self, like))
+        return values
+
+    monkeypatch.setattr(BatchAndNoise, "noise", noise)
 
 
 _COUNT = Counter[str]()

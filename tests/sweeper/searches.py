@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.released_winner import WINNER_FILE
+from dpsweep.accounting.records.released_files import WINNER_FILE
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
@@ -144,10 +144,8 @@ def released(place: Place) -> dict[str, bytes]:
 def bodies(ledger: Ledger) -> list[tuple[int, str, str, object]]:
     """All that the entries say but their times, and the digest of a charge, and what is random."""
     entries = ledger.statement("digits").entries
-    return [
-        (entry.seq, entry.kind, entry.plan, {**entry.body, "charge": None, "nonce": None, "winner": None})
-        for entry in entries
-    ]
+    random = dict.fromkeys(("charge", "nonce", "winner", "manifest"))
+    return [(entry.seq, entry.kind, entry.plan, {**entry.body, **random}) for entry in entries]
 
 
 def folder_of(done: subprocess.CompletedProcess[str]) -> SweepFolder:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import positive_int
 
 if TYPE_CHECKING:
@@ -83,7 +85,16 @@ class DataSet(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """The public numbers that every data set declares; derived classes add the source of the records."""
+    """The public numbers that every data set declares; derived classes add the source of the records.
+
+    `left_out` says which records of the files are no records of the data set, by a rule for each record alone; None if
+    all are. Whether a record is there then depends on its content. So the number of records is no constant where one
+    record replaces another, and this adjacency is refused. Where one is added or removed, a record that is left out
+    changes nothing, and the guarantee holds.
+    """
+
+    leaves_out: ClassVar[str | None] = None
+    """The only rule that a derived class knows."""
 
     name: str
     records: int
@@ -92,10 +103,14 @@ class Declared:
     classes: int
     unit: str
     public: bool = False
+    left_out: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         check_declaration(self)
+        if self.left_out not in (None, self.leaves_out):
+            known = "null" if self.leaves_out is None else f"null or {self.leaves_out!r}"
+            raise ValueError(f"Expected dataset.left_out={self.left_out!r} to be {known}.")
         self._check()
 
     def _check(self) -> None:
@@ -110,6 +125,24 @@ def nominal_units(dataset: DataSet | Declared) -> int:
 def is_public(dataset: DataSet | Declared) -> bool:
     """Whether all records were declared public; a data set without the field `public` is private."""
     return getattr(dataset, "public", False)
+
+
+def check_neighbours(dataset: DataSet | Declared, adjacency: Adjacency) -> None:
+    """Raises `BadInput` for units, or records that are left out by their content, where one replaces another."""
+    if adjacency is not Adjacency.REPLACE_ONE:
+        return
+    expected = f"Expected privacy.adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with"
+    if unit_column(dataset) is not None:
+        raise BadInput(
+            f"{expected} a dataset.unit_column: a {dataset.unit} that replaces another may be in the other part of the "
+            "split."
+        )
+    rule = getattr(dataset, "left_out", None)
+    if rule is not None and not is_public(dataset):
+        raise BadInput(
+            f"{expected} dataset.left_out='{rule}': whether a record is there depends on its content, so the number of "
+            "records is no constant where one record replaces another."
+        )
 
 
 def unit_column(dataset: DataSet | Declared) -> str | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.events.build import DpEvent, gaussian
+from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.noisy_tables import noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
@@ -46,8 +47,8 @@ class Score(Protocol):
         """One sentence for the reader of a report: the records that are scored, and the noise."""
         ...
 
-    def event(self) -> DpEvent | None:
-        """The event of one measurement of one trial, or None if no private record is read."""
+    def event(self, adjacency: Adjacency) -> DpEvent | None:
+        """The event of one measurement of one trial for such neighbours, or None if no private record is read."""
         ...
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
@@ -125,12 +126,12 @@ class PrivateHoldout:
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
 
     Each record adds 1 to one of the two counts. A unit of several records adds s and 1 - s, where s is the share of its
-    records that are right. So the pair has L2 sensitivity 1, one event covers it, and the accuracy is the mean over
-    units. The exact number of held-out units is never used. `noise_std` is None until the plan has chosen it.
+    records that are right. So one event covers the pair, and the accuracy is the mean over units. The exact number of
+    held-out units is never used. `noise_std` is None until the plan has chosen it.
 
-    Any other `metric` replaces the pair by a table of counts, with the same noise on every cell. The table has the same
-    sensitivity: 1 if a unit is added or removed, and the square root of 2 if one is replaced. It has the same event,
-    which is priced for sensitivity 2 if one is replaced.
+    Any other `metric` replaces the pair by a table of counts, with the same noise on every cell and the same event. The
+    L2 sensitivity of both is 1 if a unit is added or removed, and the square root of 2 if one is replaced
+    (`dpsweep.accounting.events.noisy_tables` has the proof).
     """
 
     fraction: float
@@ -163,9 +164,9 @@ class PrivateHoldout:
             f"counts carry Gaussian noise of standard deviation {self._std():.3g} and are charged."
         )
 
-    def event(self) -> DpEvent:
-        """One Gaussian mechanism on the pair of counts."""
-        return gaussian(noise_multiplier=self._std())
+    def event(self, adjacency: Adjacency) -> DpEvent:
+        """One Gaussian mechanism on the pair or the table of counts, to which each unit adds numbers that sum to 1."""
+        return noisy_table(noise_std=self._std(), adjacency=adjacency)
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         """The nominal remainder, at least 1; public for every outcome of the split."""
@@ -243,7 +244,7 @@ class PublicTest:
         name = _name(self.measured)
         return f"{name} on a test set declared public: exact, not charged, and no guarantee covers its records."
 
-    def event(self) -> None:
+    def event(self, adjacency: Adjacency) -> None:
         """None: no private record is read."""
         return
 

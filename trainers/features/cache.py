@@ -25,6 +25,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.folders import make_folder
+from dpsweep.accounting.json_files import remove_stale
 from dpsweep.trainers.features.checks import check_features, same
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
@@ -155,6 +157,7 @@ def _in_turn(missing: list[_Shard]) -> Iterator[_Shard]:
 
 def _write(path: Path, rows: Tensor) -> None:
     """Writes a tensor by one atomic rename, readable by its owner alone."""
+    remove_stale(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     rows = rows.contiguous()
     try:
@@ -182,6 +185,5 @@ def _digest(rows: Tensor) -> str:
 def _made_private(folder: Path) -> bool:
     """Makes the folder for its owner alone; returns whether files can be kept in it."""
     with suppress(OSError):
-        for one in (folder.parent, folder):
-            one.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+        make_folder(folder)
     return os.access(folder, os.W_OK | os.X_OK)

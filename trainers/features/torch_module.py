@@ -12,6 +12,7 @@ from dpsweep.accounting.names.stored_classes import at_home
 from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.features.interface import InputForm, check_extractor
 from dpsweep.trainers.pretrained_files import digest_of
+from dpsweep.trainers.user_modules import name_module
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,6 +66,7 @@ class TorchModule:
         self.locate()
         target = str(self.source[TARGET])
         package, _, name = target.rpartition(".")
+        name_module(target)
         arguments = {key: value for key, value in at_home(self.source).items() if key != TARGET}
         try:
             with torch.random.fork_rng(devices=[]):

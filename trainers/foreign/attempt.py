@@ -34,6 +34,7 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.foreign import handover as names
 from dpsweep.trainers.foreign.comparison import check_reported
 from dpsweep.trainers.foreign.handover import Handover
@@ -239,7 +240,7 @@ def _say_errors_in_one_sentence() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, DpsweepError):
-            print(error, file=sys.stderr)
+            print_error(error)
         else:
             before(kind, error, trace)
 

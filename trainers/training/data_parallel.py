@@ -35,6 +35,7 @@ from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.freed_memory import keep_freed_memory
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
+from dpsweep.trainers.user_modules import FINDER, UserModules
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 _END_SECONDS = 10.0
@@ -122,7 +123,7 @@ def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int =
         meeting = Path(folder, "ranks")
         context = torch.multiprocessing.get_context("spawn")
         others = [
-            context.Process(target=_serve, args=(rank, ranks, meeting, _unbuilt(sums, device), threads))
+            context.Process(target=_serve, args=(FINDER, rank, ranks, meeting, _unbuilt(sums, device), threads))
             for rank, device in enumerate(devices[1:], start=1)
         ]
         try:
@@ -169,8 +170,11 @@ def _built(own: Mapping[str, Any]) -> EngineSums:
     return EngineSums(**{**own, "engine": own["engine"](), "records": own["records"].to(device)})
 
 
-def _serve(rank: int, ranks: int, meeting: Path, make: Callable[[], EngineSums], threads: int) -> None:
-    """A rank other than 0: computes its shares until it is told to end, or until rank 0 is gone."""
+def _serve(_: UserModules, rank: int, ranks: int, meeting: Path, make: Callable[[], EngineSums], threads: int) -> None:
+    """A rank other than 0: computes its shares until it is told to end, or until rank 0 is gone.
+
+    The finder is unpickled first, and then finds the classes of the models.
+    """
     for one in _IGNORED:
         signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

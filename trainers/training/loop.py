@@ -124,7 +124,8 @@ def train_together(
             member.journal.keep(member.progress)
     for member, model in zip(members, models, strict=True):
         member.finish(model)
-    return tuple(member.outcome(company=len(members) if share else 1) for member in members)
+    company = len(members) if share else 1
+    return tuple(member.outcome(model, company) for member, model in zip(members, models, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +147,9 @@ class _Member:
         if self.progress.average is not None and self.progress.step == self.run.steps:
             vector_to_parameters(self.progress.average, trainable(model))
 
-    def outcome(self, company: int) -> Outcome:
-        progress = self.progress
+    def outcome(self, model: nn.Module, company: int) -> Outcome:
+        progress, parameters = self.progress, trainable(model)
+        moved = () if progress.moved is None else torch.split(progress.moved, [each.numel() for each in parameters])
         return Outcome(
             event=compose(repeat(event, count) for event, count in progress.ran.items()),
             steps=progress.step,
@@ -158,6 +160,7 @@ class _Member:
             company=company,
             curve=progress.curve,
             rounded=progress.rounded,
+            moved=tuple(bool(each.any()) for each in moved),
         )
 
 
@@ -209,9 +212,11 @@ class _Group:
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
         seconds = (perf_counter() - started) / len(runs)
-        ends = zip(runs, progresses, weights, averages, directions.states(), tally.drawn(), strict=True)
-        for member_run, progress, vector, average, state, drawn in ends:
+        moved = weights + rate * direction != weights
+        ends = zip(runs, progresses, weights, averages, directions.states(), tally.drawn(), moved, strict=True)
+        for member_run, progress, vector, average, state, drawn, moving in ends:
             progress.ran += member_run.ran(factors)
+            progress.moved = moving
             progress.weights.copy_(vector)
             progress.average, progress.state, progress.step = average, state, first + tally.steps
             progress.drawn += drawn

@@ -4,14 +4,15 @@ Adapters can be lost silently: they are trained in a wrapped copy of a model and
 fall, the privacy price grows, and the saved model is the initial one (Opacus, issue 820). So two laws are checked.
 
 * Before the charge, `check_saving`: weights that are written to a file and read into another copy are the same weights.
-* After training, `WeightDelta.check`: frozen weights are the initial ones bit by bit, each trained tensor has changed,
-  and the file that was written, read into another copy, gives the weights that were trained.
+* After training, `WeightDelta.check`: frozen weights are the initial ones bit by bit, each trained tensor has changed
+  unless its updates were too small for its precision, and the file that was written, read into another copy, gives the
+  weights that were trained.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -48,23 +49,27 @@ class WeightDelta:
             trained={name: _digest(parameter) for name, parameter in _trained(model)},
         )
 
-    def check(self, model: nn.Module, folder: Path, *, noisy: bool) -> None:
+    def check(self, model: nn.Module, folder: Path, *, noisy: bool, moved: Sequence[bool] = ()) -> tuple[str, ...]:
         """Raises `ContractBroken` unless training changed these weights alone and the file in `folder` has the change.
 
-        With `noisy` each trained tensor must have changed: it received noise in every step.
+        With `noisy` each trained tensor must have changed, since it received noise in every step, unless `moved` says
+        that its updates were too small to change a number of its precision. Returns the names of those.
         """
         frozen = {name: _digest(tensor) for name, tensor in _frozen(model)}
         for name, digest in self.frozen.items():
             if frozen.get(name) != digest:
                 raise ContractBroken(f"Training changed {name}, which is frozen: it is no part of what was charged.")
         trained = {name: _digest(parameter) for name, parameter in _trained(model)}
-        for name, digest in self.trained.items():
-            if noisy and trained.get(name) == digest:
-                raise ContractBroken(f"Training did not change {name}, which was declared to be trained.")
+        unchanged = [place for place, (name, digest) in enumerate(self.trained.items()) if trained.get(name) == digest]
+        names, small = [*self.trained], [place for place in unchanged if moved and not moved[place]]
+        for place in unchanged:
+            if noisy and place not in small:
+                raise ContractBroken(f"Training did not change {names[place]}, which was declared to be trained.")
         loaded = load_model(_other(model), folder)
         for name, parameter in _trained(loaded):
             if _digest(parameter) != trained.get(name):
                 raise ContractBroken(f"The file of weights lacks the training of {name}: it has other numbers.")
+        return tuple(names[place] for place in small)
 
 
 def check_saving(model: nn.Module) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.json_files import require_version
 from dpsweep.reports.reproduction.results.search_results import RunCurve, RunPrice, SearchResults
 from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
@@ -44,7 +45,7 @@ def write_results(results: SearchResults, file: Path) -> None:
         "curves": [_looks(results.curve(trial)) for trial in results.table["trial"]],
     }
     data = lzma.compress(json.dumps(form, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent, READABLE)
     new = file.with_suffix(".new")
     new.write_bytes(data)
     new.replace(file)

@@ -42,9 +42,9 @@ class ForkLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Runs these jobs; a lost job counts as failed, and the others continue."""
-        from dpsweep.sweeper.coordinator.workers import pool_size
         from dpsweep.sweeper.job.machine import cores
         from dpsweep.sweeper.launchers.fork_launcher import Jobs
+        from dpsweep.sweeper.launchers.workers import pool_size
 
         if self.hydra_context is None or self.config is None or self.task_function is None:
             raise RuntimeError("Expected setup() before launch().")

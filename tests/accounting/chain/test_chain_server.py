@@ -94,6 +94,25 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
                 connection.execute(forbidden)
 
 
+def test_a_role_that_may_only_read_is_told_so(server: Server) -> None:
+    """Its ledger is whole."""
+    place = server.place()
+    Ledger(place.address).open("digits", BUDGET)
+    schema = place.address.rpartition("%3D")[2]
+    place.run(
+        "CREATE ROLE reader LOGIN",
+        f"GRANT USAGE ON SCHEMA {schema} TO reader",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader",
+    )
+    ledger = Ledger(server.address(schema, "reader"))
+    assert ledger.verify() == 1
+    with pytest.raises(LedgerDamaged, match=r"may not be written or read by this user: .*permission denied.* is whole"):
+        charge(ledger)
+    place.run(f"REVOKE SELECT ON {schema}.entries FROM reader")
+    with pytest.raises(LedgerDamaged, match="may not be written or read by this user"):
+        ledger.verify()
+
+
 def _hold(pipe: Connection, address: str) -> None:
     with Ledger(address).hold("digits-p", "Plan p"):
         pipe.send(os.getpid())

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
+from dp_accounting import dp_event as theirs
 from dp_accounting.dp_event import LaplaceDpEvent, SelfComposedDpEvent
 
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
@@ -81,6 +85,32 @@ def test_events_of_dp_accounting_are_ours(event: DpEvent) -> None:
 def test_an_event_of_dp_accounting_without_a_counterpart_is_refused() -> None:
     with pytest.raises(UnsupportedEvent, match="Expected LaplaceDpEvent to be one of ComposedDpEvent"):
         from_dp_accounting(SelfComposedDpEvent(event=LaplaceDpEvent(noise_multiplier=1.0), count=3))
+
+
+@pytest.mark.parametrize(
+    ("event", "refusal"),
+    [
+        (theirs.GaussianDpEvent(math.nan), "noise_multiplier=nan to be finite"),
+        (theirs.GaussianDpEvent(-1.0), "noise_multiplier=-1.0 >= 0"),
+        (theirs.GaussianDpEvent(math.inf), "noise_multiplier=inf to be finite"),
+        (theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), -3), "count=-3 >= 0"),
+        (theirs.PoissonSampledDpEvent(1.5, theirs.GaussianDpEvent(1.0)), "sampling_probability=1.5 in"),
+        (theirs.PoissonSampledDpEvent(math.nan, theirs.GaussianDpEvent(1.0)), "sampling_probability=nan in"),
+        (theirs.SampledWithoutReplacementDpEvent(9, 10, theirs.GaussianDpEvent(1.0)), "sample_size=10 <= source"),
+        (theirs.TruncatedSubsampledGaussianDpEvent(9, 0.1, 0, 1.0), "truncated_batch_size=0 >= 1"),
+        (theirs.ComposedDpEvent([theirs.GaussianDpEvent(1.0), theirs.GaussianDpEvent(math.nan)]), "nan to be finite"),
+    ],
+    ids=str,
+)
+def test_an_event_of_dp_accounting_that_no_mechanism_has_is_refused(event: Any, refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        from_dp_accounting(event)
+
+
+@pytest.mark.parametrize("count", [2.5, True, "3"])
+def test_a_count_of_dp_accounting_is_an_integer(count: Any) -> None:
+    with pytest.raises(TypeError, match="Expected count"):
+        from_dp_accounting(theirs.SelfComposedDpEvent(theirs.GaussianDpEvent(1.0), count))
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, -0.1, 1.1, float("nan")])

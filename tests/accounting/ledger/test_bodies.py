@@ -16,14 +16,25 @@ from dpsweep.accounting.errors import DpsweepError, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Opened, UnknownBody, charged, read_body, spending
+from dpsweep.accounting.ledger.bodies import (
+    Ended,
+    Opened,
+    Released,
+    ReleaseManifest,
+    UnknownBody,
+    charged,
+    read_body,
+    spending,
+)
 from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.names.stored_classes import stored
-from dpsweep.accounting.restoration.restore import Receipts, restore
+from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.hostile import DEEP, VALUES, places, put
 
 FROZEN = Path(__file__).parents[2] / "frozen" / "bodies.json"
@@ -58,7 +69,7 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
     digests: dict[str, str] = {}
 
     def numbered(text: str) -> str:
-        text = text.replace(str(path), path.name)
+        text = text.replace(str(path), path.name).replace(f"{path.parent}/", "")
         return re.sub(
             r"\b([0-9a-f]{64}|[0-9a-f]{32})\b",
             lambda match: digests.setdefault(match[0], f"digest {len(digests)}"),
@@ -90,7 +101,8 @@ def lives(ledger: Ledger, copy: Path) -> str:
     )
     ledger.launch("digits", plan="p", nonce="n")
     charge = ledger.charge("mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
-    ledger.release("mnist", plan="q", charge=charge, winner="w")
+    manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
+    ledger.release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
     ledger.record_outside("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     ledger.close("mnist")
@@ -130,7 +142,12 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     another = tmp_path / "another.sqlite"
     copy.rename(another)
     restore(another, backup=None, folders=[], as_another=True)
-    return {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
+    seen = tmp_path / "seen.sqlite"
+    Ledger(seen).open("digits", BUDGET)
+    Ledger(seen).record_outside("digits", ONE, "a pilot study")
+    made = {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
+    return made | {"seen": seen}
 
 
 def test_the_bytes_of_every_kind_of_line_are_those_of_earlier_versions(books: dict[str, Path]) -> None:

@@ -58,8 +58,21 @@ def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
     assert quote.epsilon < quote.bounds["RDP"] == Rdp().epsilon(scores, 1e-5, ADD)
     assert quote.epsilon < quote.bounds["PLD"] == Pld().epsilon(epochs, 1e-5, ADD)
     assert quote.claimed_by == "RDP and PLD"
+    assert quote.bounds_by_part == {
+        part: {one.name: one.epsilon(event, 1e-5, ADD) for one in PANEL.claimants}
+        for part, event in (("training", epochs), ("validation", scores))
+    }
     with pytest.raises(UnsupportedEvent, match="No accountant can bound this plan: PRV has no proven bound"):
         Panel(claimants=(Prv(),)).epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
+
+
+def test_an_accountant_without_a_bound_on_one_population_is_heard_on_the_other() -> None:
+    epochs, scores = random_allocation(epochs=2, steps=20, noise_multiplier=2.0), gaussian(noise_multiplier=8.0)
+    panel = Panel(claimants=(Rdp(),), witnesses=(Prv(),))
+    quote = panel.quote(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
+    assert "PRV" not in quote.bounds
+    assert quote.bounds_by_part["training"].keys() == {"RDP"}
+    assert quote.bounds_by_part["validation"].keys() == {"RDP", "PRV"}
 
 
 def test_witnesses_are_heard_but_never_claim() -> None:

@@ -12,7 +12,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.restoration.restore import Receipts, restore
+from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.accounting.losses import (
     BUDGET,
     EVENT,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 
 PAGE = (Path(__file__).parents[3] / "docs" / "releases.md").read_text()
+(CHECKSUM,) = re.findall(r"```text title=\"SHA-256 of price_check.py\"\n(\w+)\n```", PAGE)
 EXAMPLES = dict(re.findall(r"```\w+ title=\"([\w.]+)\"\n(.*?)```", PAGE, re.DOTALL))
 PROGRAM = "release/price_check.py"
 AXES = {"dpsgd": {"trainer.lr": (0.5, 1.0, 2.0), "trainer.clip_norm": (0.4, 1.6)}}
@@ -68,7 +70,8 @@ def test_an_auditor_opens_the_commitment_without_us(made: Any) -> None:
 
 def test_an_outsider_recomputes_the_price_as_the_page_shows(made: Any) -> None:
     write_release(made.folder, made.ledger)
-    (block,) = (text for text in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) if "price_check" in text)
+    assert sha256((made.folder / PROGRAM).read_bytes()).hexdigest() == CHECKSUM, "docs/releases.md has its checksum"
+    (block,) = (text for text in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) if "$ python" in text)
     examples = re.findall(r"\$ python ([^#\n]*?) *(?:#[^\n]*)?\n(.*?)(?=\$|\Z)", block, re.DOTALL)
     assert [command for command, _ in examples] == [PROGRAM, f"{PROGRAM} release curator/opening.json"]
     for command, shown in examples:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Data, Scope
+from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Data, NoiseFinding, NoiseTest, Scope
 from dpsweep.reports.content.sections import Tone
 from dpsweep.reports.exhibits.audit_bar import audit_bar
 
@@ -55,6 +55,24 @@ def test_a_contradicted_price_is_said_to_be_one(record: AuditRecord) -> None:
     assert "THE PRICE IS CONTRADICTED" in " ".join(exhibit.findings)
     assert sum(part.share for part in exhibit.bar) == pytest.approx(1)
     assert (Tone.TROUBLE in {part.tone for part in exhibit.bar}) == (record.charge == 1)
+
+
+NOISE = NoiseFinding(
+    test=NoiseTest.NUMBERS, tested=650, draws=160, place="bias[3]", value=0.51, p_value=0.7, halved_seen=1.0
+)
+
+
+def test_the_tests_of_the_noise_have_a_table_and_an_alarm() -> None:
+    right = audit_bar(replace(RECORD, noise=(NOISE,)))
+    assert right is not None
+    assert [item.text for item in right.sheets[1].rows[0]] == [
+        *("each number", "650", "160", "0.510", "bias[3]", "0.7", "100%")
+    ]
+    assert "the declared variance" in right.findings[1]
+    wrong = audit_bar(replace(RECORD, noise=(replace(NOISE, p_value=1e-9),)))
+    assert wrong is not None
+    assert "THE PRICE IS CONTRADICTED" in wrong.findings[1]
+    assert wrong.findings[2] == "THE NOISE IS NOT THE DECLARED ONE: each number, 0.510 at bias[3]."
 
 
 def test_without_an_audit_there_is_nothing_to_show() -> None:

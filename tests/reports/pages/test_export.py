@@ -41,7 +41,7 @@ def test_the_cards_code_labels_as_the_winner_does_without_our_packages(sweep_of:
     made = with_models(sweep_of(AXES))
     card = write_export(made.folder, made.ledger)
     assert card == made.folder / "export" / CARD
-    files = {CARD, MODEL_FILE, "config.yaml", "model.py", "preprocessing.json"}
+    files = {CARD, MODEL_FILE, "config.yaml", "model.py", "preprocessing.json", "winner.json"}
     assert {path.name for path in card.parent.iterdir()} == files
     model = logistic((1, 8, 8), 10)
     winner = made.folder / "trials" / str(read(made.folder, made.ledger).winner) / MODEL_FILE

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.commitment import Opening, read_commitment
-from dpsweep.accounting.records.released_winner import WINNER_FILE
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.records.commitment import COMMITMENT_FILE, Opening, read_commitment
+from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
+from dpsweep.reports.disclosure.formats import formats_of
+from dpsweep.reports.pages import release as release_pages
+from dpsweep.reports.pages.model_export import write_export
 from dpsweep.reports.pages.release import write_release
-from tests.reports.leaks import contents, secrets_of
+from tests.reports.leaks import contents, secrets_of, words_of
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2, 0.4), "trainer.clip_norm": (0.5, 1)},
@@ -35,7 +45,8 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     assert not re.search(r"\d{4}-\d\d-\d\dT\d\d", text)
     salt = json.loads((made.folder / "release" / WINNER_FILE).read_text())["salt"]
     commitment = read_commitment(made.folder / "release")
-    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment}
+    model = sha256((made.folder / "release" / MODEL_FILE).read_bytes()).hexdigest()
+    assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment, model}
     opening = Opening.read(made.folder / "curator")
     assert opening is not None
     opening.verify(str(commitment), made.ledger)
@@ -140,3 +151,109 @@ def test_a_new_release_replaces_the_old_one_whole(sweep_of: SweepOf) -> None:
     write_release(made.folder, made.ledger)
     assert not stale.exists()
     assert not list(made.folder.glob(".release*"))
+
+
+def published(made: Any) -> dict[str, Path]:
+    """Every file of the release and the export of a sweep, by its path from the sweep's folder."""
+    places = (made.folder / "release", made.folder / "export")
+    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
+    return {path.relative_to(made.folder).as_posix(): path for path in files}
+
+
+def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    write_export(made.folder, made.ledger, formats_of(["registry", "tre", "hf", "cyclonedx"]))
+    words = verify_folder(made.folder, made.ledger)
+    assert "Its release is the one of" in words and "Its export is the one of" in words
+    files = published(made)
+    assert {"release/statement.html", "release/price_check.py", "release/methods.tex", "export/README.md"} <= set(files)
+    for name, path in files.items():
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"2", b"1", 1) + b" ")
+        with pytest.raises((ContractBroken, BadInput)) as refusal:
+            verify_folder(made.folder, made.ledger)
+        assert path.name in str(refusal.value) or path.name in (*COVERED, WINNER_FILE, COMMITMENT_FILE), name
+        path.unlink()
+        with pytest.raises((ContractBroken, BadInput)):
+            verify_folder(made.folder, made.ledger)
+        path.write_bytes(content)
+    assert verify_folder(made.folder, made.ledger) == words
+
+
+def test_a_release_of_another_day_or_with_another_document_is_a_line_and_no_winner(sweep_of: SweepOf) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    for formats, day in ((), date(2026, 1, 2)), (("tre",), date(2026, 1, 2)), (("tre",), date(2026, 1, 3)):
+        write_release(made.folder, made.ledger, formats_of(formats), day)
+        write_release(made.folder, made.ledger, formats_of(formats), day)
+        verify_folder(made.folder, made.ledger)
+    kinds = [entry.kind for entry in made.ledger.statement(made.plan.account).entries]
+    assert (kinds.count(Kind.RELEASE), kinds.count(Kind.MANIFEST)) == (1, 3)
+
+
+def test_an_older_release_stays_true(sweep_of: SweepOf, tmp_path: Path) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    first = write_release(made.folder, made.ledger).parent
+    shutil.copytree(first, tmp_path / "first")
+    write_release(made.folder, made.ledger, formats_of(["hf"]))
+    assert "later" not in verify_folder(made.folder, made.ledger)
+    shutil.rmtree(first)
+    (tmp_path / "first").rename(first)
+    assert ", and a later one was made on" in verify_folder(made.folder, made.ledger)
+
+
+def test_a_kill_after_the_line_leaves_a_line_without_a_release(
+    sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            write_release(made.folder, made.ledger)
+    assert "release" not in verify_folder(made.folder, made.ledger)
+    lines = made.ledger.statement(made.plan.account).entries
+    write_release(made.folder, made.ledger)
+    assert made.ledger.statement(made.plan.account).entries == lines
+    assert "Its release is the one of" in verify_folder(made.folder, made.ledger)
+
+
+def stopped(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_second_command_waits_for_the_first(sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two exports at once removed each other's folders, and ended with an error of the disk."""
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    stale = made.folder / "trials" / ".result.json.1.partial"
+    stale.write_text("half")
+    os.utime(stale, (0, 0))
+    with ThreadPoolExecutor() as pool:
+        with release_pages.one_writer(made.folder):
+            waiting = pool.submit(write_export, made.folder, made.ledger)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=1)
+            assert not (made.folder / ".release.partial").exists()
+        waiting.result()
+    assert "Its export is the one of" in verify_folder(made.folder, made.ledger)
+    assert not list(made.folder.rglob(".*.partial"))
+    monkeypatch.setattr(release_pages, "PATIENCE_SECONDS", 0)
+    with release_pages.one_writer(made.folder), pytest.raises(BadInput, match="no other command to write the release"):
+        write_release(made.folder, made.ledger)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(sweep_of: SweepOf, tmp_path: Path) -> None:
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    (tmp_path / "private").write_text("kept")
+    (made.folder / release_pages.LOCK).symlink_to(tmp_path / "private")
+    with pytest.raises(BadInput, match="no symbolic link"):
+        write_release(made.folder, made.ledger)
+    assert (tmp_path / "private").read_text() == "kept"
+
+
+def test_a_statement_names_the_charges_and_the_model(sweep_of: SweepOf) -> None:
+    """So two releases of one charge contradict each other."""
+    made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
+    folder = write_release(made.folder, made.ledger).parent
+    model = sha256((folder / MODEL_FILE).read_bytes()).hexdigest()
+    for digest in (str(read_commitment(folder)), model):
+        assert f"<code>{digest}</code>" in (folder / "statement.html").read_text()
+        assert digest in words_of(folder / "statement.pdf")

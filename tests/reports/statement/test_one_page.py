@@ -19,7 +19,7 @@ from dpsweep.accounting.records.commitment import Opening
 from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_statement
 from dpsweep.reports.statement.one_page import one_page
 from dpsweep.reports.statement.one_page_pdf import SIZES, pdf_of, size_for
-from dpsweep.reports.statement.released_claim import ReleasedClaim
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 from dpsweep.reports.statement.statement_line import EvidenceLevel, Line
 from tests.reports.leaks import words_of
 
@@ -61,6 +61,7 @@ def claim_with(**changes: Any) -> ReleasedClaim:
         ),
         cautions=(),
         commitment="ab" * 32,
+        model=ReleasedModel(file="model.safetensors", sha256="cd" * 32),
         score=None,
         exact_scores=False,
         day=date(2031, 1, 2),
@@ -83,6 +84,7 @@ def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
         assert "epsilon 5.000 at delta 2e-5 so far" in words
         assert "epsilon 8 at delta 0.0001" in words
         assert "ab" * 32 in words
+        assert "cd" * 32 in words and "another model contradicts this one" in words
         for text in (
             "The architecture.",
             "Timing.",

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import agreement, epsilon_up
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import read_bill
@@ -43,8 +43,25 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
     lines = lines_of(made)
     (charge,) = made.ledger.statement(made.plan.account).charges
     assert f"({epsilon_up(charge.body['epsilon'])}, 1e-5)-differential privacy" in lines["Claim"].text
-    for name, bound in charge.body["bounds"].items():
-        assert f"{name} {epsilon_up(bound)}" in lines["Accountants"].text
+    by_part = charge.body["bounds_by_part"]
+    assert by_part.keys() == {"training", "validation"}
+    for part, name in (("training", "training"), ("validation", "scored")):
+        assert f"n the {name} records: {agreement(by_part[part])}." in lines["Accountants"].text
+
+
+def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of: SweepOf) -> None:
+    made = sweep_of(AXES)
+    sweep = read(made.folder, made.ledger)
+    bill = read_bill(sweep)
+    (charge,) = bill.charges
+    scored = {"RDP": charge.bounds_by_part["validation"]["RDP"]}
+    unlike = replace(charge, bounds_by_part={**charge.bounds_by_part, "validation": scored})
+    bill = replace(bill, charges=(unlike,))
+    context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=Audience.CURATOR)
+    (line,) = (line for line in write_statement(context) if line.topic == "Accountants")
+    assert line.level is EvidenceLevel.ASSUMED
+    assert f"On the scored records: RDP {epsilon_up(scored['RDP'])} alone." in line.text
+    assert "No second accountant cross-checks the price of the scored records." in line.text
 
 
 def test_private_scores_name_their_noise_and_public_ones_their_declaration(sweep_of: SweepOf) -> None:
@@ -152,6 +169,17 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
     sweep = replace(sweep, plan=replace(sweep.plan, budget=budget))
     line = floating_point(_context(sweep, Audience.CURATOR))
     assert "When a patient is added, one other patient changes its place in the batch" in line.evidence[-1]
+
+
+@pytest.mark.parametrize(("delta", "told"), [(1e-5, False), (1e-16, True)])
+def test_what_large_sums_and_tiny_deltas_assume_is_on_the_page(sweep_of: SweepOf, delta: float, told: bool) -> None:
+    made = sweep_of(AXES)
+    _with_parameters(made, 7850)
+    context = _context(read(made.folder, made.ledger), Audience.CURATOR)
+    context = replace(context, bill=replace(context.bill, delta=delta))
+    assumed = floating_point(context).evidence[-1]
+    assert "Sums of more than 46,340 records a step may round by more than the margin" in assumed
+    assert ("a claim at a delta below that takes them, and the secret number of tries, as exact" in assumed) is told
 
 
 def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) -> None:

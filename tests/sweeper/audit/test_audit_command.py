@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.audit_record import Attack, AuditRecord, Scope, read_audit
+from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest, Scope, read_audit
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
@@ -61,7 +61,7 @@ def test_the_bar_of_an_audit_stands_on_the_page_and_in_the_release(program: Prog
     assert "What an audit found" in page
     assert "≤ audit-free truth ≤ charge 8.000" in page
     exhibit = json.loads((folder / "curator" / "report.json").read_text())["exhibits"]["audit"]
-    assert len(exhibit["tables"][0]["rows"]) == len(record.findings)
+    assert [len(table["rows"]) for table in exhibit["tables"]] == [len(record.findings), len(NoiseTest)]
     assert program("release", str(folder), module=CLI).returncode == 0
     assert "What an audit found" in (folder / "release" / "report.html").read_text()
     (folder / "audit.json").write_text("{")
@@ -125,9 +125,13 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         **{"attack": "gradients, sum", "scope": "search", "canaries": 9, "made": 4, "right": 3, "epsilon": 0.5},
         **{"claimed": 1.0, "claim_made": 2, "claim_right": 1, "p_value": 0.5},
     }
+    noise = {
+        **{"test": "each number", "tested": 650, "draws": 40, "place": "bias[3]", "value": 0.9, "p_value": 0.5},
+        **{"halved_seen": 0.9},
+    }
     whole = {
-        **{"schema": 1, "plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
-        **{"trainings": 1, "floating_point": 4, "notes": [], "findings": [form]},
+        **{"schema": 2, "plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
+        **{"trainings": 1, "floating_point": 4, "notes": [], "findings": [form], "noise": [noise]},
     }
     record = AuditRecord.from_json(whole)
     record.write(tmp_path / "audit.json")
@@ -138,6 +142,11 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     for key, value in (("epsilon", 1.5), ("p_value", 0.01)):
         assert AuditRecord.from_json(whole | {"findings": [form | {key: value}]}).refuted
     assert AuditRecord.from_json(whole | {"floating_point": None}).refuted
+    assert AuditRecord.from_json(whole | {"noise": [noise | {"p_value": 1e-9}]}).refuted
+    for bad in ({"test": "guess"}, {"tested": -1}, {"draws": 0.5}, {"value": "x"}, {"p_value": 2}, {"halved_seen": -1}):
+        (tmp_path / "audit.json").write_text(json.dumps(whole | {"noise": [noise | bad]}))
+        with pytest.raises(BadInput, match="Expected the audit in"):
+            read_audit(tmp_path / "audit.json", "p")
     for bad in ({"right": 5.5}, {"made": 10}, {"attack": "guess"}, {"epsilon": -1}, {"p_value": 2}, {"claimed": "x"}):
         (tmp_path / "audit.json").write_text(json.dumps(whole | {"findings": [form | bad]}))
         with pytest.raises(BadInput, match="Expected the audit in"):

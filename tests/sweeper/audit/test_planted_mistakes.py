@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpsweep.accounting.audit_record import Attack, AuditRecord
+from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.audit.audit import audited
 from dpsweep.sweeper.request.audit_settings import AuditSettings
@@ -32,11 +32,18 @@ GRADIENTS = AuditSettings(gradients=2000, records=0, trainings=2)
 RECORDS = AuditSettings(gradients=0, records=100, trainings=4)
 BOTH = AuditSettings(gradients=3000, records=100, trainings=2)
 
-FOUND: Sequence[tuple[Planted, AuditSettings, Attack | None]] = (
+FOUND: Sequence[tuple[Planted, AuditSettings, Attack | NoiseTest | None]] = (
     (planted.nothing_clipped, GRADIENTS, Attack.GRADIENTS),
     (planted.nothing_clipped, RECORDS, Attack.RECORDS),
     (planted.clipped_by_batch, RECORDS, Attack.RECORDS),
     (planted.noise_halved, MANY, Attack.GRADIENTS),
+    (planted.noise_halved, GRADIENTS, NoiseTest.NUMBERS),
+    (planted.noise_halved_in_ten_numbers, GRADIENTS, NoiseTest.NUMBERS),
+    (planted.noise_halved_in_ten_numbers, GRADIENTS, NoiseTest.TENSORS),
+    (planted.no_noise_in_one_number, GRADIENTS, NoiseTest.NUMBERS),
+    (planted.one_draw_for_two_numbers, GRADIENTS, NoiseTest.PAIRS),
+    (planted.each_draw_for_two_steps, GRADIENTS, NoiseTest.STEPS),
+    (planted.public_seed, GRADIENTS, NoiseTest.STEPS),
     (planted.noise_of_one_rank, GRADIENTS, Attack.GRADIENTS),
     (planted.divided_by_the_drawn_size, GRADIENTS, None),
     (planted.every_record_in_every_batch, GRADIENTS, Attack.GRADIENTS),
@@ -76,7 +83,7 @@ def audit_of(compose_priced: Callable[[Sequence[str]], PricedPlan]) -> Callable[
 def test_a_planted_mistake_is_found(
     mistake: Planted,
     settings: AuditSettings,
-    attack: Attack | None,
+    attack: Attack | NoiseTest | None,
     audit_of: Callable[[AuditSettings], AuditRecord],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -86,6 +93,8 @@ def test_a_planted_mistake_is_found(
     assert record.refuted
     if attack is None:
         assert record.floating_point is None
+    elif isinstance(attack, NoiseTest):
+        assert attack in {finding.test for finding in record.wrong_noise}
     else:
         assert attack in {finding.attack for finding in record.contradictions}
 
@@ -98,7 +107,10 @@ def test_the_right_program_is_not_accused(
     record = audit_of(settings)
     assert not record.refuted
     assert record.epsilon <= record.charge
-    assert record.floating_point == 10 * settings.trainings * settings.gradients
+    trainings = settings.trainings * -(-settings.gradients // 650)
+    assert record.floating_point == 10 * trainings * 650
+    assert {finding.test for finding in record.noise} == (set(NoiseTest) if settings.gradients else set())
+    assert all(finding.draws >= 20 * trainings for finding in record.noise), "one training and one search of one point"
 
 
 @pytest.mark.parametrize("mistake", WITHOUT_POWER, ids=lambda mistake: mistake.__name__)

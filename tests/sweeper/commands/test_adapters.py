@@ -72,7 +72,15 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])
     assert {path.name for path in card.parent.iterdir()} == {
-        *("README.md", "model.safetensors", "config.yaml", "preprocessing.json", "model.py", "adapter.py")
+        *(
+            "README.md",
+            "model.safetensors",
+            "config.yaml",
+            "winner.json",
+            "preprocessing.json",
+            "model.py",
+            "adapter.py",
+        )
     }
     config = yaml.safe_load((card.parent / "config.yaml").read_text())
     assert config["model"]["path"] == "bert", "a release has no paths"

@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
+from tests.conftest import Program
 from tests.forked_programs import Run
 
 Say = Callable[..., str]
@@ -271,6 +272,25 @@ def test_a_sweep_does_not_choose_a_policy(program: Callable[..., subprocess.Comp
         done = program("dataset=digits", line)
         assert done.returncode == 2
         assert "policy" in done.stderr
+
+
+@pytest.mark.parametrize("amount", ["1e-320", "5e-324", "1e-400", "2e-308"])
+@pytest.mark.parametrize("name", ["--epsilon", "--delta"])
+def test_an_amount_that_a_float_cannot_hold_is_refused(say: Say, ledger: Ledger, name: str, amount: str) -> None:
+    ledger.open("digits", BUDGET)
+    words = {"--epsilon": "1", "--delta": "0", "--note": "x"} | {name: amount}
+    with pytest.raises(BadInput, match="the smallest amount"):
+        say("charge", "dataset=digits", *(word for pair in words.items() for word in pair))
+    assert ledger.verify() == 1
+
+
+@pytest.mark.parametrize("place", ["/", ":memory:", "file:ledger.sqlite?mode=memory", "/dev/null", "."])
+def test_what_is_no_file_is_no_ledger(fresh_program: Program, environment: dict[str, str], place: str) -> None:
+    environment["DPSWEEP_LEDGER"] = place
+    done = fresh_program("budget", module="dpsweep.sweeper.commands.cli")
+    assert done.returncode == 2, done.stderr
+    assert f"Expected DPSWEEP_LEDGER={place} to be " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def folder_with_receipt(ledger: Ledger, root: Path) -> Path:

@@ -91,7 +91,15 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])
     assert {path.name for path in card.parent.iterdir()} == {
-        *("README.md", "model.safetensors", "config.yaml", "preprocessing.json", "model.py", "adapter.py")
+        *(
+            "README.md",
+            "model.safetensors",
+            "config.yaml",
+            "winner.json",
+            "preprocessing.json",
+            "model.py",
+            "adapter.py",
+        )
     }
 
     from dpsweep.trainers.models.pretrained.hf_causal import hf_causal

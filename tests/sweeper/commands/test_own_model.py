@@ -107,7 +107,7 @@ def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: 
     assert exported.returncode == 0, exported.stderr
     card = Path(exported.stdout.strip().splitlines()[-1])
     assert {path.name for path in card.parent.iterdir()} == {
-        *("README.md", "model.safetensors", "config.yaml", "preprocessing.json")
+        *("README.md", "model.safetensors", "config.yaml", "winner.json", "preprocessing.json")
     }
     for words in ("The user wrote the model's class", "from my_model import Net", "count as public", "one patient"):
         assert words in card.read_text()

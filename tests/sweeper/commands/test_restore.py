@@ -116,6 +116,35 @@ def test_a_lost_ledger_is_restored_by_memory_and_then_shown(say: Callable[..., s
     assert say("verify").startswith(ledger.name)
 
 
+def test_a_finished_sweep_whose_lines_were_restored_is_verified_reported_and_released(
+    say: Callable[..., str], program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    root = folder_of(program(*SWEEP)).root
+    shutil.copy(str(ledger.path), tmp_path / "copy.sqlite")
+    say("charge", "dataset=digits", "--epsilon", "2", "--delta", "1e-6", "--note", "a pilot study")
+    deleted(ledger)
+    shutil.copy(tmp_path / "copy.sqlite", str(ledger.path))
+    assert "entries of" in say("restore")
+    for verb in ("verify", "report", "release"):
+        done = program(verb, str(root), module="dpsweep.sweeper.commands.cli")
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_restoration_says_first_what_it_cannot_bring_back(
+    say: Callable[..., str], program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    root = folder_of(program(*SWEEP)).root
+    shutil.copy(str(ledger.path), tmp_path / "copy.sqlite")
+    deleted(ledger)
+    first = say("restore").splitlines()[0]
+    assert "are lost, and only a copy that has them" in first
+    assert "can no longer be verified, reported or released" in first
+    assert program("verify", str(root), module="dpsweep.sweeper.commands.cli").returncode == ExitCode.BAD_INPUT
+    deleted(ledger)
+    told = say("restore", "--backup", str(tmp_path / "copy.sqlite"))
+    assert program("verify", str(root), module="dpsweep.sweeper.commands.cli").returncode == 0, told
+
+
 @pytest.mark.parametrize("words", [("--backup",), ("--copy", "x"), ("nowhere",), ("--backup", "nowhere")])
 def test_what_cannot_be_read_is_one_sentence(say: Callable[..., str], words: tuple[str, ...]) -> None:
     with pytest.raises(BadInput, match="Expected"):

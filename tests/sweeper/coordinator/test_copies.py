@@ -335,7 +335,7 @@ def test_the_ledger_does_not_tell_the_number_of_tries(place: Places, line: Seque
         work(here.plant(Draw(tries=((0, 1, 2) * 10)[:many])), fates_of(many))
         write_release(here.folder.root, here.ledger)
         heard.append([entry.kind for entry in here.ledger.statement("digits").entries if entry.plan == here.plan.id])
-    assert heard[0] == heard[1] == heard[2] == [*ONCE, Kind.LAUNCH, Kind.RELEASE]
+    assert heard[0] == heard[1] == heard[2] == [*ONCE, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST]
 
 
 def fates_of(many: int) -> Mapping[int, float]:

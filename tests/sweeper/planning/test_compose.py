@@ -179,7 +179,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         (["trainer=dpadamwosm", "+trainer.beta2=0.9"], "Expected trainer.beta2 to be one of beta1, clip_norm, eps, lr"),
         (["trainer=dpsgd", "grid.axes.dpsgd={trainer.lr: []}"], "non-empty list"),
         (["grid.trainers=[]"], "at least one point"),
-        (["trainer=dpnsgd", "grid=paper_b"], "it has them for dpsgd, dpadam"),
+        (["trainer=dpsgd", "+grid.panels=[2]"], "Expected grid.panels=[2] to map keys to lists of values"),
         (["trainer.lr=interval(0,1)"], "continuous interval"),
         (["dataset=digits,mnist"], "dataset to have one value"),
         (["privacy.epsilon=2,4"], "run a sweep each"),

@@ -85,7 +85,7 @@ def test_a_class_in_the_place_of_a_trainer_is_the_trainer(compose_priced: Compos
 
 
 def test_a_trainer_without_axes_is_refused_with_the_next_step(compose_priced: Compose) -> None:
-    with pytest.raises(BadInput, match=r"axes for trainer=\{_target_.*\}; it has none\. Give axes on the command line"):
+    with pytest.raises(BadInput, match=r"trainer=\{_target_.*\} to have axes: .* Give them on the command line"):
         compose_priced([*LIGHT, "trainer={_target_:dpsweep.trainers.methods.dpsgd.DpSgd,clip_norm:1}"])
 
 

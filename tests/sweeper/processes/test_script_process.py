@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.sweeper.foreign.handing_over import remove_leftovers
 from dpsweep.sweeper.processes.script_process import bare_environment, run_script
 from tests.sweeper.forking import is_gone
 from tests.waiting import wait
@@ -35,6 +39,44 @@ def test_what_a_script_started_is_killed_when_it_ends(tmp_path: Path) -> None:
     status, printed = run(tmp_path, SLEEPER)
     assert status == 0
     wait(lambda: is_gone(int(printed)), "the end of what the script started")
+
+
+DAEMON = """
+import subprocess, sys
+sleep = "[sys.executable, '-c', 'import time; time.sleep(999)']"
+start = f"import subprocess, sys; print(subprocess.Popen({sleep}, start_new_session=True).pid)"
+subprocess.run([sys.executable, "-c", start], start_new_session=True, env={}, check=True)
+"""
+"""A script whose grandchild is in a session of its own, without a parent, and without the script's variables."""
+
+
+def test_what_left_the_group_of_a_script_is_killed_when_the_script_ends(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"]) as another:
+        status, printed = run(tmp_path, DAEMON)
+        assert status == 0
+        assert is_gone(int(printed))
+        assert another.poll() is None, "children that are not the script's go on"
+        another.kill()
+
+
+def test_what_a_killed_job_left_is_found_by_its_attempt(tmp_path: Path) -> None:
+    store = PrivateStore(root=tmp_path / "private" / "digits-1")
+    ours, others = (store.handed_over / trial for trial in ("ours", "others"))
+    strays = []
+    for folder in (ours, others):
+        folder.mkdir(parents=True)
+        environment = bare_environment(folder, [], device="cpu", threads=1)
+        words = [sys.executable, "-c", "import time; time.sleep(999)"]
+        strays.append(subprocess.Popen(words, env=environment, start_new_session=True))
+    try:
+        remove_leftovers(store, lambda trial: trial == "others")
+        assert strays[0].wait(60) == -signal.SIGKILL
+        assert strays[1].poll() is None
+        assert (ours.exists(), others.exists()) == (False, True)
+    finally:
+        for stray in strays:
+            stray.kill()
+            stray.wait()
 
 
 LISTENER = """

@@ -18,8 +18,10 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.sweeper.processes import terminal
+from dpsweep.sweeper.processes.terminal import draws_bars
 from dpsweep.sweeper.progress import progress_display
-from dpsweep.sweeper.progress.progress_display import Display, draws_bars
+from dpsweep.sweeper.progress.progress_display import Display
 from dpsweep.sweeper.progress.progress_words import CountedTrials, DisplayWords, HiddenTries
 from dpsweep.sweeper.progress.remaining_time import RemainingTime
 from dpsweep.sweeper.progress.step_progress import StepProgress
@@ -164,8 +166,8 @@ def test_a_bar_of_hidden_tries_has_no_end(
     trials: tuple[Trial, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
     written = io.StringIO()
-    terminal = Console(file=written, force_terminal=True, width=120, highlight=False)
-    monkeypatch.setattr(progress_display, "Console", lambda **_: terminal)
+    shown_on = Console(file=written, force_terminal=True, width=120, highlight=False)
+    monkeypatch.setattr(terminal, "Console", lambda **_: shown_on)
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=tries, done=0)
     with Display(runs, HiddenTries(budget="b", planned=None), None) as display:
         display.expect(trials[:tries])
@@ -184,7 +186,7 @@ def test_a_bar_of_hidden_tries_has_no_end(
 def test_a_notebook_has_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = Console(force_jupyter=True)
     for there in (True, False):
-        monkeypatch.setattr(progress_display, "find_spec", lambda name, there=there: object() if there else None)
+        monkeypatch.setattr(terminal, "find_spec", lambda name, there=there: object() if there else None)
         assert draws_bars(notebook) is there
         assert not draws_bars(Console(file=io.StringIO(), force_jupyter=False, force_terminal=False))
         assert draws_bars(Console(force_jupyter=False, force_terminal=True))

@@ -15,9 +15,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.request.sweep_request import SweeperSettings, SweepRequest, Verb
+from tests.conftest import Program
 
 Read = Callable[..., SweepRequest]
 GRID = ("trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=1")
@@ -98,3 +100,25 @@ def test_a_wrong_setting_is_refused_at_the_door(
 ) -> None:
     with pytest.raises(BadInput, match=reason):
         read(*overrides, **settings)
+
+
+@pytest.mark.parametrize(
+    "target", ["os.system", "builtins.print", "nothing.AtAll", "hydra_plugins.honest_sweeper.HonestSweeper"]
+)
+def test_what_is_no_launcher_is_refused_at_the_door(target: str, read: Read) -> None:
+    with pytest.raises(BadInput, match=rf"^Expected hydra\.launcher\._target_={target} to be a launcher of Hydra's"):
+        read(f"hydra.launcher._target_={target}")
+
+
+@pytest.mark.parametrize("verb", ["plan", "sweep"])
+def test_a_class_that_is_no_launcher_is_not_even_imported(
+    verb: str, program: Program, ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "my_model.py").write_text("open('ran', 'w').close()\nclass Bait: pass\n")
+    words = ("hydra.launcher._target_=my_model.Bait", "hydra.sweep.dir=out", f"hydra.sweeper.verb={verb}")
+    done = program("dataset=digits", *GRID, *words)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("Expected hydra.launcher._target_=my_model.Bait to be a launcher")
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"my_model.py"}
+    assert ledger.accounts() == ()

@@ -70,8 +70,10 @@ def test_every_point_that_is_due_is_in_one_job(sizes, workers, together, shared,
     due = [trial for place, trial in enumerate(trials) if skip == 0 or place % skip]
     jobs = [*jobs_of(blocks, due, workers=workers, together=together)]
     assert [trial.id for job in jobs for trial in job.due] == [trial.id for trial in due]
+    by_id = {block.id: block for block in blocks}
     for job in jobs:
-        assert {trial.id for trial in job.due} <= {trial.id for trial in part_of(job.block, job.part, job.parts)}
+        part = part_of(by_id[job.block], job.part, job.parts)
+        assert {trial.id for trial in job.due} <= {trial.id for trial in part}
         if shared:
             assert job.parts == 1
         elif together is not None:

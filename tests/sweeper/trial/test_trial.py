@@ -297,7 +297,7 @@ class Broken:
     high: float = 1.0
     statement: str = "broken"
 
-    def event(self): return self.held.event()
+    def event(self, adjacency): return self.held.event(adjacency)
     def train_records(self, records, adjacency): return self.held.train_records(records, adjacency)
     def check(self, test_records, *, public): pass
     def split(self, private, test, adjacency): return self.held.split(private, test, adjacency)

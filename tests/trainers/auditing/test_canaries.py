@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.auditing.gradient_canaries import train_on_gradients
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
+from dpsweep.trainers.auditing.gradient_canaries import layout_of, train_on_gradients
 from dpsweep.trainers.auditing.observed_training import train_observed
 from dpsweep.trainers.auditing.record_canaries import RecordCanaries, as_inputs
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling
@@ -34,6 +35,10 @@ RECORDS, STEPS = 60, 20
 TRAINERS = [DpSgd(lr=0.5, clip_norm=0.3), DpNsgd(lr=0.5, regularizer=0.1), DpAdam(lr=0.1, clip_norm=2.0)]
 
 
+def noise_of(numbers: int) -> ReleasedNoise:
+    return ReleasedNoise(layout=TensorLayout(names=("numbers",), sizes=(numbers,)))
+
+
 def run_of(trainer: Trainer, sampler: Sampler, noise: float = 1e-4) -> Run:
     return Run(
         trainer=trainer,
@@ -51,7 +56,9 @@ def test_a_canary_moves_its_coordinate_by_the_bound_at_every_step_that_has_it(
     trainer: Trainer, sampler: Sampler
 ) -> None:
     coins = np.arange(40) % 3 == 0
-    (seen,) = train_on_gradients([run_of(trainer, sampler)], coins, ADD, [reproducible_streams(1, "run")])
+    (seen,) = train_on_gradients(
+        [run_of(trainer, sampler)], coins, ADD, [reproducible_streams(1, "run")], noise_of(len(coins))
+    )
     hits = seen.total * 1e-4
     assert hits[coins] == pytest.approx(STEPS, rel=2e-3)
     assert hits[~coins] == pytest.approx(0, abs=0.02)
@@ -62,19 +69,50 @@ def test_a_canary_moves_its_coordinate_by_the_bound_at_every_step_that_has_it(
 def test_where_one_is_replaced_the_other_record_has_the_opposite_gradient() -> None:
     coins = np.arange(40) % 2 == 0
     run = run_of(TRAINERS[0], FixedSize(batch_size=30))
-    (seen,) = train_on_gradients([run], coins, REPLACE, [reproducible_streams(1, "run")])
+    (seen,) = train_on_gradients([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(40))
     hits = np.rint(seen.total * 1e-4)
     assert hits[coins].min() > 0 > hits[~coins].max()
     assert np.abs(hits).mean() == pytest.approx(STEPS / 2, abs=2)
     with pytest.raises(ValueError, match="the records that one may replace"):
-        train_on_gradients([run], np.ones(RECORDS + 1, dtype=bool), REPLACE, [reproducible_streams(1, "run")])
+        many = np.ones(RECORDS + 1, dtype=bool)
+        train_on_gradients([run], many, REPLACE, [reproducible_streams(1, "run")], noise_of(100))
+    with pytest.raises(ValueError, match="the numbers that are trained"):
+        train_on_gradients([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(39))
+
+
+@pytest.mark.parametrize("adjacency", [ADD, REPLACE])
+def test_canaries_lie_in_every_tensor_and_the_sums_are_subtracted_from_the_noise(adjacency: Adjacency) -> None:
+    layout = TensorLayout(names=("weight", "bias", "scale"), sizes=(300, 10, 1))
+    assert layout_of(build(lambda: logistic((1, 6, 6), 4), 1)).sizes == (4 * 36, 4)
+    places = layout.spaced(50)
+    assert [
+        int(((start <= places) & (places < start + size)).sum())
+        for start, size in zip((0, 300, 310), layout.sizes, strict=True)
+    ] == [39, 10, 1]
+    noise, coins = ReleasedNoise(layout=layout), np.arange(50) % 2 == 0
+    run = run_of(TRAINERS[0], FixedSize(batch_size=30) if adjacency is REPLACE else Poisson(batch_size=30), noise=0.5)
+    (seen,) = train_on_gradients([run], coins, adjacency, [reproducible_streams(1, "run")], noise)
+    assert (noise.counts == STEPS).all()
+    assert seen.total[coins].mean() > 10, "sums of 2 standard deviations at each of about 10 steps"
+    assert np.sqrt(noise.squares.sum() / noise.counts.sum()) == pytest.approx(1, abs=0.03)
+    assert all(finding.p_value > 1e-6 for finding in noise.findings(0.01))
+
+
+def test_noise_beside_much_larger_sums_is_not_compared() -> None:
+    coins, noise = np.ones(40, dtype=bool), noise_of(60)
+    run = run_of(TRAINERS[0], Poisson(batch_size=60))
+    train_on_gradients([run], coins, ADD, [reproducible_streams(1, "run")], noise)
+    assert sorted(noise.counts.tolist()) == [0] * 40 + [STEPS] * 20, "float32 rounds the sums' numbers"
+    assert all(finding.p_value > 1e-6 for finding in noise.findings(0.01))
 
 
 def test_all_noisy_numbers_are_on_the_lattice_of_their_noise() -> None:
     run = run_of(TRAINERS[2], Poisson(batch_size=7), noise=3.0)
-    (seen,) = train_on_gradients([run], np.arange(50) % 2 == 0, ADD, [reproducible_streams(1, "run")])
-    assert (seen.numbers, seen.off_lattice) == (50 * STEPS, 0)
+    coins, noise = np.arange(50) % 2 == 0, noise_of(60)
+    (seen,) = train_on_gradients([run], coins, ADD, [reproducible_streams(1, "run")], noise)
+    assert (seen.numbers, seen.off_lattice) == (60 * STEPS, 0), "of canaries or not"
     assert seen.variation.mean() == pytest.approx(1, abs=0.1)
+    assert (noise.counts == STEPS).all()
 
 
 def images(count: int = RECORDS) -> Records:

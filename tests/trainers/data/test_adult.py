@@ -10,7 +10,7 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.files.official import Official
-from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, complete_rows, encode
+from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, encode, parsed_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ DATA = f"{FIRST}\n{MISSING}\n{SECOND}\n\n".encode()
 TEST = f"|1x3 Cross validator\n{SECOND}.\n{MISSING}.\n\n".encode()
 
 
-def written(folder: Path, data: bytes = DATA, test: bytes = TEST) -> Adult:
+def written(folder: Path, data: bytes = DATA, test: bytes = TEST, left_out: str | None = Adult.leaves_out) -> Adult:
     """A data set of these two files, with their own checksums as the official ones."""
     files = {"adult.data": data, "adult.test": test}
     for name, content in files.items():
@@ -43,6 +43,7 @@ def written(folder: Path, data: bytes = DATA, test: bytes = TEST) -> Adult:
         shape=(WIDTH,),
         classes=2,
         unit="record",
+        left_out=left_out,
         bounds=BOUNDS,
         files=Official(url="http://127.0.0.1/", folders=("adult",), downloads=sums, contents=sums),
     )
@@ -92,6 +93,23 @@ def test_categories_are_one_hot_over_the_published_lists(tmp_path: Path) -> None
         "sex": 2,
         "native-country": 41,
     }
+
+
+def test_rows_with_a_missing_value_are_kept_where_no_rule_leaves_them_out(tmp_path: Path) -> None:
+    dataset = written(tmp_path, left_out=None)
+    private, public = dataset.load(tmp_path)
+    assert public is not None
+    assert private.labels.tolist() == [0, 1, 1]
+    assert public.labels.tolist() == [1, 1]
+    for key in ("workclass", "occupation"):
+        assert private.features[1, columns_of(key)].sum() == 0, "a missing category is all zeros"
+    assert private.features[1, columns_of("education")].sum() == 1
+    columns = {column["name"]: column for column in dataset.preprocessing["columns"]}
+    assert columns["workclass"]["unlisted"] == "zeros", "a released model reads it likewise"
+    complete = written(tmp_path).load(tmp_path)[0]
+    assert torch.equal(complete.features, private.features[[0, 2]])
+    with pytest.raises(ValueError, match=r"Expected dataset\.left_out='short rows' to be null or 'rows with a missing"):
+        written(tmp_path, left_out="short rows")
 
 
 def test_a_records_inputs_do_not_depend_on_the_other_records(tmp_path: Path) -> None:
@@ -151,7 +169,7 @@ def test_every_official_number_lies_within_the_bounds(user_data: Path) -> None:
     for file in ("adult.data", "adult.test"):
         if not (path := user_data / "adult" / file).is_file():
             pytest.skip(f"{path} is not here")
-        rows = complete_rows(path.read_bytes(), file)
+        rows = {line: row for line, row in parsed_rows(path.read_bytes(), file).items() if "?" not in row}
         wider = {key: (low - 1, high + 1) for key, (low, high) in BOUNDS.items()}
         inputs = encode(rows, wider, file)
         for key in NUMBERS:

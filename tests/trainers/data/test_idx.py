@@ -145,7 +145,7 @@ def subset(folder: Path, **fields: object) -> IdxSubset:
     """The images with labels 2 and 0 of the files that `written` writes."""
     whole = written(folder, contents())
     own = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
-    return IdxSubset(**{**own, "records": 4, "classes": 2, "kept": (2, 0), **fields})
+    return IdxSubset(**{**own, "records": 4, "classes": 2, "kept": (2, 0), "left_out": IdxSubset.leaves_out, **fields})
 
 
 def test_a_subset_holds_the_images_of_its_labels_numbered_anew(tmp_path: Path) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from scipy.stats import norm
 from torch import nn
 
 from dpsweep.accounting.accountants.pld import Pld
-from dpsweep.accounting.events.build import PlanEvent, gaussian, noisy_count, same
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import gaussian, same
+from dpsweep.accounting.events.noisy_tables import table_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.formatting import metric_label
 from dpsweep.trainers.data.records import Records
@@ -28,8 +34,8 @@ from dpsweep.trainers.declarations.metrics import (
     Specificity,
     metric_of,
 )
-from dpsweep.trainers.declarations.score_counts import table
-from dpsweep.trainers.declarations.scores import PrivateHoldout, PublicTest, check_metric, noisy_counts
+from dpsweep.trainers.declarations.score_counts import right_and_wrong, table
+from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, check_metric, noisy_counts
 from dpsweep.trainers.noise import add_noise
 from tests.trainers.metric_samples import NAMES, answering, rng, scored
 
@@ -185,21 +191,66 @@ def test_replacing_one_record_moves_a_table_by_the_square_root_of_2(name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_costs_what_two_counts_cost(name: str) -> None:
-    assert same(PrivateHoldout(fraction=0.2, noise_std=9, metric=name).event(), gaussian(noise_multiplier=9))
+    score, accuracy = (PrivateHoldout(fraction=0.2, noise_std=9, metric=one) for one in (name, "accuracy"))
+    assert same(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=9))
+    for adjacency in Adjacency:
+        assert same(score.event(adjacency), accuracy.event(adjacency))
 
 
 @pytest.mark.parametrize(("adjacency", "sensitivity"), [("add_or_remove_one", 1.0), ("replace_one", math.sqrt(2))])
-def test_the_price_covers_the_sensitivity_of_a_table(adjacency: str, sensitivity: float) -> None:
-    """A Gaussian mechanism of this sensitivity costs no more than the event; where it is added or removed, as much."""
+@pytest.mark.parametrize("accountant", [Pld(), Rdp()], ids=["PLD", "RDP"])
+def test_the_price_is_that_of_the_sensitivity_of_a_table(
+    adjacency: str, sensitivity: float, accountant: Pld | Rdp
+) -> None:
+    """One Gaussian mechanism of this sensitivity, by its exact privacy profile (Balle and Wang 2018, Theorem 8)."""
+    event = PrivateHoldout(fraction=0.2, noise_std=9, metric="f1").event(Adjacency(adjacency))
+    epsilon, shift = accountant.epsilon(event, 1e-5, Adjacency(adjacency)), sensitivity / 9
+    spent = norm.cdf(shift / 2 - epsilon / shift) - math.exp(epsilon) * norm.cdf(-shift / 2 - epsilon / shift)
+    assert spent <= 1e-5 * (1 + 1e-9), "never below the truth"
+    if isinstance(accountant, Pld):
+        assert spent == pytest.approx(1e-5, rel=0.01)
+    assert table_noise(event) == 9
 
-    def price(event: PlanEvent) -> float:
-        return Pld().epsilon(event.training, 1e-5, Adjacency(adjacency))
 
-    charged = price(PlanEvent(training=PrivateHoldout(fraction=0.2, noise_std=9, metric="f1").event()))
-    true = price(PlanEvent(training=noisy_count(noise_std=9 / sensitivity)))
-    assert true <= charged
-    if sensitivity == 1:
-        assert true == pytest.approx(charged, rel=1e-3)
+SCORES = tuple(sorted((Path(__file__).parents[3] / "conf" / "score").glob("*.yaml")))
+KINDS = [(output, label) for output in ([3.0, -2.0], [-1.0, 0.5], [math.nan, 1.0]) for label in (0, 1)]
+"""Records of both labels, predicted rightly, wrongly and by no number."""
+
+
+@pytest.mark.parametrize("path", SCORES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("name", ["accuracy", *NAMES])
+def test_no_neighbours_of_small_tables_are_farther_apart_than_is_priced(path: Path, name: str) -> None:
+    """All tables of up to 3 records of 6 kinds, with all their neighbours: the largest distance is the priced one."""
+    config = {key: value for key, value in yaml.safe_load(path.read_text()).items() if key != "_target_"}
+    if path.stem != "private":
+        score = {"public": PublicTest, "training": OnTraining}[path.stem](**{**config, "metric": name, "bins": 20})
+        assert all(score.event(adjacency) is None for adjacency in Adjacency), "it reads no private record"
+        return
+    metric, rows = metric_of(name), {}
+    for size in range(4):
+        for kinds in combinations_with_replacement(range(len(KINDS)), size):
+            model, records = answering(
+                np.array([KINDS[kind][0] for kind in kinds]).reshape(size, 2),
+                np.array([KINDS[kind][1] for kind in kinds], dtype=np.int64),
+            )
+            rows[kinds] = (
+                right_and_wrong(model, records, "cpu") if metric is None else table(model, records, "cpu", metric)
+            )
+    farthest = dict.fromkeys(Adjacency, 0.0)
+    for kinds, row in rows.items():
+        for place in range(len(kinds)):
+            others = kinds[:place] + kinds[place + 1 :]
+            pairs = [(Adjacency.ADD_OR_REMOVE_ONE, others)]
+            pairs += [(Adjacency.REPLACE_ONE, tuple(sorted((*others, kind)))) for kind in range(len(KINDS))]
+            for adjacency, neighbour in pairs:
+                farthest[adjacency] = max(farthest[adjacency], float(np.linalg.norm(row - rows[neighbour])))
+    for adjacency, distance in farthest.items():
+        event = PrivateHoldout(**{**config, "metric": name, "noise_std": 9.0}).event(adjacency)
+        step = events.as_gaussian_step(event, adjacency)
+        assert step is not None
+        priced = (2 if adjacency is Adjacency.REPLACE_ONE else 1) * 9 / step[1]
+        assert distance <= priced * (1 + 1e-12)
+        assert distance == pytest.approx(priced), "and no farther"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,10 +48,10 @@ EMPTY = judged(0, 0)[1]
 
 def test_the_private_score_declares_its_noise() -> None:
     score = PrivateHoldout(fraction=0.2, noise_std=22.1)
-    assert same(score.event(), gaussian(noise_multiplier=22.1))
+    assert same(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=22.1))
     assert "20%" in score.statement
     assert "22.1" in score.statement
-    assert PublicTest().event() is None
+    assert PublicTest().event(Adjacency.REPLACE_ONE) is None
     assert "public" in PublicTest().statement
 
 
@@ -59,7 +59,11 @@ def test_noise_that_no_plan_has_chosen_is_refused() -> None:
     score = PrivateHoldout(fraction=0.2)
     model, records = judged(1, 1)
     split = Split(train=EMPTY, holdout=records)
-    for use in (score.event, lambda: score.statement, lambda: score.measure(model, split, rng(), "cpu")):
+    for use in (
+        lambda: score.event(Adjacency.REPLACE_ONE),
+        lambda: score.statement,
+        lambda: score.measure(model, split, rng(), "cpu"),
+    ):
         with pytest.raises(ValueError, match=r"^Expected noise_std=None to be a number"):
             use()
 

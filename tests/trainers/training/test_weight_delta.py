@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,16 @@ import torch
 from torch import nn
 
 from dpsweep.accounting.errors import ContractBroken
+from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.adapters import Lora
+from dpsweep.trainers.engines.opacus import Opacus
+from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.models.pretrained.lora import attach
 from dpsweep.trainers.models.weights_file import load_model, save_model
+from dpsweep.trainers.randomness import reproducible_streams
+from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.weight_delta import WeightDelta, check_saving
+from tests.trainers.loops import RUN
 
 
 class Unwrapped(nn.Module):
@@ -116,3 +123,28 @@ def test_a_resumed_run_compares_with_the_frozen_weights_of_its_checkpoint(tmp_pa
             value.copy_(saved)
     save_model(trained(model), tmp_path)
     before.check(model, tmp_path, noisy=True)
+
+
+def test_a_tensor_whose_updates_were_too_small_is_named_and_no_error(tmp_path: Path) -> None:
+    model = adapted()
+    before = WeightDelta.before(model)
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    save_model(model, tmp_path)
+    small = [False] * len(names)
+    assert before.check(model, tmp_path, noisy=True, moved=small) == tuple(names)
+    with pytest.raises(ContractBroken, match=f"^Training did not change {names[1]}"):
+        before.check(model, tmp_path, noisy=True, moved=[False, True, *small[2:]])
+
+
+@pytest.mark.parametrize(("lr", "changes"), [(1e-12, False), (1.0, True)])
+def test_the_loop_says_whether_its_updates_could_change_a_parameter(lr: float, changes: bool) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0)
+    run = replace(RUN, trainer=DpSgd(lr=lr, clip_norm=1.0), steps=3)
+    records = Records(
+        features=torch.ones(RUN.train_records, 6), labels=torch.zeros(RUN.train_records, dtype=torch.int64)
+    )
+    outcome = train(run, model, Opacus(), records, reproducible_streams(1, "trial"), device="cpu")
+    assert outcome.moved == (changes, changes)

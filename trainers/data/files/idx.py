@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -74,10 +74,13 @@ class IdxImages(FromFiles):
 class IdxSubset(IdxImages):
     """The images of `classes` labels alone, numbered anew in the order of `kept`: two digits out of ten, say."""
 
+    leaves_out: ClassVar[str | None] = "images of other labels"
     kept: tuple[int, ...]
 
     def _check(self) -> None:
         super()._check()
+        if self.left_out is None:
+            raise ValueError(f"Expected dataset.left_out=null to be {self.leaves_out!r}.")
         object.__setattr__(self, "kept", tuple(self.kept))
         valid = all(isinstance(label, int) and 0 <= label <= LARGEST_LABEL for label in self.kept)
         if not valid or len(set(self.kept)) != self.classes or len(self.kept) != self.classes:

@@ -5,15 +5,12 @@ Their preprocessing depends on the declaration alone: the user types in the publ
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.array_files import UnreadableArray, read_npz
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.own.bounded import (
     bounded_records,
@@ -29,6 +26,7 @@ from dpsweep.trainers.data.units import by_unit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
@@ -114,11 +112,8 @@ class Npz(Declared):
     def _arrays(self, path: Path) -> dict[str, NDArray[np.generic]]:
         names = [name for name in (self.features, self.labels, self.unit_column) if name is not None]
         try:
-            with path.open("rb") as stream:
-                archive = np.load(stream, allow_pickle=False)
-                listed = archive.files if isinstance(archive, np.lib.npyio.NpzFile) else []
-                arrays = {name: archive[name] for name in names if name in listed}
-        except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+            arrays, listed = read_npz(path, names)
+        except UnreadableArray as error:
             raise BadInput(f"Expected {self.path} to be a whole .npz file of numbers, got: {error}.") from error
         for name in names:
             if name not in arrays:

@@ -23,6 +23,7 @@ from dpsweep.trainers.data.own.bounded import (
 from dpsweep.trainers.data.own.columns import public_pair
 from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.units import by_unit
+from dpsweep.trainers.user_modules import name_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +124,7 @@ class TorchDataset(Declared):
     def _dataset(self) -> tuple[Any, int]:
         """The dataset and its number of records."""
         module, _, name = self._target.rpartition(".")
+        name_module(self._target)
         try:
             kind = getattr(import_module(module), name)
             source = kind(**{key: value for key, value in at_home(self.source).items() if key != "_target_"})

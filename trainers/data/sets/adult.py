@@ -2,13 +2,14 @@
 
 Every input is a function of its own record and of public constants: numbers are clamped to the bounds of the
 data set's YAML and scaled to [0, 1], categories are one-hot over the lists that the data's documentation
-publishes. Rows with a missing value ('?') are left out; this depends on each row alone.
+publishes. Rows with a missing value ('?') are left out; this depends on each row alone. With `left_out` null they are
+kept, and a missing category is all zeros.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -65,19 +66,21 @@ COLUMNS = (
     "native-country",
 )
 PRIVATE_FILE, PUBLIC_FILE = "adult.data", "adult.test"
+MISSING = "?"
 INCOMES = ("<=50K", ">50K")
 WIDTH = len(NUMBERS) + sum(map(len, CATEGORIES.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adult(FromFiles):
-    """Complete rows of the 1994 census extract; adult.test is public.
+    """Rows of the 1994 census extract, complete ones unless `left_out` is None; adult.test is public.
 
     `bounds` gives each number's public range.
     Shapes: features float32 [n, 105] in [0, 1], in the file's column order.
     Source: Kohavi, Scaling Up the Accuracy of Naive-Bayes Classifiers, KDD 1996; the lists are from adult.names.
     """
 
+    leaves_out: ClassVar[str | None] = "rows with a missing value"
     bounds: Mapping[str, tuple[float, float]]
 
     def _check(self) -> None:
@@ -90,42 +93,45 @@ class Adult(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The columns in the file's order."""
-        return of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES)
+        unlisted = "zeros" if self.left_out is None else "refused"
+        return of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES, unlisted=unlisted)
 
     @property
     def _private(self) -> tuple[str, ...]:
         return (PRIVATE_FILE,)
 
     def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
-        """The complete rows of adult.data, then those of adult.test."""
+        """The rows of adult.data, then those of adult.test."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
-            rows = complete_rows(contents[file], file)
+            rows = parsed_rows(contents[file], file)
+            if self.left_out is not None:
+                rows = {line: row for line, row in rows.items() if MISSING not in row}
             incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
             yield encode(rows, self.bounds, file), incomes.positions(INCOMES)
 
 
-def complete_rows(content: bytes, file: str) -> dict[int, list[str]]:
-    """The complete rows by line number: 14 attributes and the income; comments and blank lines are skipped."""
+def parsed_rows(content: bytes, file: str) -> dict[int, list[str]]:
+    """The rows by line number: 14 attributes and the income; comments and blank lines are skipped."""
     rows = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
         if line.strip() and not line.startswith("|"):
             row = [value.strip() for value in line.split(",")]
             if len(row) != len(COLUMNS) + 1:
                 raise BadInput(f"Expected {len(COLUMNS) + 1} values in line {number} of {file}, got {len(row)}.")
-            if "?" not in row:
-                rows[number] = row
+            rows[number] = row
     return rows
 
 
 def encode(
     rows: Mapping[int, Sequence[str]], bounds: Mapping[str, tuple[float, float]], file: str
 ) -> NDArray[np.float32]:
-    """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories."""
+    """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories, zeros for a missing one."""
     blocks: list[NDArray[np.float64]] = []
     for place, key in enumerate(COLUMNS):
         column = Column(name=key, file=file, cells={line: row[place] for line, row in rows.items()})
         if key in bounds:
             blocks.append(column.scaled(bounds[key])[:, None])
         else:
-            blocks.append(np.eye(len(CATEGORIES[key]))[column.positions(CATEGORIES[key])])
+            listed = (*CATEGORIES[key], MISSING)
+            blocks.append(np.eye(len(listed))[column.positions(listed)][:, :-1])
     return np.concatenate(blocks, axis=1).astype(np.float32)

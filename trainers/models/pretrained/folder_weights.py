@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -27,7 +28,10 @@ def fill(network: nn.Module, folder: Path) -> None:
     """
     tensors: dict[str, Tensor] = {}
     for file in sorted(folder.glob(WEIGHTS)):
-        tensors.update(load_file(file))
+        try:
+            tensors.update(load_file(file))
+        except SafetensorError as cause:
+            raise ValueError(f"Expected {file} to be a whole file of weights, got: {cause}.") from cause
     own = network.state_dict()
     first = {name: next(other for other in own if own[other].data_ptr() == own[name].data_ptr()) for name in own}
     places = _places(network, own, tensors)

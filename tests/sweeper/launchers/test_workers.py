@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.coordinator.workers import FORKED, MOST, ROUNDS, Workers
+from dpsweep.sweeper.launchers.workers import FORKED, MOST, ROUNDS, Workers
 
 SLURM = {"array_parallelism": 256, "tasks_per_node": 1, "nodes": 1}
 LOCAL = {"tasks_per_node": 1, "nodes": 1}

@@ -1,13 +1,15 @@
-"""Number of jobs that a launcher runs at once, and of threads per job, so that jobs do not compete for cores.
+"""Number of jobs that a launcher runs at once, threads per job, and whether all of them run on this machine.
 
-Both are read from the launcher's own settings, so that a launcher needs no code here: a launcher without a setting for
-workers is assumed to run one job after another.
+The numbers are read from the launcher's own settings, so that a launcher needs no code here: a launcher without a
+setting for workers is assumed to run one job after another. A launcher that is not listed in `HERE` is assumed to show
+its jobs to other users, as a queue does in its accounting and a cluster in its temporary folder. So under a secret draw
+it is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
@@ -24,30 +26,62 @@ Settings = Mapping[str, Any]
 
 FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
 
+HERE = frozenset(
+    {
+        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
+        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
+        FORKED,
+    }
+)
+"""The launchers that are known to run their jobs on this machine and to write only to the sweep's folder.
+
+joblib's semaphores and submitit's two processes for a job are as many as the jobs, whatever runs in them.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
     """`jobs` run at once with `threads` each; `batch` jobs are handed over together.
 
-    `elsewhere` says that jobs may run on other machines than the coordinator's.
+    `elsewhere` says that jobs may run on other machines than the coordinator's, `here` that they are known to run on
+    the coordinator's alone. Neither holds for a launcher that is not known.
     """
 
     jobs: int
     threads: int
     batch: int
     elsewhere: bool = False
+    here: bool = False
 
     @classmethod
     def of(cls, launcher: Settings, cores: int) -> Workers:
         """The workers of a launcher with these settings, started from a machine with this number of cores.
 
         >>> Workers.of({"n_jobs": 2}, cores=8)
-        Workers(jobs=2, threads=4, batch=128, elsewhere=False)
+        Workers(jobs=2, threads=4, batch=128, elsewhere=False, here=False)
         """
-        for key, read in _READ.items():
-            if launcher.get(key) is not None:
-                return read(launcher, cores)
-        return cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
+        known = next((read(launcher, cores) for key, read in _READ.items() if launcher.get(key) is not None), None)
+        one_by_one = cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
+        return replace(known or one_by_one, here=launcher.get("_target_") in HERE)
+
+    def refusal_under_a_draw(self, rule: str, processes: int) -> str:
+        """Why these workers, with so many processes for each training, may not run a secret draw; empty if they may.
+
+        *Guarantee*: where it is empty, `Runner` starts a number of processes that no draw changes.
+        """
+        if not self.here:
+            return (
+                f"Expected a launcher that is known to run all of its jobs on this machine under {rule}: a queue or a "
+                "cluster lists them for its other users, and its tries are secret. Choose hydra/launcher=basic, fork, "
+                "joblib or submitit_local."
+            )
+        if processes > 1:
+            return (
+                f"Expected compute.processes={processes} to be 1 under {rule}: each try would start that many "
+                "processes, which other users of this machine can count, and its tries are secret."
+            )
+        return ""
 
 
 def pool_size(asked: int, cores: int) -> int:

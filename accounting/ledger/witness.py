@@ -1,0 +1,188 @@
+"""A witness of ledgers: a small register elsewhere, which a backup or a snapshot of this machine does not hold.
+
+Whoever restores a machine restores its ledger, its private stores and its memory together, so they agree with one
+another and cannot tell that charges were made and runs were launched since. A witness can: it is a file on another
+disk, or a PostgreSQL server (`DPSWEEP_WITNESS`), and holds for each ledger, by its identity, the lines that come next.
+It is moved by compare-and-swap, before these lines are committed (`accounting/ledger/witnessed_lines.py`). Invariants:
+
+* A move succeeds only from the head that the mover saw: of two copies of one ledger only one goes on.
+* The witness holds the announced lines themselves, so a command that was killed before its commit loses nothing, and it
+  holds what a machine's memory holds at their end, so a restored ledger can be charged for all that it lost.
+* It forgets no head: whether a ledger is an earlier state of the witnessed one can be proved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock, Timeout
+
+from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
+from dpsweep.accounting.errors import WitnessUnreachable
+from dpsweep.accounting.json_files import write_line
+from dpsweep.accounting.ledger.remembered_ends import Memory, memory_from_json, memory_to_json
+from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text, texts
+
+VARIABLE = "DPSWEEP_WITNESS"
+"""The environment variable that names the witness: a file, or a `postgresql+psycopg://` address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WitnessedState:
+    """What a witness holds of one ledger.
+
+    `head` is the digest of the last witnessed line that was announced, `rows` are the lines of the transaction that has
+    it, `earlier` the heads before it, the oldest first, and `memory` is what a machine remembers at the end of `rows`.
+    """
+
+    head: str
+    rows: Sequence[Mapping[str, Any]]
+    earlier: tuple[str, ...]
+    memory: Memory
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal state."""
+        memory = memory_to_json(self.memory)
+        return {"head": self.head, "rows": list(self.rows), "earlier": list(self.earlier), "memory": memory}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> WitnessedState:
+        """Reads `to_json`'s form."""
+        return cls(
+            head=text("head", form["head"]),
+            rows=tuple(mapping("rows", row) for row in form["rows"]),
+            earlier=texts("earlier", form["earlier"]),
+            memory=memory_from_json(mapping("memory", form["memory"])),
+        )
+
+
+class Witness(Protocol):
+    """A register of states, by the identities of ledgers; raises `WitnessUnreachable` where it cannot answer."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages, without a password."""
+        ...
+
+    def read(self, identity: str) -> WitnessedState | None:
+        """What the witness holds of a ledger; None if it knows nothing of it."""
+        ...
+
+    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+        """Replaces the state whose head is `seen`, None for none; False if another head is there."""
+        ...
+
+
+def named_witness() -> Witness | None:
+    """The witness that `DPSWEEP_WITNESS` names, None without one."""
+    place = os.environ.get(VARIABLE)
+    if not place:
+        return None
+    if "://" not in place:
+        return FileWitness(path=Path(place).expanduser().absolute())
+    from dpsweep.accounting.chain.postgres_server import PostgresServer
+
+    return ServerWitness(server=PostgresServer(place, VARIABLE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileWitness:
+    """A file; put it on another disk than the ledger, one that is not restored together with it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    def read(self, identity: str) -> WitnessedState | None:
+        """What the file holds of a ledger."""
+        with self._reached():
+            return self._all().get(identity)
+
+    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+        """Replaces a state, under a lock, by a file that is flushed and renamed."""
+        with self._reached(), FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600):
+            known = self._all()
+            if (None if identity not in known else known[identity].head) != seen:
+                return False
+            form = {name: one.to_json() for name, one in (known | {identity: later}).items()}
+            write_line(self.path, form, mode=0o600)
+        return True
+
+    def _all(self) -> dict[str, WitnessedState]:
+        if not self.path.exists():
+            self.path.parent.stat()  # a disk that is not there is out of reach; a new file is empty
+            return {}
+        return {name: WitnessedState.from_json(form) for name, form in json.loads(self.path.read_text()).items()}
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, Timeout, *DAMAGE) as cause:
+            reason = getattr(cause, "strerror", None) or in_short(cause)
+            raise WitnessUnreachable(_UNREACHABLE.format(name=self.name, reason=reason)) from cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerWitness:
+    """A table of a PostgreSQL database."""
+
+    server: Database
+
+    @property
+    def name(self) -> str:
+        """The address, without a password."""
+        return self.server.name
+
+    def read(self, identity: str) -> WitnessedState | None:
+        """What the table holds of a ledger."""
+        with self._session() as session:
+            if not session.has_table(_TABLE):
+                return None
+            rows = session.run(f"SELECT state FROM {_TABLE} WHERE identity = :identity", identity=identity)
+            return None if not rows else WitnessedState.from_json(json.loads(rows[0]["state"]))
+
+    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+        """Replaces a row with that head, or adds the first one."""
+        values = {"identity": identity, "head": later.head, "state": json.dumps(later.to_json(), allow_nan=False)}
+        with self._session() as session:
+            if not session.has_table(_TABLE):
+                session.begin_making()
+                session.run(
+                    f"CREATE TABLE IF NOT EXISTS {_TABLE} "
+                    "(identity TEXT PRIMARY KEY, head TEXT NOT NULL, state TEXT NOT NULL)"
+                )
+                session.commit()
+            moved = session.run(_FIRST, **values) if seen is None else session.run(_NEXT, **values, seen=seen)
+            session.commit()
+            return bool(moved)
+
+    @contextmanager
+    def _session(self) -> Iterator[DatabaseSession]:
+        _, errors = self.server.errors
+        try:
+            with self.server.connected() as session:
+                yield session
+        except (errors, *DAMAGE) as cause:
+            reason = str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
+            raise WitnessUnreachable(_UNREACHABLE.format(name=self.name, reason=reason)) from cause
+
+
+_TABLE = "dpsweep_witness"
+_FIRST = (
+    f"INSERT INTO {_TABLE} (identity, head, state) VALUES (:identity, :head, :state) "
+    "ON CONFLICT DO NOTHING RETURNING head"
+)
+_NEXT = f"UPDATE {_TABLE} SET head = :head, state = :state WHERE identity = :identity AND head = :seen RETURNING head"
+_UNREACHABLE = (
+    "The witness {name} (DPSWEEP_WITNESS) cannot be asked: {reason}. Nothing is charged or launched without it."
+)

@@ -1,0 +1,200 @@
+"""The lines of a ledger that a witness sees before they are committed, and a ledger that is behind its witness.
+
+A transaction with a witnessed line moves the witness to these lines, then commits. Later transactions compare the last
+witnessed line with the witness's head:
+
+* They are the same: the ledger is in step.
+* The witness is ahead by one transaction that follows from the ledger's last line: it was announced and not committed,
+  by a command that was killed or on a machine that was restored since. These very lines are appended. What they start
+  counts as having begun: a start has no receipt, a launch that the private store does not know voids all that is open,
+  a resumed attempt ends, and a plan that was released is launched by a nonce that no store has, and is released again
+  with the announced files alone.
+* The witness is ahead in any other way: the machine was restored, and nothing is charged, launched or released.
+  `dpsweep budget restore` charges all that the witness knows and the ledger lost, if the ledger's last witnessed line
+  is an earlier head of the witness, and counts every attempt as used that has not ended.
+
+The first such transaction of a ledger has a line of kind `witness`. From then on the ledger requires its witness.
+Starts of the tries of a hidden search are no lines of the ledger, so the witness moves at its charge, at its start, at
+each start of a coordinator and at its release alone: its moves do not depend on the number of tries. So a state from
+within the last launch of a hidden search is in step, and its witness cannot tell it from a crash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Lines
+from dpsweep.accounting.chain.ledger_lines import Witnessed
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of
+from dpsweep.accounting.ledger.known_places import identity_of
+from dpsweep.accounting.ledger.private_store import new_nonce
+from dpsweep.accounting.ledger.remembered_ends import Memory
+from dpsweep.accounting.ledger.witness import VARIABLE, Witness, WitnessedState
+
+SEEN = (
+    *(Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED, Kind.START, Kind.RESUME, Kind.LAUNCH, Kind.RELEASE),
+    *(Kind.SETTLE, Kind.MANIFEST),
+    *(Kind.IDENTITY, Kind.WITNESS),
+)
+"""The kinds of lines that a witness sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WitnessedLines:
+    """The lines of a ledger within one transaction, and the witness that is named; `name` is the ledger's in messages.
+
+    `before` is the digest of the last witnessed line before this transaction, None without a named witness, and
+    `declared` says whether a line before it says that the ledger has a witness.
+    """
+
+    lines: Lines
+    witness: Witness | None
+    name: str
+    before: str | None
+    declared: bool
+
+    @classmethod
+    def begun(cls, lines: Lines, witness: Witness | None, name: str) -> WitnessedLines:
+        """The lines at the beginning of a transaction."""
+        declared = lines.last_of_kind(Kind.WITNESS) is not None
+        before = None if witness is None else witnessed_head(lines)
+        return cls(lines=lines, witness=witness, name=name, before=before, declared=declared)
+
+    def ahead(self) -> WitnessedState | None:
+        """What the witness holds, if that is not the ledger's last witnessed line; None if they are in step.
+
+        Raises `LedgerDamaged` if the ledger has a witness and the one that is named holds nothing of it.
+        """
+        identity = identity_of(self.lines)
+        if self.witness is None or identity is None:
+            return None
+        state = self.witness.read(identity)
+        if state is None and self.declared:
+            raise LedgerDamaged(
+                f"The witness {self.witness.name} ({VARIABLE}) holds nothing of the ledger {self.name}, whose lines "
+                "say that it has one: it is another witness, or it was lost. Name the right one; if it is lost for "
+                "good, "
+                "`dpsweep budget restore --new-witness` begins another one, on the record."
+            )
+        return None if state is None or state.head == self.before else state
+
+    def append_announced(self) -> WitnessedState | None:
+        """Appends the lines that were announced and not committed; what the witness holds if others are missing too."""
+        state = self.ahead()
+        if state is None or state.rows[0]["previous"] != self.lines.end().head:
+            return state
+        self.lines.adopt(state.rows)
+        bodies = [(row, body_of(row["kind"], json.loads(row["body"]))) for row in state.rows]
+        ended = {body.key for _, body in bodies if isinstance(body, Ended)}
+        launched = {row["plan"] for row, body in bodies if isinstance(body, Launched)}
+        pinned = {body.manifest for _, body in bodies if isinstance(body, Witnessed)}
+        for row, body in bodies:
+            if isinstance(body, Resumed) and (key := (body.trial, body.attempt, body.resume)) not in ended:
+                trial, attempt, resume = key
+                end = Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "begun elsewhere"})
+                self._append(row["account"], row["plan"], end)
+            kinds = {entry.kind for entry in self.lines.of(row["account"], row["plan"])}
+            if isinstance(body, Released) and row["plan"] not in launched and Kind.LAUNCH in kinds:
+                self._append(row["account"], row["plan"], Launched(nonce=new_nonce()))
+            if isinstance(body, ReleaseManifest) and self.witness is not None and body.manifest not in pinned:
+                seen = Witnessed(witness=self.witness.name, folder=body.folder, manifest=body.manifest)
+                self._append(row["account"], row["plan"], seen)
+        if self.lines.appended:
+            rows = (*state.rows, *self.lines.appended)
+            self._move(state, rows, replace(state.memory, end=self.lines.end()))
+        return None
+
+    def declare(self) -> None:
+        """Adds the line that the ledger has a witness, before the first transaction that a witness sees.
+
+        Raises `BadInput` if the ledger has a witness and none is named.
+        """
+        if not self._seen():
+            return
+        if self.witness is None and self.declared:
+            raise BadInput(
+                f"Expected {VARIABLE} to name the witness of {self.name}: its lines say that it has one, and without "
+                "it nothing is charged, launched or released."
+            )
+        if self.witness is not None and not self.declared:
+            self.declare_again()
+
+    def declare_again(self) -> None:
+        """Adds the line that the ledger has this witness."""
+        if self.witness is not None:
+            self._append(self.lines.accounts()[0], "", Witnessed(witness=self.witness.name))
+
+    def announce(self, later: Memory) -> None:
+        """Moves the witness from the last line before this transaction to its lines, if it has witnessed ones.
+
+        `later` is what a machine remembers at their end. Raises `LedgerDamaged` if the witness has seen other lines.
+        """
+        if self.witness is None or not self._seen():
+            return
+        state = self.witness.read(identity_of(self.lines) or "")
+        if (None if state is None else state.head) != (self.before if self.declared else None):
+            raise LedgerDamaged(behind(self.witness, self.name))
+        self.replace(state, later)
+
+    def replace(self, state: WitnessedState | None, later: Memory) -> None:
+        """Moves the witness from this state to the lines of this transaction."""
+        if rows := self._seen():
+            self._move(state, rows, later)
+
+    def _move(self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory) -> None:
+        head, identity = witnessed_head(self.lines), identity_of(self.lines)
+        if self.witness is None or head is None or identity is None:
+            return
+        known = None if state is None else state.head
+        heads = (self.before,) if state is None else (*state.earlier, state.head)
+        earlier = tuple(head for head in heads if head is not None)
+        if not self.witness.move(identity, known, WitnessedState(head=head, rows=rows, earlier=earlier, memory=later)):
+            raise LedgerDamaged(
+                f"The witness {self.witness.name} ({VARIABLE}) was moved by another command on the ledger {self.name}, "
+                "or on a copy of it. The same command compares them again."
+            )
+
+    def _seen(self) -> tuple[Mapping[str, Any], ...]:
+        """The lines of this transaction, none if a witness sees none of them."""
+        rows = self.lines.appended
+        return rows if any(row["kind"] in SEEN for row in rows) else ()
+
+    def _append(self, account: str, plan: str, body: Ended | Launched | Witnessed) -> None:
+        last = self.lines.last(account)
+        if last is not None:
+            balance = Balance.from_json(last.balance).to_json()
+            self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=balance)
+
+
+def witnessed_head(lines: Lines) -> str | None:
+    """The digest of the ledger's last witnessed line, None without one."""
+    entries = [entry for kind in SEEN if (entry := lines.last_of_kind(kind)) is not None]
+    return max(entries, key=lambda entry: entry.seq).digest if entries else None
+
+
+def complete(chain: Chain, witness: Witness | None) -> WitnessedState | None:
+    """Appends lines that were announced and not committed; what the witness holds if the ledger lacks others too."""
+    if witness is None:
+        return None
+    with chain.reading() as lines:
+        in_step = lines is None or WitnessedLines.begun(lines, witness, chain.name).ahead() is None
+    if in_step:
+        return None
+    with chain.writing() as lines:
+        return None if lines is None else WitnessedLines.begun(lines, witness, chain.name).append_announced()
+
+
+def behind(witness: Witness, ledger: str) -> str:
+    """The message for a ledger that lacks lines that its witness has seen."""
+    return (
+        f"The witness {witness.name} ({VARIABLE}) has seen lines that the ledger {ledger} lacks: this machine, or the "
+        "ledger, was restored from a backup or a snapshot. Nothing is charged, launched or released. `dpsweep budget "
+        "restore` charges what the witness knows, and counts every attempt as used that has not ended."
+    )

@@ -1,0 +1,69 @@
+r"""The only writer of what a person reads on a terminal.
+
+Names, notes and messages may be a stranger's: of a plan, a folder, a ledger. A terminal obeys control characters, and
+shows text after a bidirectional one in another order. So everything that is printed has them as visible text:
+`\x1b`, `\u202e`. A line break within a sentence would start a line that looks like one of ours, so it is visible too;
+only text that is laid out by this program has line breaks and tabs. Colours and tables are `rich`'s, whose only door
+is `sweeper/processes/terminal.py`; `tests/accounting/test_printing.py` finds every other way to print.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TextIO
+
+_INVISIBLE = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff"
+_IN_A_LINE = re.compile(rf"[\x00-\x1f{_INVISIBLE}]")
+_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")
+
+
+def visible(text: object) -> str:
+    r"""The text in one line, with control and bidirectional characters and halves of surrogate pairs as escapes.
+
+    >>> visible("\x1b[31mred\nnext")
+    '\\x1b[31mred\\x0anext'
+    """
+    return _IN_A_LINE.sub(_escape, str(text))
+
+
+def visible_lines(text: object) -> str:
+    """The same, for text whose line breaks and tabs are ours."""
+    return _IN_LINES.sub(_escape, str(text))
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text has none of these characters."""
+    return _IN_A_LINE.search(text) is None
+
+
+def print_line(sentence: object, *, flush: bool = False) -> None:
+    """Prints a sentence as one line on standard output; `flush` is for a reader who waits for it."""
+    _write(visible(sentence), sys.stdout, flush=flush)
+
+
+def print_lines(text: object, *, flush: bool = False) -> None:
+    """Prints text that this program has laid out in lines."""
+    _write(visible_lines(text), sys.stdout, flush=flush)
+
+
+def print_error(sentence: object) -> None:
+    """Prints a sentence as one line on standard error."""
+    _write(visible(sentence), sys.stderr)
+
+
+def print_error_lines(text: object) -> None:
+    """Prints text in lines, such as a traceback, on standard error."""
+    _write(visible_lines(text), sys.stderr)
+
+
+def _write(text: str, stream: TextIO | None, *, flush: bool = False) -> None:
+    """Prints it, with an escape for what the stream's encoding lacks; a process may have no stream."""
+    if stream is not None:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=flush)
+
+
+def _escape(character: re.Match[str]) -> str:
+    code = ord(character.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

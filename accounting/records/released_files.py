@@ -1,0 +1,157 @@
+"""What the ledger holds of a release: a salted digest of its winner, once, and one of all its files, each time.
+
+A charge covers one winner, its configuration and weights: a second, different one is refused. A release is written
+again on another day or with another document, and an older one stays as true as it was. So a folder is whole if its
+files equal those of any manifest line of its plan. The line is added before the folder is in its place: after a kill,
+there may be a line without a folder, and never a folder without its line. Invariants:
+
+* Whoever has a release can check it against the ledger: the release has the salt.
+* A reader of the ledger alone learns nothing of the files, nor of their number: the salt is a hash of 128 random bits
+  that stay in the sweep folder. It is made again from there, so a lost release loses nothing.
+* The curator's list of the files names those that differ. It decides nothing, so it may be lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.private_store import PRIVATE
+from dpsweep.accounting.records.trial_result import OUTPUTS
+from dpsweep.accounting.validation import DAMAGE, as_written, in_short, mapping, refuse_link, text
+
+CONFIG_FILE = "config.yaml"
+WINNER_FILE = "winner.json"
+COVERED = (CONFIG_FILE, *OUTPUTS)
+LIST_FILE = "released_files.json"
+"""The name of the curator's list."""
+
+DOMAIN = "dpsweep manifest 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedWinner:
+    """The salt of a release, which is part of the digest of its winner."""
+
+    salt: str
+
+    @classmethod
+    def of(cls, secret: str, charge: str) -> ReleasedWinner:
+        """The winner of the charge with this digest; `secret` are random bits that every copy of the folder has."""
+        return cls(salt=sha256(f"release {charge} {secret}".encode()).hexdigest())
+
+    @classmethod
+    def read(cls, folder: Path) -> ReleasedWinner | None:
+        """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
+        path = folder / WINNER_FILE
+        try:
+            return cls(salt=text("salt", json.loads(path.read_text())["salt"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, *DAMAGE) as cause:
+            raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
+
+    def digest(self, folder: Path) -> str:
+        """The SHA-256 of the salt and of the winner's files in this folder (no files if there is no winner)."""
+        files = {name: folder / name for name in COVERED}
+        digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.exists()}
+        return sha256(json.dumps([self.salt, digests], sort_keys=True).encode()).hexdigest()
+
+    def write(self, folder: Path) -> None:
+        """Writes the salt and the names of the files that the digest covers into a release."""
+        write_json(folder / WINNER_FILE, {"salt": self.salt, "covers": list(COVERED)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedFiles:
+    """The SHA-256 of every file below a folder, by its path from there, and the salt of their common digest."""
+
+    salt: str
+    files: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: Path) -> ReleasedFiles:
+        """The files that lie in a release or an export; raises `BadInput` for a link and where the salt is missing."""
+        winner = ReleasedWinner.read(refuse_link(folder))
+        if winner is None:
+            raise BadInput(f"Expected {folder / WINNER_FILE} to be there: it has the salt of the release's digest.")
+        paths = {path.relative_to(folder).as_posix(): refuse_link(path) for path in folder.rglob("*")}
+        files = {name: path for name, path in paths.items() if not path.is_dir()}
+        if others := [str(path) for path in files.values() if not path.is_file()]:
+            raise BadInput(f"Expected {others[0]} to be a file.")
+        return cls(
+            salt=winner.salt,
+            files={name: sha256(path.read_bytes()).hexdigest() for name, path in sorted(files.items())},
+        )
+
+    @property
+    def manifest(self) -> str:
+        """The SHA-256 of a domain tag, the salt and all files: what the ledger holds."""
+        canonical = json.dumps([self.salt, self.files], sort_keys=True, separators=(",", ":"))
+        return sha256(DOMAIN.encode() + canonical.encode("ascii")).hexdigest()
+
+    def differences(self, other: ReleasedFiles) -> tuple[str, ...]:
+        """The paths of the files that are missing in one of both, or differ."""
+        paths = sorted(self.files.keys() | other.files.keys())
+        return tuple(path for path in paths if self.files.get(path) != other.files.get(path))
+
+    def note(self, curator: Path, folder: str) -> None:
+        """Writes the files of a release or an export into the curator's list, readable by its owner alone."""
+        lists = {**_lists(curator), folder: {"salt": self.salt, "files": dict(self.files)}}
+        write_json(curator / LIST_FILE, lists, mode=PRIVATE)
+
+    @classmethod
+    def noted(cls, curator: Path, folder: str) -> ReleasedFiles | None:
+        """The files of a release or an export in the curator's list; None if it has none, or is damaged."""
+        form = _lists(curator).get(folder)
+        if form is None:
+            return None
+        files = {name: text(name, digest) for name, digest in mapping("files", form["files"]).items()}
+        return cls(salt=text("salt", form["salt"]), files=files)
+
+
+def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:
+    """Compares the files of a release or an export with the manifest lines of its plan, and returns a sentence.
+
+    It has the date of the line that has these files, and says if there is a later one. Raises `ContractBroken`, with
+    the names of the files that differ from the curator's list, if no line has them.
+    """
+    if not folder.exists():
+        return ""
+    present = ReleasedFiles.of(folder)
+    lines = [(at[:10], body.manifest) for at, body in attempts.manifests if body.folder == folder.name]
+    days = [day for day, manifest in lines if manifest == present.manifest]
+    if days:
+        later = "" if lines[-1][1] == present.manifest else f", and a later one was made on {lines[-1][0]}"
+        return f" Its {folder.name} is the one of {days[-1]}{later}."
+    noted = ReleasedFiles.noted(curator, folder.name)
+    known = noted is not None and noted.manifest in {manifest for _, manifest in lines}
+    names = present.differences(noted) if known and noted is not None else ()
+    raise ContractBroken(
+        f"The files in {folder} are those of no {folder.name} in the ledger"
+        f"{f': {_few(names)} differ from the last one' if names else ''}. "
+        f"`dpsweep {folder.name} {folder.parent}` writes it again."
+    )
+
+
+def _few(names: tuple[str, ...], most: int = 5) -> str:
+    more = len(names) - most
+    return f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _lists(curator: Path) -> Mapping[str, Any]:
+    path = curator / LIST_FILE
+    try:
+        with as_written(str(path)):
+            return mapping(path.name, json.loads(path.read_text()))
+    except FileNotFoundError:
+        return {}
+    except OSError as cause:
+        raise BadInput(f"Expected {path} to be readable: {cause.strerror}.") from cause

@@ -1,0 +1,261 @@
+"""One restoration of a ledger, within one write transaction: what is put back, charged and recorded again.
+
+Sums may exceed the budget, since the costs have already happened. An entry is never edited, and no amount falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
+from dpsweep.accounting.ledger.charge_bodies import Restored
+from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
+from dpsweep.accounting.ledger.known_places import identities_of
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
+from dpsweep.accounting.ledger.witness import WitnessedState
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, witnessed_head
+from dpsweep.accounting.restoration.another_identity import use_up, void_launches
+from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, losses, read_base
+from dpsweep.accounting.validation import as_written
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipts:
+    """The receipts in a sweep folder, and the cost of one charge of its plan; `budget` opens an account that is lost.
+
+    `spares` is the number of further attempts at one trial that a single charge may pay for.
+    """
+
+    folder: Path
+    account: str
+    plan: str
+    budget: Guarantee
+    cost: Guarantee
+    event: PlanEvent
+    receipts: tuple[Receipt, ...]
+    spares: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restoration:
+    """One restoration, within one write transaction; `known` are the memories of the ledgers that lay here.
+
+    `state` is what the witness holds of the ledger, None if it knows nothing of it.
+    """
+
+    lines: Lines
+    chain: Chain
+    known: Mapping[RememberedEnd, Memory]
+    witnessed: WitnessedLines
+    state: WitnessedState | None
+
+    def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
+        """Does all that the copy, the memories, the witness and the folders call for; one sentence for each thing."""
+        adopted = () if copy is None else tuple(self._adopt(copy))
+        lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
+        before, head = self._base(next((memory for memory, _ in lost), None)), witnessed_head(self.lines)
+        sentences = [*adopted]
+        for memory, known in lost:
+            base = self._base(memory)
+            if known.end in base.restored:
+                sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
+            else:
+                sentences += self._put_back(base, known, folders)
+        if adopted and not lost:
+            for account, balance in before.balances.items():
+                self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
+        if self.state is not None and self.state.head != head:
+            covered = any(memory.digests().hold(self.state.memory.end) for memory, _ in lost)
+            sentences += self._catch_up(self.state, head, None if covered else before)
+        paid = set(before.paid)
+        for sweep in folders:  # a folder may be a copy of another one
+            sentences += self._charge_receipts(replace(before, paid=frozenset(paid)), sweep)
+            paid |= {receipt.charge for receipt in sweep.receipts}
+        if lost and self.lines.end() == End():
+            raise LedgerDamaged(self._unknown(lost[0][1].end))
+        return (*sentences, *self._exceeded(before))
+
+    def _catch_up(self, state: WitnessedState, head: str | None, base: Base | None) -> Iterator[str]:
+        """Charges what the witness knows beyond `base`, None if that is charged, and uses up all that has not ended.
+
+        The ledger must be an earlier state of the witnessed one, so its amounts are a part of those that it knows.
+        """
+        if head is not None and head not in state.earlier:
+            raise LedgerDamaged(
+                f"The witness has never seen the last charges and launches of {self.chain.name}: it is another branch "
+                "of the witnessed ledger, and what it lost cannot be proved. Set DPSWEEP_LEDGER to the witnessed one."
+            )
+        end = state.memory.end
+        if base is not None and end not in base.restored:
+            yield f"The witness knows {end.entries} entries of {self.chain.name}; {base.end.entries} are there."
+            for lost in losses(state.memory, replace(base, common=base.balances)):
+                yield self._put_back_account(lost, end, f"lost lines up to entry {end.entries}, as witnessed")
+            self._record_again(state.memory)
+        spent = use_up(self.lines)
+        void_launches(self.lines)
+        self.witnessed.declare_again()
+        yield (
+            f"{spent} attempts that had not ended count as used, since they may have been run after this state, and "
+            "searches that hide their losers do not go on. Results that had ended stay paid."
+        )
+
+    def _base(self, memory: RememberedEnd | None) -> Base:
+        return read_base(self.lines, self.chain.name, b"" if memory is None else memory.digests().read())
+
+    def _adopt(self, copy: Lines) -> Iterator[str]:
+        """Adds the entries that only the copy has; the copy must begin with all entries of the ledger."""
+        here, there = self.lines.end(), copy.end()
+        if there.entries <= here.entries and self.lines.holds(there):
+            return
+        known = next(iter(self.known), None)
+        another = here == End() and known is not None and known.identity not in identities_of(copy)
+        if another or not copy.holds(here):
+            raise BadInput(
+                f"Expected the backup, of {there.entries} entries, to begin with the {here.entries} of "
+                f"{self.chain.name}: it is a copy of another ledger, or of one that went another way since."
+            )
+        self.lines.adopt(copy.beyond(here.entries))
+        yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
+
+    def _put_back(self, base: Base, known: Memory, folders: Sequence[Receipts]) -> Iterator[str]:
+        end = known.end
+        note = f"lost lines up to entry {end.entries}, as remembered"
+        if known.balances is None:
+            if not folders:
+                raise LedgerDamaged(self._unknown(end))
+            yield (
+                f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
+                f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
+            )
+            unknown = replace(_nothing(f"{note}; not known how much"), remembered=end)
+            for account, balance in base.balances.items():
+                self._append(account, balance, unknown)
+            return
+        yield (
+            f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
+            "they said is lost; what they took is charged. What other machines or users charged later is not known."
+        )
+        for lost in losses(known, base):
+            yield self._put_back_account(lost, end, note)
+        self._record_again(known)
+
+    def _record_again(self, known: Memory) -> None:
+        """Records the remembered fingerprints of data files, and the releases, that the ledger no longer has."""
+        recorded = [
+            {"account": entry.account, "plan": entry.plan, "kind": entry.kind, "body": read_body(entry).to_json()}
+            for kind in FACTS
+            for entry in self.lines.of_kind(kind)
+        ]
+        for fact in known.facts:
+            last = self.lines.last(fact["account"])
+            if last is not None and fact not in recorded:
+                with as_written("what this machine remembers", LedgerDamaged):
+                    body = body_of(fact["kind"], fact["body"])
+                self._append(fact["account"], Balance.from_json(last.balance), body, fact["plan"])
+
+    def _unknown(self, end: End) -> str:
+        return (
+            f"This machine remembers that {self.chain.name} had {end.entries} entries, but not what they "
+            "took. Name every sweep folder that was charged on it: dpsweep budget restore FOLDER...; what was spent "
+            "otherwise is then added by dpsweep budget charge."
+        )
+
+    def _put_back_account(self, lost: Lost, end: End, note: str) -> str:
+        name = lost.account
+        balance = lost.there or self._open(name, lost.remembered)
+        if lost.raised:
+            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget))
+        balance = self._append(name, balance, body_of_loss(lost, end, note))
+        if lost.closed:
+            self._append(name, balance, Closed())
+        also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
+        also += ["closed"] if lost.closed else []
+        return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
+
+    def _charge_receipts(self, base: Base, sweep: Receipts) -> Iterator[str]:
+        """Writes one entry for the charges of a plan that receipts name and nothing else accounts for."""
+        unproven = [receipt for receipt in sweep.receipts if not self._accounts_for(receipt, base)]
+        if not unproven:
+            return
+        charges = sorted({receipt.charge for receipt in unproven})
+        others = {receipt.charge for receipt in sweep.receipts} - set(charges)
+        most = max(receipt.attempt for receipt in unproven) - sweep.spares - len(others)
+        times = max(len(charges), most)  # a receipt replaces that of the attempt before
+        last = self.lines.last(sweep.account)
+        balance = (
+            Balance.from_json(last.balance)
+            if last is not None
+            else self._open(sweep.account, Balance(budget=sweep.budget, policy=Addition(), reserved={}))
+        )
+        if (balance.budget.adjacency, balance.budget.unit) != (sweep.cost.adjacency, sweep.cost.unit):
+            raise BadInput(
+                f"Expected the neighbours of plan {sweep.plan} in {sweep.folder} to be those of {sweep.account}: "
+                "it was charged on another ledger."
+            )
+        once = balance.policy.takes(sweep.cost, sweep.event)
+        cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
+        note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
+        takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
+        body = Restored(
+            epsilon=cost[0],
+            delta=cost[1],
+            takes=takes,
+            note=note,
+            charges=tuple(charges),
+            ends=tuple(End(entries=receipt.entries, head=receipt.head) for receipt in unproven),
+            of=sweep.plan,
+        )
+        self._append(sweep.account, balance, body)
+        yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
+
+    def _accounts_for(self, receipt: Receipt, base: Base) -> bool:
+        """Whether the ledger holds a receipt's charge, or a restored amount includes its cost."""
+        if receipt.charge in base.paid:
+            return True
+        start = End(entries=receipt.entries, head=receipt.head)
+        memories = {memory: known for memory, known in self.known.items() if known.balances is not None}
+        remembered = {known.end: memory.digests() for memory, known in memories.items()}
+        for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
+            remembered[end] = lost_digests(end)
+        return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
+
+    def _exceeded(self, base: Base) -> Iterator[str]:
+        for account in self.lines.accounts():
+            last = self.lines.last(account)
+            if last is None or (account in base.balances and last.balance == base.balances[account].to_json()):
+                continue
+            balance = Balance.from_json(last.balance)
+            limits = balance.policy.limits(balance.budget)
+            if over := [name for name, amount in balance.reserved.items() if amount > limits.get(name, amount)]:
+                yield f"More {' and '.join(over)} is reserved on {account} now than its budget allows."
+
+    def _open(self, account: str, like: Balance) -> Balance:
+        body = Opened(budget=like.budget, policy=like.policy)
+        return self._append(account, Balance.opened(body), body)
+
+    def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
+        after = balance.after(body)
+        self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
+        return after
+
+
+def _raised(one: Guarantee, other: Guarantee) -> Raised:
+    return Raised(budget=replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta)))
+
+
+def _nothing(note: str) -> Restored:
+    """The body of an entry that notes a restoration and takes nothing."""
+    return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
+
+
+def _in_words(takes: Mapping[str, float]) -> str:
+    return " and ".join(f"{amount} {takes[amount]}" for amount in sorted(takes, reverse=True)) or "nothing"

@@ -1,0 +1,117 @@
+"""`dpsweep check PACKAGE [OPENING]`: recomputes what a release from somebody else claims.
+
+A release carries a program that does this, and that program is its sender's. Here the program of the reader's own
+installation reads the package's data, in a process of its own with a limit of time and memory, whose imports do not
+depend on the current folder. Nothing of the package is imported or run; links are not followed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import dpsweep
+from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
+from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.printing import print_line
+from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
+from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.reports.pages.released_package import STATEMENT_FILE, price_program
+from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
+from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM_FILE
+from dpsweep.reports.statement.released_claim import ReleasedModel
+
+SECONDS, BYTES = 900, 8 << 30
+LONGEST = 1 << 22
+"""The largest page or program that is read, in bytes."""
+
+CHILD = """
+import sys
+from contextlib import suppress
+sys.path.append(sys.argv[1])
+with suppress(ImportError, ValueError, OSError):
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
+from dpsweep.reports.recomputation.price_check import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+def check_package(arguments: Sequence[str]) -> None:
+    """Prints what holds of a package and what does not.
+
+    Raises `ClaimFails` if something does not hold, `ClaimNotRecomputed` if a part was not recomputed, and `BadInput` if
+    a file of the package cannot be read.
+    """
+    if len(arguments) not in (1, 2):
+        raise BadInput("Expected dpsweep check PACKAGE [OPENING]: the folder of a release, and the curator's opening.")
+    folder, *opening = (Path(word).absolute() for word in arguments)
+    if not refuse_link(folder).is_dir() or not (folder / PRICE_FILE).is_file():
+        raise BadInput(
+            f"Expected {folder} to be the folder of a release with a {PRICE_FILE}: without it nothing is claimed that "
+            "can be recomputed."
+        )
+    code = _recomputed([folder, *opening])
+    for part, sentence in (*_of_statement(folder), *_of_program(folder)):
+        print_line(sentence)
+        code = FAILS if FAILS in (code, part) else max(code, part)
+    if code == FAILS:
+        raise ClaimFails(f"The release in {folder} does not hold: see above.")
+    if code == NOT_RECOMPUTED:
+        raise ClaimNotRecomputed(f"Nothing of the release in {folder} fails, and a part was not recomputed: see above.")
+
+
+def _recomputed(paths: Sequence[Path]) -> int:
+    """Prints the verdicts of the program on a release, and returns its exit code."""
+    home = str(Path(str(dpsweep.__file__)).parents[1])
+    command = [sys.executable, "-P", "-c", CHILD, home, str(BYTES), *map(str, paths)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS, cwd=sys.prefix)
+    except subprocess.TimeoutExpired:
+        print_line(f"price: not recomputed: it takes more than {SECONDS} seconds")
+        return NOT_RECOMPUTED
+    lines = done.stdout.decode("utf-8", errors="replace").splitlines()
+    if done.returncode not in (HOLDS, FAILS, NOT_RECOMPUTED) or not lines:
+        raise BadInput(lines[0] if done.returncode == UNREADABLE and lines else f"Expected {paths[0]} to be a release.")
+    for line in lines:
+        print_line(line)
+    return done.returncode
+
+
+def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
+    """Whether the statement has the commitment, the model and the claim of the other files."""
+    path = folder / STATEMENT_FILE
+    page, model = _text(path), ReleasedModel.of(folder)
+    with as_written(str(folder)):
+        refuse_link(folder / COMMITMENT_FILE)
+        facts = read_json(folder / "report.json")["facts"]
+        epsilon, delta = (float(facts[name]["value"]) for name in ("honest_epsilon", "honest_delta"))
+        claim = f"{epsilon_up(epsilon)}<small>at δ = {delta_up(delta)}</small>"
+        expected = {
+            "the commitment": f"<code>{read_commitment(folder)}</code>",
+            "the claim of report.json": f'<p class="price">ε ≤ {claim}</p>',
+            **({} if model is None else {f"the SHA-256 of {model.file}": f"<code>{model.sha256}</code>"}),
+        }
+    missing = [name for name, text in expected.items() if page.count(text) != 1]
+    if missing or page.count('class="price"') != 1:
+        yield FAILS, f"{path.name}: does not hold: it does not have {' and '.join(missing) or 'one claim'}"
+    else:
+        yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}"
+
+
+def _of_program(folder: Path) -> Iterator[tuple[int, str]]:
+    """Whether the package's program is the one of this version, which was run here in its place."""
+    path = folder / PROGRAM_FILE
+    if not path.exists() and not path.is_symlink():
+        return
+    if sha256(_text(path).encode()).hexdigest() != sha256(price_program().encode()).hexdigest():
+        yield NOT_RECOMPUTED, f"{path.name}: not that of this version of dpsweep: do not run it"
+
+
+def _text(path: Path) -> str:
+    if refuse_link(path).is_file() and path.stat().st_size <= LONGEST:
+        return path.read_bytes().decode("utf-8", errors="replace")
+    raise BadInput(f"Expected {path} to be a file of at most {LONGEST >> 20} MiB.")

@@ -1,0 +1,360 @@
+"""A witness outside the machine: what a restored machine lost is neither trained nor released again on one charge."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.sqlite_file import SqliteSession
+from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.bodies import Ended, Released, ReleaseManifest
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.remembered_ends import Memory
+from dpsweep.accounting.ledger.witness import VARIABLE, FileWitness, Witness, WitnessedState, named_witness
+from dpsweep.accounting.restoration.restore import restore
+from tests.accounting.losses import BUDGET, reserved
+
+ONE = Guarantee(epsilon=1.0, delta=1e-5)
+DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
+BEHIND = "restored from a backup or a snapshot"
+
+
+@pytest.fixture(params=["file", "server"])
+def witness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Witness:
+    """A named witness, of either kind."""
+    (tmp_path / "another disk").mkdir()
+    places: dict[str, Callable[[], str]] = {
+        "file": lambda: str(tmp_path / "another disk" / "witness.json"),
+        "server": lambda: request.getfixturevalue("server").place().address,
+    }
+    monkeypatch.setenv(VARIABLE, places[request.param]())
+    named = named_witness()
+    assert named is not None
+    return named
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All that a snapshot of a machine holds: its ledger, stores and memory."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "machine" / "state"))
+    (tmp_path / "machine").mkdir()
+    return tmp_path / "machine"
+
+
+def on(machine: Path) -> Ledger:
+    return Ledger(machine / "books" / "ledger.sqlite")
+
+
+def restored(machine: Path, snapshot: Path) -> Ledger:
+    """The machine as it was, all of it but the witness."""
+    shutil.rmtree(machine)
+    shutil.copytree(snapshot, machine)
+    return on(machine)
+
+
+def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE) -> str:
+    return ledger.charge("digits", plan=plan, trials=["a", "b"], cost=cost, record={}).digest
+
+
+def opened(machine: Path) -> Ledger:
+    ledger = on(machine)
+    ledger.open("digits", BUDGET)
+    return ledger
+
+
+ENDED = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
+
+
+def release(ledger: Ledger, winner: str = "w", manifest: str = "m", plan: str = "p", charge: str = "c" * 64) -> None:
+    files = ReleaseManifest(charge=charge, folder="release", manifest=manifest * 64)
+    ledger.release("digits", plan=plan, winner=Released(charge=charge, winner=winner * 64), manifest=files)
+
+
+STEPS: dict[str, Callable[[Ledger], object]] = {
+    "charge": lambda ledger: charge(ledger, "q"),
+    "outside": lambda ledger: ledger.record_outside("digits", ONE, "elsewhere"),
+    "start": lambda ledger: ledger.start("digits", plan="p", trials=["b"]),
+    "resume": lambda ledger: ledger.resume("digits", plan="p", trials=["a"]),
+    "launch": lambda ledger: ledger.launch("digits", plan="p", nonce="n" * 32),
+    "settle": lambda ledger: ledger.settle("digits", plan="p", ended=[ENDED]),
+    "release": lambda ledger: release(ledger),
+}
+
+
+def begun(machine: Path) -> Ledger:
+    """A ledger with a charge on which one attempt has begun."""
+    ledger = opened(machine)
+    charge(ledger)
+    ledger.start("digits", plan="p", trials=["a"])
+    return ledger
+
+
+@pytest.mark.usefixtures("witness")
+def test_a_ledger_says_that_it_has_a_witness_from_its_first_charge_on(machine: Path, witness: Witness) -> None:
+    ledger = opened(machine)
+    assert (ledger.witness(), witness.read(ledger.identity())) == (None, None)
+    charge(ledger)
+    state = witness.read(ledger.identity())
+    assert state is not None
+    assert (ledger.witness(), state.head) == (witness.name, ledger.end().head)
+    ledger.recognise("digits", DATA)
+    assert witness.read(ledger.identity()) == state, "it moves at charges, launches and releases alone"
+    assert ledger.verify() == 4
+
+
+def test_a_witness_moves_from_the_head_that_was_seen_and_from_no_other(witness: Witness) -> None:
+    first, second = (WitnessedState(head=name * 64, rows=(), earlier=(), memory=Memory()) for name in "ab")
+    assert witness.move("i" * 32, None, first)
+    assert not witness.move("i" * 32, None, second)
+    assert not witness.move("i" * 32, second.head, second)
+    assert witness.read("i" * 32) == first
+    assert witness.move("i" * 32, first.head, second)
+    assert witness.read("i" * 32) == second
+    assert witness.read("j" * 32) is None
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_without_its_witness_nothing_is_charged_launched_or_released(
+    machine: Path, witness: Witness, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = begun(machine)
+    entries = ledger.verify()
+    monkeypatch.delenv(VARIABLE)
+    with pytest.raises(BadInput, match=f"Expected {VARIABLE} to name the witness of"):
+        STEPS[step](on(machine))
+    monkeypatch.setenv(VARIABLE, str(machine / "no disk" / "witness.json"))
+    with pytest.raises(WitnessUnreachable, match="cannot be asked: No such file"):
+        STEPS[step](on(machine))
+    monkeypatch.setenv(VARIABLE, str(machine.parent / "another.json"))
+    with pytest.raises(LedgerDamaged, match=r"holds nothing of the ledger .*--new-witness"):
+        STEPS[step](on(machine))
+    monkeypatch.delenv(VARIABLE)
+    assert on(machine).verify() == entries, "and it can be shown"
+    assert reserved(on(machine))["epsilon"] == 1.0
+    assert witness.read(ledger.identity()) is not None
+
+
+@pytest.mark.usefixtures("witness")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_command_that_is_killed_after_it_moved_the_witness_loses_nothing(
+    machine: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one appends the very line that was announced, also if it only reads."""
+    ledger = begun(machine)
+    with monkeypatch.context() as killed:
+        killed.setattr(SqliteSession, "commit", _die)
+        with pytest.raises(KeyboardInterrupt):
+            STEPS[step](ledger)
+    before = 4
+    kinds = [entry.kind for entry in on(machine).statement("digits").entries]
+    expected = {"resume": ["resume", "settle"], "release": ["release", "manifest", "witness"]}.get(step, [step])
+    assert kinds[before:] == expected, "what a resumed attempt has run is unknown, so it ends"
+    assert on(machine).verify() == before + len(expected)
+    charge(on(machine), "r")
+
+
+@pytest.mark.usefixtures("witness")
+def test_an_announced_release_is_repeated_with_the_same_files_and_no_others(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have left before the machine was restored."""
+    ledger = begun(machine)
+    with monkeypatch.context() as killed:
+        killed.setattr(SqliteSession, "commit", _die)
+        with pytest.raises(KeyboardInterrupt):
+            release(ledger)
+    for _ in range(2):
+        with pytest.raises(BadInput, match="those that the ledger's witness saw before"):
+            release(on(machine), manifest="n")
+        release(on(machine))
+    assert [body.manifest for _, body in on(machine).statement("digits").attempts("p").manifests] == ["m" * 64]
+
+
+def _die(session: SqliteSession) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("witness")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_restored_machine_appends_the_announced_line_and_no_other(machine: Path, tmp_path: Path, step: str) -> None:
+    ledger = begun(machine)
+    shutil.copytree(machine, tmp_path / "snapshot")
+    STEPS[step](ledger)
+    entry = ledger.statement("digits").entries[4]
+    again = restored(machine, tmp_path / "snapshot")
+    assert again.statement("digits").entries[4] == entry
+
+
+@pytest.mark.usefixtures("witness")
+def test_a_machine_that_was_restored_further_back_is_refused_by_whatever_it_does(machine: Path, tmp_path: Path) -> None:
+    ledger = begun(machine)
+    shutil.copytree(machine, tmp_path / "snapshot")
+    STEPS["launch"](ledger)
+    STEPS["start"](ledger)
+    again = restored(machine, tmp_path / "snapshot")
+    for step in (*STEPS.values(), lambda one: one.verify(), lambda one: one.statement("digits")):
+        with pytest.raises(LedgerDamaged, match=BEHIND):
+            step(again)
+
+
+@pytest.mark.usefixtures("witness")
+def test_of_two_copies_of_a_machine_one_goes_on(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone of a virtual machine: each has a memory of its own."""
+    ledger = begun(machine)
+    shutil.copytree(machine, tmp_path / "clone")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "clone" / "state"))
+    clone = on(tmp_path / "clone")
+    charge(clone, "q")
+    charge(clone, "r")
+    monkeypatch.setenv("XDG_STATE_HOME", str(machine / "state"))
+    with pytest.raises(LedgerDamaged, match=BEHIND):
+        charge(ledger, "s")
+
+
+def history(machine: Path, tmp_path: Path) -> Ledger:
+    """A ledger that did most of what it did after a snapshot was made."""
+    ledger = begun(machine)
+    ledger.settle("digits", plan="p", ended=[ENDED])
+    shutil.copytree(machine, tmp_path / "snapshot")
+    ledger.launch("digits", plan="p", nonce="n" * 32)
+    ledger.start("digits", plan="p", trials=["b"])
+    ledger.recognise("digits", DATA)
+    paid = charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
+    release(ledger, plan="q", charge=paid)
+    return ledger
+
+
+def test_a_restored_machine_is_charged_for_all_that_its_witness_knows(
+    machine: Path, tmp_path: Path, witness: Witness
+) -> None:
+    before = reserved(history(machine, tmp_path))
+    again = restored(machine, tmp_path / "snapshot")
+    told = " ".join(restore(machine / "books" / "ledger.sqlite", backup=None, folders=()))
+    assert "digits: epsilon 2.5 charged" in told or "digits: epsilon 2.5 and delta 0.0 charged" in told
+    assert "1 attempts that had not ended count as used" in told
+    assert reserved(again) == before
+    assert again.data_sets() == (("digits", DATA),)
+    attempts = again.statement("digits", "p").attempts("p")
+    assert attempts.end_of("a", 1) == {"status": "finished", "result": "0" * 64}, "what had ended stays paid"
+    assert not attempts.payable("b")
+    assert attempts.open_attempts() == ()
+    (released,) = again.statement("digits", "q").attempts("q").released.items()
+    with pytest.raises(BadInput, match="the one that was released before"):
+        release(again, plan="q", charge=released[0], winner="x")
+    charge(again, "r")
+    assert restore(machine / "books" / "ledger.sqlite", backup=None, folders=()) == ()
+    assert witness.read(again.identity()).head == again.end().head  # type: ignore[union-attr]
+
+
+def test_a_launch_that_the_store_had_is_void_after_a_restoration(
+    machine: Path, tmp_path: Path, witness: Witness
+) -> None:
+    ledger = begun(machine)
+    ledger.launch("digits", plan="p", nonce="n" * 32)
+    shutil.copytree(machine, tmp_path / "snapshot")
+    charge(ledger, "q")
+    charge(ledger, "r")
+    again = restored(machine, tmp_path / "snapshot")
+    restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
+    assert again.verify()
+    assert again.statement("digits", "p").attempts("p").launch != "n" * 32
+    assert witness.read(again.identity()) is not None
+
+
+@pytest.mark.usefixtures("witness")
+def test_a_ledger_that_is_gone_with_its_memory_is_restored_from_its_witness_by_a_backup(
+    machine: Path, tmp_path: Path
+) -> None:
+    before = reserved(history(machine, tmp_path))
+    shutil.rmtree(machine)
+    machine.mkdir()
+    told = restore(
+        machine / "books" / "ledger.sqlite",
+        backup=tmp_path / "snapshot" / "books" / "ledger.sqlite",
+        folders=(),
+    )
+    assert "The witness knows 11 entries" in " ".join(told)
+    assert on(machine).verify() > 10
+    assert reserved(on(machine)) == before
+
+
+@pytest.mark.usefixtures("witness")
+def test_another_branch_of_a_witnessed_ledger_is_refused_for_good(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its witness was away while it was written, so nobody can prove what it lost."""
+    ledger = opened(machine)
+    shutil.copytree(machine, tmp_path / "snapshot")
+    charge(ledger)
+    charge(ledger, "q")
+    restored(machine, tmp_path / "snapshot")
+    with monkeypatch.context() as without:
+        without.delenv(VARIABLE)
+        charge(on(machine), "r")
+    with pytest.raises(LedgerDamaged, match="another branch of the witnessed ledger"):
+        restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
+
+
+def test_a_lost_witness_is_replaced_on_the_record(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    place = machine / "books" / "ledger.sqlite"
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "one" / "witness.json"))
+    begun(machine)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "two" / "witness.json"))
+    with pytest.raises(LedgerDamaged, match="holds nothing of the ledger"):
+        charge(on(machine), "q")
+    assert "is the witness of" in restore(place, backup=None, folders=(), new_witness=True)[0]
+    charge(on(machine), "q")
+    assert on(machine).witness() == str(tmp_path / "two" / "witness.json")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "one" / "witness.json"))
+    with pytest.raises(LedgerDamaged):
+        charge(on(machine), "r")
+
+
+@pytest.mark.usefixtures("witness")
+def test_a_copy_that_goes_on_as_another_ledger_has_the_witness_too(machine: Path, tmp_path: Path) -> None:
+    ledger = begun(machine)
+    copy = Path(shutil.copy(machine / "books" / "ledger.sqlite", tmp_path / "copy.sqlite"))
+    restore(copy, backup=None, folders=(), as_another=True)
+    charge(Ledger(copy), "q")
+    charge(ledger, "q")
+    assert Ledger(copy).witness() == ledger.witness() is not None
+
+
+def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "witness.json"
+    monkeypatch.setenv(VARIABLE, str(path))
+    begun(machine)
+    for content in ("{", "[]", json.dumps({on(machine).identity(): {}})):
+        path.write_text(content)
+        with pytest.raises(WitnessUnreachable, match=r"cannot be asked: .*Nothing is charged or launched without"):
+            charge(on(machine), "q")
+
+
+def test_a_witness_is_read_by_its_owner_alone(tmp_path: Path) -> None:
+    witness = FileWitness(path=tmp_path / "witness.json")
+    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(), earlier=(), memory=Memory()))
+    assert witness.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_address_of_another_kind_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "mysql://host/name")
+    with pytest.raises(BadInput, match=f"Expected {VARIABLE}"):
+        named_witness()
+
+
+def test_kinds_that_a_witness_sees_are_those_that_take_or_begin_something() -> None:
+    from dpsweep.accounting.ledger.witnessed_lines import SEEN
+
+    unseen = {Kind.OPEN, Kind.RAISE, Kind.CLOSE, Kind.DATA}
+    assert set(Kind) - set(SEEN) == unseen

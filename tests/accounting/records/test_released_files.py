@@ -1,0 +1,146 @@
+"""The manifest line of a release: what it covers, what it hides, and which folders are whole by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.released_files import LIST_FILE, ReleasedFiles, ReleasedWinner, verify_files
+
+FILES = {"report.html": "epsilon 2.9", "price.json": "{}", "sub/page.html": "more"}
+ONE = Guarantee(epsilon=1.0, delta=1e-5)
+
+
+def release(folder: Path, files: Mapping[str, str] = FILES, secret: str = "bits") -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    ReleasedWinner.of(secret, "charge").write(folder)
+    return folder
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.open("digits", Guarantee(epsilon=9.0, delta=1e-3))
+    ledger.charge("digits", plan="p", trials=["a"], cost=ONE, record={})
+    return ledger
+
+
+def publish(ledger: Ledger, folder: Path, curator: Path, winner: str = "w", charge: str = "c") -> None:
+    files = ReleasedFiles.of(folder)
+    manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=files.manifest)
+    ledger.release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
+    curator.mkdir(exist_ok=True)
+    files.note(curator, folder.name)
+
+
+def verified(ledger: Ledger, folder: Path) -> str:
+    return verify_files(folder, folder.parent / "curator", ledger.statement("digits").attempts("p"))
+
+
+def test_a_release_that_is_as_it_was_made_is_whole(tmp_path: Path, ledger: Ledger) -> None:
+    assert verified(ledger, tmp_path / "release") == ""
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    (at,) = {entry.at[:10] for entry in ledger.statement("digits").entries if entry.kind == "manifest"}
+    assert verified(ledger, folder) == f" Its release is the one of {at}."
+
+
+def test_each_change_of_a_file_is_named(tmp_path: Path, ledger: Ledger) -> None:
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    for name, content in FILES.items():
+        (folder / name).write_text(content + " ")
+        with pytest.raises(ContractBroken, match=f"{name} differ"):
+            verified(ledger, folder)
+        (folder / name).unlink()
+        with pytest.raises(ContractBroken, match=f"{name} differ"):
+            verified(ledger, folder)
+        (folder / name).write_text(content)
+    (folder / "another.txt").write_text("more")
+    with pytest.raises(ContractBroken, match=r"another\.txt differ"):
+        verified(ledger, folder)
+    (folder / "another.txt").unlink()
+    assert verified(ledger, folder)
+
+
+def test_the_curators_list_decides_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    words = verified(ledger, folder)
+    (folder / "price.json").write_text("{ }")
+    ReleasedFiles.of(folder).note(tmp_path / "curator", "release")
+    with pytest.raises(ContractBroken, match=r"are those of no release in the ledger\. `dpsweep release"):
+        verified(ledger, folder)
+    (tmp_path / "curator" / LIST_FILE).unlink()
+    with pytest.raises(ContractBroken, match=r"are those of no release in the ledger\. `dpsweep release"):
+        verified(ledger, folder)
+    (folder / "price.json").write_text("{}")
+    assert verified(ledger, folder) == words
+
+
+def test_a_release_without_its_salt_or_with_a_link_is_refused(tmp_path: Path, ledger: Ledger) -> None:
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    (folder / "link").symlink_to(tmp_path / "ledger.sqlite")
+    with pytest.raises(BadInput, match="no symbolic link"):
+        verified(ledger, folder)
+    (folder / "link").unlink()
+    (folder / "winner.json").unlink()
+    with pytest.raises(BadInput, match=r"winner\.json to be there"):
+        verified(ledger, folder)
+
+
+def test_a_rebuilt_release_is_a_new_line_and_the_old_one_stays_whole(tmp_path: Path, ledger: Ledger) -> None:
+    folder, curator = release(tmp_path / "release"), tmp_path / "curator"
+    publish(ledger, folder, curator)
+    publish(ledger, folder, curator)
+    (folder / "README.md").write_text("a card")
+    publish(ledger, folder, curator)
+    kinds = [entry.kind for entry in ledger.statement("digits").entries]
+    assert kinds == ["open", "charge", "release", "manifest", "manifest"]
+    assert "later" not in verified(ledger, folder)
+    (folder / "README.md").unlink()
+    assert ", and a later one was made on " in verified(ledger, folder)
+    publish(ledger, folder, curator)
+    assert "later" not in verified(ledger, folder)
+
+
+def test_an_export_is_no_release(tmp_path: Path, ledger: Ledger) -> None:
+    folder = release(tmp_path / "export")
+    publish(ledger, folder, tmp_path / "curator")
+    assert "Its export is the one of" in verified(ledger, folder)
+    folder.rename(tmp_path / "release")
+    with pytest.raises(ContractBroken, match="those of no release"):
+        verified(ledger, tmp_path / "release")
+
+
+def test_a_second_winner_adds_no_line_at_all(tmp_path: Path, ledger: Ledger) -> None:
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    entries = ledger.statement("digits").entries
+    (folder / "README.md").write_text("a card")
+    with pytest.raises(BadInput, match="its charge pays for one winner"):
+        publish(ledger, folder, tmp_path / "curator", winner="another")
+    assert ledger.statement("digits").entries == entries
+
+
+def test_the_line_tells_nothing_without_the_salt(tmp_path: Path) -> None:
+    """The same files with another salt have another digest, and a line has no more than a digest and its folder."""
+    one, other = (ReleasedFiles.of(release(tmp_path / name, secret=name)) for name in ("one", "other"))
+    assert {**one.files, "winner.json": ""} == {**other.files, "winner.json": ""}
+    assert one.manifest != other.manifest
+    few = ReleasedFiles.of(release(tmp_path / "few", {"report.html": ""}))
+    lengths = {
+        len(json.dumps(ReleaseManifest(charge="c", folder="release", manifest=files.manifest).to_json()))
+        for files in (one, few)
+    }
+    assert len(lengths) == 1

@@ -1,0 +1,170 @@
+"""`dpsweep check`: a stranger's release is data, and what it claims is recomputed by the reader's own program."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed, ExitCode
+from dpsweep.reports.disclosure import package_check
+from dpsweep.reports.disclosure.package_check import check_package
+from dpsweep.reports.pages.release import write_release
+from tests.conftest import Program
+from tests.reports.conftest import Recipe, make
+
+CLI = "dpsweep.sweeper.commands.cli"
+ALARM = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep with its release."""
+    made = make(tmp_path_factory.mktemp("swept"), Recipe(axes={"dpsgd": {"trainer.lr": (0.1, 0.2)}}))
+    write_release(made.folder, made.ledger)
+    return made.folder
+
+
+@pytest.fixture
+def package(swept: Path, tmp_path: Path) -> Path:
+    """A copy of the release, as a reader has it."""
+    return Path(shutil.copytree(swept / "release", tmp_path / "package"))
+
+
+def edited(path: Path, change: Callable[[Any], None]) -> None:
+    form = json.loads(path.read_text())
+    change(form)
+    path.write_text(json.dumps(form))
+
+
+def test_a_release_holds(package: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_package([str(package), str(swept / "curator" / "opening.json")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["commitment", "training", "validation", "statement.html"]
+    assert all(": holds: " in line for line in lines)
+
+
+def lower(form: Any) -> None:
+    for part in form["parts"].values():
+        part["epsilon"] /= 2
+    form["epsilon"] /= 2
+
+
+def test_a_lower_claim_fails_in_each_file(package: Path, swept: Path) -> None:
+    price, report, page = (package / name for name in ("price.json", "report.json", "statement.html"))
+    whole = {path: path.read_bytes() for path in (price, report, page)}
+    edited(price, lower)
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    price.write_bytes(whole[price])
+    edited(report, lambda form: form["facts"]["honest_epsilon"].update(value=0.5))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    report.write_bytes(whole[report])
+    page.write_text(page.read_text().replace("ε ≤ ", "ε ≤ 0."))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert ClaimFails.exit_code is ExitCode.CLAIM_FAILS == 7
+
+
+def test_a_statement_of_another_model_or_commitment_fails(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (package / "model.safetensors").write_text("another model")
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "it does not have the SHA-256 of model.safetensors" in capsys.readouterr().out
+    edited(package / "commitment.json", lambda form: form.update(commitment="ab" * 32))
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "it does not have the commitment and the SHA-256" in capsys.readouterr().out
+
+
+def test_nothing_of_a_package_is_imported_or_run(package: Path) -> None:
+    """Python's own library asks for modules that are not there, and any folder on its path may answer."""
+    (package / "price_check.py").write_text(ALARM)
+    for name in ("numpy", "dpsweep", "json", "pytz", "org", "msvcrt", "sitecustomize", "resource"):
+        (package / f"{name}.py").write_text(ALARM)
+    executable = shutil.which("dpsweep", path=str(Path(sys.executable).parent))
+    assert executable is not None
+    done = subprocess.run([executable, "check", "."], cwd=package, capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.NOT_RECOMPUTED, done.stderr
+    assert "price_check.py: not that of this version of dpsweep: do not run it" in done.stdout
+    assert not (package / "ran").exists()
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "garbage": bytes(range(256)) * 40,
+    "deep": b"[" * 200_000,
+    "deep objects": b'{"parts":' * 100_000,
+    "a list": b"[]",
+    "a long number": b'{"version": 1' + b"0" * 5000 + b"}",
+    "no numbers": b'{"version": 1, "adjacency": "replace_one", "delta": NaN, "repeats": {}, "parts": {}}',
+}
+
+
+@pytest.mark.parametrize("name", ["price.json", "report.json", "commitment.json"])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_sentence(package: Path, name: str, what: str) -> None:
+    (package / name).write_bytes(HOSTILE[what])
+    with pytest.raises(BadInput) as refusal:
+        check_package([str(package)])
+    assert len(str(refusal.value).splitlines()) == 1 and len(str(refusal.value)) < 3000
+
+
+def test_links_and_pipes_are_not_read(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "private.json").write_text('{"commitment": "secret"}')
+    (package / "commitment.json").unlink()
+    (package / "commitment.json").symlink_to(tmp_path / "private.json")
+    with pytest.raises(BadInput) as refusal:
+        check_package([str(package)])
+    assert "secret" not in str(refusal.value)
+    (package / "commitment.json").unlink()
+    os.mkfifo(package / "commitment.json")
+    with pytest.raises(BadInput):
+        check_package([str(package)])
+
+
+def inner(form: Any) -> Any:
+    event = form["parts"]["training"]["event"]["event"]
+    while event["type"] != "SelfComposedDpEvent":
+        event = event["events"][0] if "events" in event else event["event"]
+    return event
+
+
+LARGE: dict[str, Callable[[Any], None]] = {
+    "steps": lambda form: inner(form).update(count=10**30),
+    "more steps than a float": lambda form: inner(form).update(count=10**400),
+    "no noise": lambda form: inner(form)["event"]["event"].update(noise_multiplier=1e-300),
+    "tiny rate": lambda form: inner(form)["event"].update(sampling_probability=5e-324),
+    "words": lambda form: inner(form).update(type="\x1b[2J\x07evil"),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_numbers_beyond_measure_never_hold(package: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    edited(package / "price.json", LARGE[what])
+    with pytest.raises((BadInput, ClaimFails, ClaimNotRecomputed)) as refusal:
+        check_package([str(package)])
+    assert "\x1b" not in capsys.readouterr().out + str(refusal.value)
+
+
+def test_a_package_that_takes_too_long_is_not_recomputed(
+    package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(package_check, "SECONDS", 0.01)
+    with pytest.raises(ClaimNotRecomputed):
+        check_package([str(package)])
+    assert "price: not recomputed: it takes more than 0.01 seconds" in capsys.readouterr().out
+
+
+def test_a_folder_without_a_price_is_refused(program: Program, tmp_path: Path) -> None:
+    for words in ((), ("nowhere",), (str(tmp_path),), ("a", "b", "c")):
+        done = program("check", *words, module=CLI)
+        assert (done.returncode, done.stdout) == (ExitCode.BAD_INPUT, "")

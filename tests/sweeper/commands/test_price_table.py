@@ -1,0 +1,55 @@
+"""The plan's table prints the accountants' bounds on each population of records."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+
+from dpsweep.accounting.notation import agreement, epsilon_up
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+TWO = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1")
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines of the table's row on accountants."""
+    assert done.returncode == 0, done.stderr
+    rows = re.search(r"│accountants *│(.*?)│at least", done.stdout, re.DOTALL)
+    assert rows is not None, done.stdout
+    return [line.strip() for line in re.split(r"│\n│ *│", rows[1].rstrip().rstrip("│"))]
+
+
+def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
+    program: Program, compose_priced: Compose
+) -> None:
+    """The larger bounds of both are those on the scores: PLD is far below the classical bound on the training."""
+    words = (*TWO, "accountant=classical")
+    quote = compose_priced(words).quote
+    training, scored = quote.bounds_by_part["training"], quote.bounds_by_part["validation"]
+    assert quote.bounds == scored
+    assert training["classical"] - training["PLD"] > 2 * (scored["classical"] - scored["PLD"])
+    assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
+        f"training records: {agreement(training)}",
+        f"scored records: {agreement(scored)}",
+    ]
+
+
+def test_the_parts_of_a_final_run_have_lines_of_their_own(program: Program) -> None:
+    lines = printed(program("plan", *TWO, "tuning=disjoint", module="dpsweep.sweeper.commands.cli"))
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{part} records" for part in ("training", "scored", "final training", "final scored")
+    ]
+
+
+def test_public_scores_have_no_line_and_an_accountant_without_a_bound_is_named(
+    program: Program, compose_priced: Compose
+) -> None:
+    words = ("dataset=adult", *TWO[1:], "score=public", "privacy.adjacency=replace_one")
+    (bound,) = compose_priced(words).quote.bounds_by_part["training"].items()
+    assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
+        f"training records: {bound[0]} {epsilon_up(bound[1])} alone; RDP gives no bound"
+    ]

@@ -1,0 +1,206 @@
+"""A search that hides its number of tries shows other users of the machine the same processes for every draw.
+
+The tests read what `ps` and `ls` show everybody: /proc, and the folders that all users share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.stored_draw import SearchOutcome
+from dpsweep.accounting.selection.interface import Draw
+from dpsweep.sweeper.launchers.workers import HERE, Workers
+from tests.forked_programs import Run
+from tests.randomized import TRAINS
+from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program
+from tests.waiting import HANGS
+
+pytestmark = TRAINS
+
+FORK = ("hydra/launcher=fork", "hydra.launcher.n_jobs=2")
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+LONGER = ("steps=1500", "privacy.noise_multiplier=150", "page=false", "compute.device=cpu")
+SHARED_FOLDERS = ("/tmp", "/dev/shm", "/var/tmp")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Watch:
+    """What another user sees of a program: its processes, their processor time, and new names in shared folders."""
+
+    pid: int
+    processes: dict[int, str] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=lambda: names_in_shared_folders())
+
+    def look(self) -> None:
+        parents, stats = {}, {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                parents[int(folder.name)], stats[int(folder.name)] = int(stat[1]), stat
+        for pid, stat in stats.items():
+            if not descends(pid, self.pid, parents):
+                continue
+            with suppress(OSError):
+                if words := Path(f"/proc/{pid}/cmdline").read_bytes().decode().replace("\0", " "):  # none as it ends
+                    self.processes[pid] = words
+                    self.seconds[pid] = (int(stat[11]) + int(stat[12])) / TICKS
+        self.names |= names_in_shared_folders() - self.before
+
+    @property
+    def shown(self) -> tuple[Counter[str], Counter[str]]:
+        """How many processes and files there were of each name, without the numbers in it."""
+        kinds = Counter(without_numbers(words) for words in self.processes.values())
+        return kinds, Counter(without_numbers(name) for name in self.names if str(self.pid) in name)
+
+
+def descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    """Whether a process was started by another one, or by one that it started."""
+    while pid in parents and parents[pid] != ancestor:
+        pid = parents[pid]
+    return pid in parents
+
+
+def names_in_shared_folders() -> set[str]:
+    return {str(path) for folder in SHARED_FOLDERS if Path(folder).is_dir() for path in Path(folder).iterdir()}
+
+
+def without_numbers(words: str) -> str:
+    """The words without process ids, addresses, digests, and the random part of a semaphore's name."""
+    return re.sub(r"[0-9a-f]{32}|\d+|(?<=-)\w{8}$", "N", words)
+
+
+def watched(here: Place, line: Sequence[str], environment: dict[str, str], tmp_path: Path, *, fresh: bool) -> Watch:
+    """Runs a search to its end and watches it."""
+    if fresh:
+        words = [sys.executable, "-m", "sweeper", *line]
+        process = subprocess.Popen(
+            words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        watch = Watch(pid=process.pid)
+        while process.poll() is None:
+            watch.look()
+            time.sleep(0.01)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        process.stderr.close()
+        assert process.returncode == 0, said
+    else:
+        with Run(line, tmp_path, environment, module="sweeper") as run:
+            watch = Watch(pid=run.pid)
+            while run.poll() is None:
+                watch.look()
+                time.sleep(0.01)
+            done = run.wait(HANGS)
+        assert done.code == 0, done.err
+    assert SearchOutcome.read(here.folder.outcome) is not None
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("launcher", "fresh"), [(FORK, False), pytest.param(JOBLIB, True, marks=pytest.mark.long)], ids=["fork", "joblib"]
+)
+def test_every_draw_shows_the_same_processes_that_all_compute(
+    place: Callable[..., Place],
+    environment: dict[str, str],
+    tmp_path: Path,
+    launcher: Sequence[str],
+    fresh: bool,
+) -> None:
+    if launcher is JOBLIB:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs dpsweep[parallel]")
+    line = [*SELECTION, *LONGER, *launcher]
+    shown = []
+    for number, draw in enumerate([(0,), (2, 1), (3, 0, 0, 2, 1)]):
+        own = Ledger(tmp_path / str(number) / "ledger.sqlite")
+        own.path.parent.mkdir()
+        here = place(line, root=str(number), own=own)
+        log = here.plant(Draw(tries=draw))
+        where = {**environment, "DPSWEEP_LEDGER": str(own.path)}
+        watch = watched(here, line, where, tmp_path / str(number), fresh=fresh)
+        assert [one.result is not None for one in log.tries()] == [True] * len(draw)
+        shown.append(watch.shown)
+        computed = sorted(watch.seconds.values())[-2:]
+        assert computed[0] > computed[1] / 3, "a worker without a try would tell how many tries there are"
+    assert shown[0] == shown[1] == shown[2]
+    assert sum(shown[0][0].values()) == (2 if launcher is FORK else 4)
+
+
+def test_workers_take_each_try_once_and_leave_what_cannot_win(place: Callable[..., Place], program: Program) -> None:
+    line = [*THRESHOLD, *FORK, "tuning.threshold=0.01"]
+    here = place(line)
+    log = here.plant(Draw(tries=tuple(range(4)) * 5, threshold=0.01))
+    done = program(*line)
+    assert done.returncode == 0, done.stderr
+    begun = [one for one in log.tries() if one.begun]
+    assert 1 <= len(begun) < len(log.tries())
+    assert all(one.result is not None for one in begun)
+    assert "lost jobs" not in done.stderr
+
+
+def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
+    place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
+) -> None:
+    line = [*SELECTION, *LONGER, *FORK]
+    here = place(line)
+    log = here.plant(Draw(tries=(0, 1, 2, 3, 0)))
+    with Run(line, tmp_path, environment, module="sweeper") as run:
+        watch = Watch(pid=run.pid)
+        while sum(one.begun for one in log.tries()) < 2:
+            watch.look()
+        first = set(watch.processes)
+        for pid in first:
+            os.kill(pid, 9)
+        while run.poll() is None:
+            watch.look()
+            time.sleep(0.01)
+        done = run.wait(HANGS)
+    assert done.code == 4, done.err
+    assert "2 of 5 tries failed or were killed" in done.err
+    assert [one.result is None for one in log.tries()] == [True, True, False, False, False]
+    assert len(first) == 2
+    assert len(watch.processes) == 4, "two more, whatever is left to try"
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("private_selection", ("hydra/launcher=submitit_slurm",)),
+        ("best_of_grid", ("hydra.launcher._target_=hydra_plugins.somebody.Launcher",)),
+        ("poisson_selection", ("hydra/launcher=basic", "compute.processes=2")),
+    ],
+    ids=["queue", "unknown", "processes"],
+)
+def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the_plan(
+    program: Program, ledger: Ledger, rule: str, words: Sequence[str]
+) -> None:
+    if words[0].endswith("slurm"):
+        pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
+    line = [*(word for word in SELECTION if not word.startswith("tuning")), f"tuning={rule}", *words]
+    refused = program(*line)
+    assert refused.returncode == 2
+    assert "its tries are secret" in refused.stderr
+    assert ledger.accounts() == ()
+    planned = program("plan", *line, module="dpsweep.sweeper.commands.cli")
+    assert planned.returncode == 0, planned.stderr
+    assert "its tries are secret" in " ".join(planned.stdout.split())
+    assert ledger.accounts() == ()
+
+
+@pytest.mark.parametrize("target", sorted(HERE))
+def test_launchers_of_this_machine_may_run_a_draw(target: str) -> None:
+    assert Workers.of({"_target_": target}, cores=4).refusal_under_a_draw("private_selection", processes=1) == ""
