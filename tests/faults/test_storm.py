@@ -73,7 +73,7 @@ class Storm:
             newest=sandbox.outside / "newest" / "ledger.sqlite",
         )
         while not storm.entries:
-            storm.command()
+            storm.goes_on()
         storm.put_aside()
         return storm
 
