@@ -17,6 +17,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.ledger.account import Attempts
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.selection.interface import Execution
@@ -39,9 +40,9 @@ ANSWERS = {ExitCode.DONE, ExitCode.DONE_WITH_FAILURES, ExitCode.BAD_INPUT}
 """How a command may end that was not killed: a folder that is an older copy is bad input."""
 
 
-def refuse_unpaid(sandbox: Sandbox, plan: Plan) -> None:
+def refuse_unpaid(sandbox: Sandbox, plan: Plan, ledger: Ledger | None = None) -> None:
     """Every look at the records is one of an attempt that the ledger started on a charge, within what it priced."""
-    attempts = sandbox.ledger.statement(plan.account, plan.id).attempts(plan.id)
+    attempts = (ledger or sandbox.ledger).statement(plan.account, plan.id).attempts(plan.id)
     looks = sandbox.looks
     for (trial, attempt, look), times in looks.items():
         most = STEPS + RESUMES * EVERY if look is Look.STEP else 1
