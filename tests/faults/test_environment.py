@@ -41,7 +41,9 @@ def test_a_score_that_is_none_fails_its_trial_which_stays_charged_and_is_not_rep
     box = sandbox((*SWEEP, *CHECKPOINTS, f"+score.broken={broken}"))
     box.status = Status.FAILED
     for _ in range(2):
-        assert "they stay charged" in sentence(box.run(), ExitCode.DONE_WITH_FAILURES)
+        done = box.run()
+        assert said in sentence(done, ExitCode.DONE_WITH_FAILURES)
+        assert "they stay charged" in done.err
         box.check()
     assert box.charges == 1
     for path in box.folder.trials.glob("*/result.json"):
