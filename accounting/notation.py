@@ -137,8 +137,8 @@ def population(part: str) -> str:
 def agreement(bounds: Mapping[str, float]) -> str:
     """The accountants' upper bounds on one population, the smallest first, and how far they are apart.
 
-    >>> agreement({"RDP": 8.63, "PLD": 8.0})
-    'PLD 8.000; RDP 8.630; 0.630 apart'
+    >>> agreement({"RDP": 8.625, "PLD": 8.0})
+    'PLD 8.000; RDP 8.625; 0.625 apart'
     >>> agreement({"PLD": 8.0})
     'PLD 8.000 alone'
     """
