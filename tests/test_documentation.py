@@ -231,6 +231,12 @@ def test_the_readme_names_the_commands_of_the_main_job_and_of_the_tests_and_ci_r
     assert tests in (ROOT / ".ci" / "run").read_text().splitlines(), "a line of its own"
 
 
+def test_the_picture_of_three_methods_is_made_by_the_command_that_the_pages_show() -> None:
+    words = runpy.run_path(str(ROOT / "docs" / "three_methods.py"))["words"]()
+    assert " ".join(words) == "trainer=dpsgd,dpnsgd,dpadam grid=small"
+    assert " ".join(words) in (ROOT / "docs" / "tutorial.md").read_text()
+
+
 def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
     section = SETTINGS.partition("## Exit codes")[2].partition("\n## ")[0]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)

@@ -27,7 +27,7 @@ from dpsweep.reports.content.user_script import scripts_of
 from dpsweep.reports.pages import model_code, preprocessing
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.model_card import render_card
-from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, write_alone
+from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, publish_announced, write_alone
 from dpsweep.reports.pages.released_package import ReleaseFormat
 from dpsweep.reports.statement.released_claim import ReleasedModel
 
@@ -50,6 +50,8 @@ def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat])
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
     release = write_alone(folder, ledger, formats).parent
     sweep = table.read(folder, ledger)
+    if publish_announced(sweep, partial, target, ledger):
+        return target / CARD
     page = compose(sweep)
     claim = claim_of(sweep, page, read_commitment(release) or "", ReleasedModel.of(release))
     if scripts_of(sweep.plan):

@@ -28,7 +28,7 @@ from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
-from dpsweep.accounting.records.released_files import CONFIG_FILE, ReleasedFiles, ReleasedWinner
+from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link, within
@@ -122,6 +122,8 @@ def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], 
     curator = refuse_link(SweepFolder(root=folder).curator)
     with as_written(f"the sweep in {folder}"):
         sweep = table.read(folder, ledger)
+        if publish_announced(sweep, partial, target, ledger):
+            return target / FILE
         page = compose(sweep)
         verify_results(sweep.plan, folder, ledger)
         opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
@@ -182,6 +184,18 @@ def publish(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
     files.note(SweepFolder(root=sweep.folder).curator, target.name)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+
+
+def publish_announced(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> bool:
+    """Publishes the files that a killed command announced to the ledger's witness; False unless they are there.
+
+    No others may be published, and they have the day on which they were made.
+    """
+    announced = sweep.account.attempts(sweep.plan_id).pinned.get(target.name)
+    if announced is None or not (partial / WINNER_FILE).exists() or ReleasedFiles.of(partial).manifest != announced:
+        return False
+    publish(sweep, partial, target, ledger)
+    return True
 
 
 def compose(sweep: Sweep) -> Page:
