@@ -136,7 +136,7 @@ def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:
     names = present.differences(noted) if known and noted is not None else ()
     raise ContractBroken(
         f"The files in {folder} are those of no {folder.name} in the ledger"
-        f"{f': {_few(names)} differ from the last one' if names else ''}. "
+        f"{f'; not as in the last one: {_few(names)}' if names else ''}. "
         f"`dpsweep {folder.name} {folder.parent}` writes it again."
     )
 
