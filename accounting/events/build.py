@@ -180,7 +180,11 @@ def poisson_gaussian(*, sample_rate: float, noise_multiplier: float) -> DpEvent:
 def truncated_poisson_gaussian(
     *, records: int, sample_rate: float, largest_batch: int, noise_multiplier: float
 ) -> DpEvent:
-    """A Poisson-sampled step that uses a uniform subset of `largest_batch` records if more were drawn."""
+    """A Poisson-sampled step that uses a uniform subset of `largest_batch` records if more were drawn.
+
+    *Guarantee*: prices hold for data sets of at most `records` records; more records would be cut more often. So
+    `records` is a bound that is declared and enforced, and not the nominal number that other samplers divide by.
+    """
     numbers.positive_int("records", records)
     numbers.positive_int("largest_batch", largest_batch)
     numbers.share("sample_rate", sample_rate)

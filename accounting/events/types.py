@@ -76,6 +76,8 @@ class SampledWithoutReplacementDpEvent(DpEvent):
 class TruncatedSubsampledGaussianDpEvent(DpEvent):
     """A Gaussian mechanism on a Poisson sample that is cut to `truncated_batch_size` records at random.
 
+    `dataset_size` is the most records that there may be: with more, samples are cut more often, and it costs more.
+
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling).
     """
 

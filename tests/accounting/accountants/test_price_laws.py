@@ -28,6 +28,7 @@ from dpsweep.accounting.events.build import (
     sampled_part,
     select,
     to_json,
+    truncated_poisson_gaussian,
     worst,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
@@ -205,3 +206,13 @@ def test_the_second_opinion_on_the_papers_settings(
     event = dpsgd(5000 if exact == "exact" else 35 * 5000, noise_multiplier)
     assert golden[exact] - 1e-2 < Prv().epsilon(event, 1e-5, ADD) < golden[exact] * 1.015
     assert Prv().lower(event, 1e-5, ADD) <= Pld().epsilon(event, 1e-5, ADD)
+
+
+def test_a_truncated_sample_costs_more_among_more_records() -> None:
+    """So its price holds for data sets of at most as many records as the event names."""
+
+    def price(records: int) -> float:
+        step = truncated_poisson_gaussian(records=records, sample_rate=0.1, largest_batch=120, noise_multiplier=4.0)
+        return Pld().epsilon(repeat(step, 10), 1e-6, ADD)
+
+    assert price(900) < price(1000) < price(1100) < price(1300)
