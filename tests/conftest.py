@@ -81,7 +81,11 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Sets the global generators for each test, so that it does not depend on which tests ran before it."""
+    """Sets the global generators for each test, so that it does not depend on which tests ran before it.
+
+    A command that ran in this process has set PYTHONSAFEPATH for its children, which a test's own programs are not.
+    """
+    os.environ.pop("PYTHONSAFEPATH", None)
     seed = zlib.crc32(item.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)

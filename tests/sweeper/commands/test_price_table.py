@@ -48,7 +48,8 @@ def test_the_parts_of_a_final_run_have_lines_of_their_own(program: Program) -> N
 def test_public_scores_have_no_line_and_an_accountant_without_a_bound_is_named(
     program: Program, compose_priced: Compose
 ) -> None:
-    words = ("dataset=adult", *TWO[1:], "score=public", "privacy.adjacency=replace_one")
+    every_row = ("dataset.left_out=null", "dataset.records=32561", "dataset.test_records=16281")
+    words = ("dataset=adult", *every_row, *TWO[1:], "score=public", "privacy.adjacency=replace_one")
     (bound,) = compose_priced(words).quote.bounds_by_part["training"].items()
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
         f"training records: {bound[0]} {epsilon_up(bound[1])} alone; RDP gives no bound"

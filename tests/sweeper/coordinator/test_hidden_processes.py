@@ -180,10 +180,10 @@ def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     ("rule", "words"),
     [
         ("private_selection", ("hydra/launcher=submitit_slurm",)),
-        ("best_of_grid", ("hydra.launcher._target_=hydra_plugins.somebody.Launcher",)),
+        ("best_of_grid", ("hydra/launcher=submitit_slurm",)),
         ("poisson_selection", ("hydra/launcher=basic", "compute.processes=2")),
     ],
-    ids=["queue", "unknown", "processes"],
+    ids=["queue", "queue, every point", "processes"],
 )
 def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the_plan(
     program: Program, ledger: Ledger, rule: str, words: Sequence[str]
@@ -199,6 +199,11 @@ def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the
     assert planned.returncode == 0, planned.stderr
     assert "its tries are secret" in " ".join(planned.stdout.split())
     assert ledger.accounts() == ()
+
+
+def test_a_launcher_that_is_not_known_may_run_no_draw() -> None:
+    workers = Workers.of({"_target_": "hydra_plugins.somebody.Launcher"}, cores=4)
+    assert "its tries are secret" in workers.refusal_under_a_draw("private_selection", processes=1)
 
 
 @pytest.mark.parametrize("target", sorted(HERE))
