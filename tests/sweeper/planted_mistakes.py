@@ -18,6 +18,7 @@ from dpsweep.trainers.noise import Lattices
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
+from dpsweep.trainers.training.run import Run
 
 Planted = Callable[[pytest.MonkeyPatch], None]
 
@@ -45,6 +46,12 @@ def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half the declared noise."""
     drawn = BatchAndNoise.noise
     monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
+
+
+def std_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop takes half the declared standard deviation for the declared one, and rounds to its lattice."""
+    declared = Run.noise_std.fget
+    monkeypatch.setattr(Run, "noise_std", property(lambda self: declared(self) / 2))
 
 
 def noise_halved_in_ten_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.auditing.observed_training import train_observed
 from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.declarations.clip_schedules import noise_factor
 from dpsweep.trainers.engines.gradients.parameters import trainable
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.noise import spacing
@@ -110,10 +111,10 @@ class GradientScores:
 class _Coordinates:
     """An observer of the run at `place`: the first two moments of the canaries' coordinates so far, and all noise.
 
-    All are in standard deviations of the noise.
+    All are in standard deviations of the noise as the run declares it, whatever the loop that is audited took.
     """
 
-    batch_size: int
+    run: Run
     place: int
     sums: CanaryGradients
     seen: Tensor
@@ -125,13 +126,14 @@ class _Coordinates:
     off_lattice: int = 0
 
     def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
-        released = gradient.double().cpu() / (noise_std or 1.0)
+        declared = declared_std(self.run, self.steps)
+        released = gradient.double().cpu() / (declared or 1.0)
         values = released[self.seen]
         self.total += values
         self.squares += values.square()
         self.steps += 1
-        if noise_std:
-            std = noise_std * self.batch_size
+        if declared:
+            std = declared * self.run.sampler.batch_size
             cells = released * (std / spacing(std))
             cells = cells[cells.abs() < MOST_CELLS]
             self.numbers += len(cells)
@@ -148,6 +150,14 @@ class _Coordinates:
             numbers=self.numbers,
             off_lattice=self.off_lattice,
         )
+
+
+def declared_std(run: Run, step: int) -> float:
+    """The standard deviation of the noise in a step's mean gradient, by the declared multiplier, bound and schedule."""
+    if not run.noise_multiplier:
+        return 0.0
+    scale = run.bounds.factor(step, run.steps) * noise_factor(run.bounds, step, run.steps)
+    return run.noise_multiplier * run.trainer.transform.bound * scale / run.sampler.batch_size
 
 
 def train_on_gradients(
@@ -174,7 +184,7 @@ def train_on_gradients(
     models = [_FreeNumbers(layout) for _ in runs]
     observers = [
         _Coordinates(
-            batch_size=run.sampler.batch_size,
+            run=run,
             place=place,
             sums=sums,
             seen=seen,

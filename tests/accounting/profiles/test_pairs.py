@@ -79,3 +79,21 @@ def test_opposite_records_are_told_apart_as_priced() -> None:
     for rate, noise, epsilon, _, _ in random_pairs(6, 100, radius=1.0):
         price = float(losses.replaced(rate, noise, np.array([epsilon]))[0])
         assert divergence(rate, noise, epsilon, 1 + 0j, -1 + 0j) == pytest.approx(price, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "epsilon", "delta"),
+    [
+        (2e-6, 21.2, 1e-10, 7.5194234976066698e-8),
+        (1e-8, 100.0, 1e-10, 3.9558431346571038e-11),
+        (1e-8, 1000.0, 1e-10, 1.0693520494930649e-18),
+        (1e-4, 1.0, 0.01, 3.5953226565372727e-10),
+        (0.3, 2.0, 0.5, 0.0074575466618879802),
+        (1e-5, 0.5, 8.0, 1.841556975599871e-24),
+    ],
+)
+def test_the_closed_form_has_its_digits_at_tiny_rates(rate: float, noise: float, epsilon: float, delta: float) -> None:
+    """By 60 digits of mpmath. A difference of logarithms lost up to 5e-5 of a delta at a rate of 1e-8."""
+    computed = float(losses.replaced(rate, noise, np.array([epsilon]))[0])
+    assert delta <= computed * (1 + losses.CLOSED_FORM)
+    assert computed == pytest.approx(delta, rel=losses.CLOSED_FORM)

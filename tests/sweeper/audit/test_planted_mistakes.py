@@ -38,6 +38,7 @@ FOUND: Sequence[tuple[Planted, AuditSettings, Attack | NoiseTest | None]] = (
     (planted.clipped_by_batch, RECORDS, Attack.RECORDS),
     (planted.noise_halved, MANY, Attack.GRADIENTS),
     (planted.noise_halved, GRADIENTS, NoiseTest.NUMBERS),
+    (planted.std_halved, GRADIENTS, NoiseTest.NUMBERS),
     (planted.noise_halved_in_ten_numbers, GRADIENTS, NoiseTest.NUMBERS),
     (planted.noise_halved_in_ten_numbers, GRADIENTS, NoiseTest.TENSORS),
     (planted.no_noise_in_one_number, GRADIENTS, NoiseTest.NUMBERS),
