@@ -26,6 +26,7 @@ STUDIES: Mapping[str, str] = {
     "searching": "accuracy of each way of searching on official files, days",
     "selection_gap": "tightness of prices, no speed, half an hour",
     "small_deltas": "prices beside dp-accounting's, no speed",
+    "structure": "what there is to hold in the code, no speed",
 }
 """The scripts that measure no speed, and are run by hand."""
 
