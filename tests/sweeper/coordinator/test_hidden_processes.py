@@ -9,22 +9,35 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra._internal.callbacks import Callbacks
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import OmegaConf
 
+from dpsweep.accounting import group_commit
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
+from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
+from dpsweep.sweeper.coordinator.runner import Runner
+from dpsweep.sweeper.job.machine import Compute
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program
+from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program, result_of
 from tests.waiting import HANGS
 
 pytestmark = TRAINS
@@ -174,6 +187,70 @@ def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     assert [one.result is None for one in log.tries()] == [True, True, False, False, False]
     assert len(first) == 2
     assert len(watch.processes) == 4, "two more, whatever is left to try"
+
+
+Launch = Callable[[Sequence[Sequence[str]]], list[JobReturn]]
+
+
+def run_with(here: Place, log: HiddenSearchLog, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Runs the tries with two workers that do what `launch` does; the errors of the launcher and its jobs."""
+
+    class Launcher:
+        def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+            return launch(job_overrides)
+
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: Launcher())
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "runtime": {}, "help": {}}})
+    task: Any = None
+    runner = Runner(
+        plan=here.plan,
+        folder=here.folder,
+        log=log,
+        jobs=HydraJobs(context=HydraContext(config_loader=task, callbacks=Callbacks()), task=task, config=config),
+        compute=Compute(device="cpu", threads=1, chunk=None, together=1),
+        data=None,
+        workers=2,
+        batch=2,
+        hides=True,
+    )
+    return runner.run([one.trial for one in log.tries()])
+
+
+def take(log: HiddenSearchLog, place: int) -> None:
+    """Does what a worker does for the try at this place."""
+    trial = log.tries()[place].trial
+    folder = log.folder.trial(trial.id)
+    receipt = Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=trial.id)
+    result_of(trial, 0.5, receipt.attempt).write(folder)
+
+
+def test_the_number_of_threads_does_not_follow_from_the_number_of_tries(
+    place: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    class CountedThread(threading.Thread):
+        def start(self) -> None:
+            started.append(1)
+            super().start()
+
+    counts = []
+    for tries in (2, 40):
+        here = place(SELECTION, root=str(tries), own=Ledger(tmp_path / f"{tries}.sqlite"))
+        log = here.plant(Draw(tries=(0, 1) * (tries // 2)))
+
+        def launch(jobs: Sequence[Sequence[str]], log: HiddenSearchLog = log, tries: int = tries) -> list[JobReturn]:
+            for number in range(tries):
+                take(log, number)
+            return [JobReturn(status=JobStatus.COMPLETED) for _ in jobs]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(group_commit, "Thread", CountedThread)
+            started.clear()
+            assert run_with(here, log, launch, patch) == ()
+        counts.append(len(started))
+        assert SearchOutcome.read(here.folder.outcome) is not None
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize(
