@@ -70,14 +70,18 @@ class Runner:
     def _start_workers(self, launcher: JobLauncher, trials: Sequence[Trial]) -> list[str]:
         """Launches a job for each worker, which take the trials in turn, until a launch in which none was taken.
 
-        Only trials that no worker took, because workers were lost, are launched again.
+        Only trials that no worker took, because workers were lost or refused them, are launched again.
         """
         due, progress = tuple(trials), True
         complaints: list[str] = []
-        while progress and not self.folder.stop.exists() and (receipts := self.log.start(due)):
+        errors: dict[Job, Exception] = {}
+        while progress and not self.folder.stop.exists():
+            receipts = self.log.start(due)
+            due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
+            if not due:
+                break
             for receipt in receipts:
                 alone(self._issuing(receipt))
-            due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
             errors = self._launch(launcher, jobs, 0)
             self.log.settle()
@@ -85,8 +89,8 @@ class Runner:
             used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
             due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
             self._require_there(due)
-            for refusal in (error for error in errors.values() if isinstance(error, DpsweepError)):
-                raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
+        for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
+            raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return complaints
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:

@@ -104,9 +104,12 @@ class _Task:
         stand_by(self.plan.trials[0].config, self.machine, lambda: self.should_stop() or not self._neighbours_work())
 
     def _next_try(self) -> Trial | None:
-        """The first run that has an unused receipt and may still change the winner, or the final run; None without."""
+        """The first run that has an unused receipt and may still change the winner, or the final run; None without.
+
+        Receipts of ended runs are not read: a damaged one is no reason to train nothing.
+        """
         tries, final, over = self._drawn()
-        able = ([] if over else [*tries]) + ([] if final is None else [final])
+        able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
         return next((one.trial for one in able if _is_due(self.folder.place(one.trial.id))), None)
 
     def _neighbours_work(self) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from hydra.types import HydraContext
 from omegaconf import OmegaConf
 
 from dpsweep.accounting import group_commit
+from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
@@ -251,6 +252,39 @@ def test_the_number_of_threads_does_not_follow_from_the_number_of_tries(
         counts.append(len(started))
         assert SearchOutcome.read(here.folder.outcome) is not None
     assert counts[0] == counts[1]
+
+
+def test_a_damaged_receipt_of_an_ended_try_stops_no_other_try(place: Callable[..., Place], program: Program) -> None:
+    line = [*SELECTION, *FORK]
+    here = place(line)
+    log = here.plant(Draw(tries=(0, 1, 2)))
+    first = log.tries()[0].trial
+    for receipt in log.start([first]):
+        receipt.write(here.folder.trial(first.id))
+    take(log, 0)
+    log.settle()
+    (here.folder.trial(first.id) / RECEIPT_FILE).write_text("damaged")
+    done = program(*line)
+    assert done.returncode == 0, done.stderr
+    assert [one.result is not None for one in log.tries()] == [True, True, True]
+
+
+@pytest.mark.parametrize(("taken", "refused"), [(2, False), (0, True)], ids=["others took all", "nobody took any"])
+def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
+    place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, taken: int, refused: bool
+) -> None:
+    here = place(SELECTION)
+    log = here.plant(Draw(tries=(0, 1)))
+
+    def launch(jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
+        for number in range(taken):
+            take(log, number)
+        broken = JobReturn(status=JobStatus.FAILED, _return_value=NoReceipt("no receipt"))
+        return [broken, *(JobReturn(status=JobStatus.COMPLETED) for _ in jobs[1:])]
+
+    with pytest.raises(ContractBroken, match="refused its tries") if refused else nullcontext():
+        assert run_with(here, log, launch, monkeypatch) == ()
+    assert (SearchOutcome.read(here.folder.outcome) is None) is refused
 
 
 @pytest.mark.parametrize(
