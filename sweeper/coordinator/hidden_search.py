@@ -50,9 +50,9 @@ from dpsweep.accounting.records.stored_draw import (
 )
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
-from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
 from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
 COIN_BYTES = 32
 """The random bytes that the coins of a secret part are made from."""

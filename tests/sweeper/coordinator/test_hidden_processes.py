@@ -5,6 +5,7 @@ The tests read what `ps` and `ls` show everybody: /proc, and the folders that al
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -164,6 +165,24 @@ def test_workers_take_each_try_once_and_leave_what_cannot_win(place: Callable[..
     assert 1 <= len(begun) < len(log.tries())
     assert all(one.result is not None for one in begun)
     assert "lost jobs" not in done.stderr
+
+
+def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
+    place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The other worker takes no try beyond the first good one, as if no worker had been killed."""
+    line = [*THRESHOLD, *LONGER, *FORK, "tuning.threshold=0.01"]
+    here = place(line)
+    log = here.plant(Draw(tries=(0, 1, 2, 3, 0, 1, 2, 3), threshold=0.01))
+    with Run(line, tmp_path, environment, module="sweeper") as run:
+        lock = here.folder.trial(log.tries()[0].trial.id) / ".lock.holder"
+        while sum(one.begun for one in log.tries()) < 2:
+            time.sleep(0.01)
+        os.kill(json.loads(lock.read_text())["pid"], 9)
+        done = run.wait(HANGS)
+    assert done.code == 4, done.err
+    assert [one.begun for one in log.tries()] == [True, True, *[False] * 6]
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
 
 
 def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
