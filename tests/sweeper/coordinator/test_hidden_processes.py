@@ -311,14 +311,15 @@ def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
     [
         ("private_selection", ("hydra/launcher=submitit_slurm",)),
         ("best_of_grid", ("hydra/launcher=submitit_slurm",)),
+        ("private_selection", ("hydra/launcher=submitit_local",)),
         ("poisson_selection", ("hydra/launcher=basic", "compute.processes=2")),
     ],
-    ids=["queue", "queue, every point", "processes"],
+    ids=["queue", "queue, every point", "limit of time", "processes"],
 )
 def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the_plan(
     program: Program, ledger: Ledger, rule: str, words: Sequence[str]
 ) -> None:
-    if words[0].endswith("slurm"):
+    if "submitit" in words[0]:
         pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
     line = [*(word for word in SELECTION if not word.startswith("tuning")), f"tuning={rule}", *words]
     refused = program(*line)
