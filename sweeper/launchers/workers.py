@@ -73,8 +73,8 @@ class Workers:
         """
         if not self.here:
             return (
-                "Expected a launcher that is known to run all of its jobs on this machine, without a limit of time, under "
-                f"{rule}: a queue or a cluster lists them for its other users, and its tries are secret. Choose "
+                "Expected a launcher that is known to run all of its jobs on this machine, without a limit of time, "
+                f"under {rule}: a queue or a cluster lists them for its other users, and its tries are secret. Choose "
                 "hydra/launcher=basic, fork or joblib."
             )
         if processes > 1:
