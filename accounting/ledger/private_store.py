@@ -93,8 +93,11 @@ class PrivateStore:
 
     @property
     def handed_over(self) -> Path:
-        """The folder of the records and settings that this plan's scripts are given; each is removed at its end."""
-        return self.root.parents[1] / HANDED_OVER / self.root.name
+        """The folder of the records and settings that this plan's scripts are given; each is removed at its end.
+
+        Stores of several ledgers may share their home, so its path names the ledger too.
+        """
+        return self.root.parents[1] / HANDED_OVER / self.root.parent.name / self.root.name
 
     def exists(self) -> bool:
         """Whether the store exists."""

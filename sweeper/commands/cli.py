@@ -21,7 +21,8 @@ from dpsweep.sweeper.processes.garbage_collection import seldom_collected
 def main() -> None:
     """The console script."""
     if sys.argv[1:2] == ["-sc"]:
-        _complete(sys.argv[1:])
+        with one_sentence():
+            _complete(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
     with one_sentence(), seldom_collected():

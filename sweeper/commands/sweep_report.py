@@ -17,10 +17,10 @@ from dpsweep.accounting.rehearsal import is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.pages.page_memory import current_report, failed_pictures
 from dpsweep.sweeper.coordinator import study
-from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.runner import results
 from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.loggers.copies import Loggers, log_results
 from dpsweep.sweeper.timing.step_times import Speeds
 

@@ -25,9 +25,9 @@ from dpsweep.accounting.records.proposal_file import choices_of, read_proposals,
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account
-from dpsweep.sweeper.coordinator.attempt_state import AttemptStates
 from dpsweep.sweeper.coordinator.launches import launch, reconcile
 from dpsweep.sweeper.coordinator.work import LedgerAttemptLog, RunQueue
+from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 
 

@@ -32,7 +32,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import WITHOUT_SPENDING, is_rehearsal
 from dpsweep.accounting.selection.interface import Execution
-from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
+from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
 
 class Retry(StrEnum):

@@ -50,9 +50,9 @@ from dpsweep.accounting.records.stored_draw import (
 )
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
-from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of
 from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
 from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
 COIN_BYTES = 32
 """The random bytes that the coins of a secret part are made from."""
@@ -105,11 +105,16 @@ class HiddenSearchLog:
             outcome.write(self.folder.outcome)
 
     def states(self) -> AttemptStates:
-        """States from the store's marks and the results; trials that did not begin and cannot win are left out."""
+        """States from the store's marks and the results; once the search is over, tries that wait are left out.
+
+        They cannot win: those that did not begin, and those that were interrupted beyond the winner.
+        """
         tries, final = self.tries(), self.final()
+        waiting = (AttemptState.FRESH, AttemptState.INTERRUPTED)
         over = self.stored.draw.over(scores_of(self.stored.draw, tries))
-        able = [one for one in tries if one.begun or not over] + ([] if final is None else [final])
-        return AttemptStates.of((one.trial, self._stage(one)) for one in able)
+        stages = [(one.trial, self._stage(one)) for one in tries]
+        able = [(trial, stage) for trial, stage in stages if not over or stage not in waiting]
+        return AttemptStates.of(able + ([] if final is None else [(final.trial, self._stage(final))]))
 
     def runs(self) -> tuple[Trial, ...]:
         """The trials of the whole draw, and the final run once the winner is known."""

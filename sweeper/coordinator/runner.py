@@ -6,7 +6,8 @@ launched again. A job that was believed lost may still run without harm: one of 
 come back as files, so a lost worker costs no finished trial.
 
 The tries of a secret draw are no jobs: other users of the machine see processes. There are as many jobs as workers,
-whatever the draw, and each takes the next try as long as there is one (`sweeper/job/tries_in_turn.py`).
+whatever the draw, and each takes the next try as long as there is one (`run_in_turn` of `sweeper/job/block_job.py`).
+Their receipts are written one after another: a group commit has a thread for every few of them, which `ps` counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
-from dpsweep.accounting.group_commit import Flushing, together
+from dpsweep.accounting.group_commit import Flushing, alone, together
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -69,13 +70,18 @@ class Runner:
     def _start_workers(self, launcher: JobLauncher, trials: Sequence[Trial]) -> list[str]:
         """Launches a job for each worker, which take the trials in turn, until a launch in which none was taken.
 
-        Only trials that no worker took, because workers were lost, are launched again.
+        Only trials that no worker took, because workers were lost or refused them, are launched again.
         """
         due, progress = tuple(trials), True
         complaints: list[str] = []
-        while progress and not self.folder.stop.exists() and (receipts := self.log.start(due)):
-            together(self._issuing(receipt) for receipt in receipts)
+        errors: dict[Job, Exception] = {}
+        while progress and not self.folder.stop.exists():
+            receipts = self.log.start(due)
             due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
+            if not due:
+                break
+            for receipt in receipts:
+                alone(self._issuing(receipt))
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
             errors = self._launch(launcher, jobs, 0)
             self.log.settle()
@@ -83,8 +89,8 @@ class Runner:
             used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
             due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
             self._require_there(due)
-            for refusal in (error for error in errors.values() if isinstance(error, DpsweepError)):
-                raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
+        for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
+            raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return complaints
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:

@@ -17,8 +17,8 @@ from dpsweep.accounting.records.step_log import steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account, stages
-from dpsweep.sweeper.coordinator.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
 from dpsweep.sweeper.coordinator.launches import launch, reconcile
+from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
 
 
 class AttemptLog(Protocol):

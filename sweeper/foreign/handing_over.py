@@ -2,20 +2,22 @@
 
 It holds private records outside every ledger and sweep folder, so it lies beside the private stores, for its owner
 alone. A killed job leaves it, and perhaps processes of the script; the coordinator removes both at its next start or at
-the end of its run.
+the end of its run. While a job runs a script it holds a lock beside the trial's record in the private store: a lock in
+the sweep's folder would not tell the coordinator of a copy of that folder.
 """
 
 from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from dpsweep.accounting.errors import ContractBroken
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 PROGRAM = "program"
 """The folder of the script's copy: what runs are the bytes that were compared with the plan."""
 
+LOCK = "script.lock"
+"""The lock in a trial's record that a job holds while it runs the trial's script."""
+
+PATIENCE_SECONDS = 10
+"""The time to wait for the lock: a coordinator holds it while it removes what a killed job left."""
+
 TIMELESS = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive: no price covers the time of a run."""
 
@@ -40,27 +48,52 @@ TIMELESS = (1980, 1, 1, 0, 0, 0)
 def handed_over(store: PrivateStore, trial: str) -> Iterator[Path]:
     """A new, empty folder for one session of a trial, removed with all that is in it."""
     folder = store.handed_over / trial
-    shutil.rmtree(folder, ignore_errors=True)
-    made_folder(folder)
-    try:
-        for name in (WORK, KEPT, PROGRAM):
-            made_folder(folder / name)
-        yield folder
-    finally:
+    with _running(store, trial):
         shutil.rmtree(folder, ignore_errors=True)
+        made_folder(folder)
+        try:
+            for name in (WORK, KEPT, PROGRAM):
+                made_folder(folder / name)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_leftovers(store: PrivateStore, is_at_work: Callable[[str], bool]) -> None:
-    """Removes what killed jobs left of this plan, and ends the processes that their scripts left.
-
-    `is_at_work` says whether a process runs a trial.
-    """
+def remove_leftovers(store: PrivateStore) -> None:
+    """Removes what killed jobs left of this plan, and ends the processes that their scripts left."""
     for folder in store.handed_over.glob("*"):
-        if not is_at_work(folder.name):
+        with suppress(Timeout), _idle(store, folder.name):
             kill_by_variable(VARIABLE, str(folder / ATTEMPT_FILE))
             shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # missing, or a script still runs
         store.handed_over.rmdir()
+
+
+@contextmanager
+def _running(store: PrivateStore, trial: str) -> Iterator[None]:
+    """Holds the lock of a trial's script; raises `ContractBroken` if another process runs the script."""
+    record = store.record(trial)
+    made_folder(record)
+    lock = FileLock(record / LOCK, timeout=PATIENCE_SECONDS, mode=PRIVATE)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ContractBroken(
+            f"Expected the script of trial {trial} to be run by one process at a time: another one runs it, from a "
+            "copy of this sweep's folder."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _idle(store: PrivateStore, trial: str) -> Iterator[None]:
+    """Holds the lock of a trial's script, if it has one; raises `Timeout` while a process runs the script."""
+    path = store.record(trial) / LOCK
+    with FileLock(path, timeout=0, mode=PRIVATE) if path.exists() else nullcontext():
+        yield
 
 
 def write_records(records: Records, scored: Records, folder: Path) -> None:

@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.stored_draw import DrawnTrial, read_draw, scores_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.foreign.script_run import run_scripts
+from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
 from dpsweep.sweeper.job.locks import at_work, turn, working
 from dpsweep.sweeper.job.machine import Compute, data_folder
 from dpsweep.sweeper.job.standby import stand_by
@@ -104,9 +105,12 @@ class _Task:
         stand_by(self.plan.trials[0].config, self.machine, lambda: self.should_stop() or not self._neighbours_work())
 
     def _next_try(self) -> Trial | None:
-        """The first run that has an unused receipt and may still change the winner, or the final run; None without."""
+        """The first run that has an unused receipt and may still change the winner, or the final run; None without.
+
+        Receipts of ended runs are not read: a damaged one is no reason to train nothing.
+        """
         tries, final, over = self._drawn()
-        able = ([] if over else [*tries]) + ([] if final is None else [final])
+        able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
         return next((one.trial for one in able if _is_due(self.folder.place(one.trial.id))), None)
 
     def _neighbours_work(self) -> bool:
@@ -116,12 +120,24 @@ class _Task:
         return any(at_work(self.folder.trial(one.trial.id)) for one in begun)
 
     def _drawn(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
-        """The tries and the final run in their current states, and whether the search is over."""
+        """The tries and the final run in their current states, and whether the search is over.
+
+        A try that a killed process left has ended, although the coordinator marks it only after this launch.
+        """
         stored = read_draw(self.plan, self.folder.draw)
         if stored is None:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {self.folder.root} holds no draw.")
-        tries = self.folder.tries(self.plan, stored)
+        tries = tuple(
+            replace(one, ended=True) if self._is_killed(one, stored.attempt) else one
+            for one in self.folder.tries(self.plan, stored)
+        )
         return tries, self.folder.final_try(self.plan, stored), stored.draw.over(scores_of(stored.draw, tries))
+
+    def _is_killed(self, one: DrawnTrial, attempt: int) -> bool:
+        """Whether a run began, has no result, and can no longer end."""
+        if one.ended or not one.begun:
+            return False
+        return stage_of(self.folder.place(one.trial.id), one.trial, attempt) is AttemptState.KILLED
 
     def _claiming(self, trial: Trial) -> Flushing[Receipt]:
         files = self.folder.place(trial.id).files

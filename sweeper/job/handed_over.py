@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dpsweep.accounting.json_files import remove_stale
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.foreign.handing_over import remove_leftovers
-from dpsweep.sweeper.job.locks import at_work
 
 
 @contextmanager
@@ -24,4 +23,4 @@ def nothing_left(folder: SweepFolder) -> Iterator[None]:
 def _remove(folder: SweepFolder) -> None:
     remove_stale(folder.root)
     remove_stale(folder.private.root)
-    remove_leftovers(folder.private, lambda trial: at_work(folder.trial(trial)))
+    remove_leftovers(folder.private)

@@ -33,6 +33,7 @@ def stand_by(config: Mapping[str, Any], machine: Machine, is_over: Callable[[], 
     and its memory is not.
     """
     asked, over = time.monotonic(), is_over()
+    coins = secrets.token_hex(COIN_BYTES)  # one part of the records for all trainings, which generate them once
 
     def should_end() -> bool:
         nonlocal asked, over
@@ -44,13 +45,13 @@ def stand_by(config: Mapping[str, Any], machine: Machine, is_over: Callable[[], 
         return
     try:
         while not should_end():
-            _train(config, machine, should_end)
+            _train(config, machine, coins, should_end)
     except Exception as cause:  # noqa: BLE001 - a worker that failed to look busy has lost no run
         log.info("multiplies matrices while others train: %s", cause)
         _multiply(machine, should_end)
 
 
-def _train(config: Mapping[str, Any], machine: Machine, should_end: Callable[[], bool]) -> None:
+def _train(config: Mapping[str, Any], machine: Machine, coins: str, should_end: Callable[[], bool]) -> None:
     """Trains a run of this configuration on generated records; raises `BadInput` if there are none of its shape."""
     import torch
 
@@ -65,7 +66,7 @@ def _train(config: Mapping[str, Any], machine: Machine, should_end: Callable[[],
         raise BadInput("Expected a method that takes steps: a fit cannot be ended before its time.")
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
-    data = load(config, declaration.adjacency, None, secrets.token_hex(COIN_BYTES))
+    data = load(config, declaration.adjacency, None, coins)
     model, streams = make_model(config, secrets.token_hex()), [new_secret_streams()]
     with gradient_sums(config, declaration, [model], data.train, machine, streams) as sums:
         train_together(

@@ -30,13 +30,14 @@ HERE = frozenset(
     {
         "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
         "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
-        "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
         FORKED,
     }
 )
 """The launchers that are known to run their jobs on this machine and to write only to the sweep's folder.
 
-joblib's semaphores and submitit's two processes for a job are as many as the jobs, whatever runs in them.
+joblib's semaphores are as many as the jobs, whatever runs in them. submitit's local launcher is not listed: it ends a
+job after `timeout_min`, and under a secret draw a job makes one try after another, so that it would end one of them in
+its middle.
 """
 
 
@@ -72,9 +73,9 @@ class Workers:
         """
         if not self.here:
             return (
-                f"Expected a launcher that is known to run all of its jobs on this machine under {rule}: a queue or a "
-                "cluster lists them for its other users, and its tries are secret. Choose hydra/launcher=basic, fork, "
-                "joblib or submitit_local."
+                "Expected a launcher that is known to run all of its jobs on this machine, without a limit of time, "
+                f"under {rule}: a queue or a cluster lists them for its other users, and its tries are secret. Choose "
+                "hydra/launcher=basic, fork or joblib."
             )
         if processes > 1:
             return (

@@ -142,10 +142,12 @@ def test_a_copy_of_an_interrupted_sweep_trains_no_more_than_was_paid_for(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("launcher", "rule"),
+    [(launcher, rule) for launcher in LAUNCHERS for rule in RULES if launcher != "submitit" or rule == "points"],
+)
 def test_no_folder_trains_more_than_was_paid_for(
     tmp_path: Path, launcher: str, rule: str, tamper: Callable[[Sandbox], None]
 ) -> None:
-    """48 folders that were copied, restored or emptied."""
+    """40 folders that were copied, restored or emptied."""
     tamper(Sandbox.at(tmp_path / "sandbox", (*SWEEP, *CHECKPOINTS, *RULES[rule], *LAUNCHERS[launcher])))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.disclosure.format_names import FormatName
@@ -68,6 +69,14 @@ def test_tab_completion_knows_sweep_folders(complete: Callable[[str], list[str]]
         assert complete(f"{verb} sweeps/digits/aa1 sweeps/dig") == both
         assert complete(f"{verb} else") == complete(f"{verb} nowhere/") == []
     assert set(complete("re")) == {*("resume", "report", "release", "rehearse")}
+
+
+def test_an_error_of_tab_completion_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    typed = {"COMP_LINE": "dpsweep plan ", "COMP_POINT": "13", "COMP_CWORD": "1"}
+    done = Run(("-sc", "query=bash,"), tmp_path, environment | typed).wait()
+    assert done.code == ExitCode.BAD_INPUT
+    assert done.err.startswith("Expected query=bash, to go on"), done.err
+    assert "Traceback" not in done.err
 
 
 def test_tab_completion_knows_groups_and_keys(complete: Callable[[str], list[str]]) -> None:

@@ -5,26 +5,41 @@ The tests read what `ps` and `ls` show everybody: /proc, and the folders that al
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra._internal.callbacks import Callbacks
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import OmegaConf
 
+from dpsweep.accounting import group_commit
+from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
+from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
+from dpsweep.sweeper.coordinator.runner import Runner
+from dpsweep.sweeper.job.machine import Compute
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program
+from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program, result_of
 from tests.waiting import HANGS
 
 pytestmark = TRAINS
@@ -152,6 +167,24 @@ def test_workers_take_each_try_once_and_leave_what_cannot_win(place: Callable[..
     assert "lost jobs" not in done.stderr
 
 
+def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
+    place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The other worker takes no try beyond the first good one, as if no worker had been killed."""
+    line = [*THRESHOLD, *LONGER, *FORK, "tuning.threshold=0.01"]
+    here = place(line)
+    log = here.plant(Draw(tries=(0, 1, 2, 3, 0, 1, 2, 3), threshold=0.01))
+    with Run(line, tmp_path, environment, module="sweeper") as run:
+        lock = here.folder.trial(log.tries()[0].trial.id) / ".lock.holder"
+        while sum(one.begun for one in log.tries()) < 2:
+            time.sleep(0.01)
+        os.kill(json.loads(lock.read_text())["pid"], 9)
+        done = run.wait(HANGS)
+    assert done.code == 4, done.err
+    assert [one.begun for one in log.tries()] == [True, True, *[False] * 6]
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
+
+
 def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -176,19 +209,117 @@ def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     assert len(watch.processes) == 4, "two more, whatever is left to try"
 
 
+Launch = Callable[[Sequence[Sequence[str]]], list[JobReturn]]
+
+
+def run_with(here: Place, log: HiddenSearchLog, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Runs the tries with two workers that do what `launch` does; the errors of the launcher and its jobs."""
+
+    class Launcher:
+        def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+            return launch(job_overrides)
+
+    monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: Launcher())
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "runtime": {}, "help": {}}})
+    task: Any = None
+    runner = Runner(
+        plan=here.plan,
+        folder=here.folder,
+        log=log,
+        jobs=HydraJobs(context=HydraContext(config_loader=task, callbacks=Callbacks()), task=task, config=config),
+        compute=Compute(device="cpu", threads=1, chunk=None, together=1),
+        data=None,
+        workers=2,
+        batch=2,
+        hides=True,
+    )
+    return runner.run([one.trial for one in log.tries()])
+
+
+def take(log: HiddenSearchLog, place: int) -> None:
+    """Does what a worker does for the try at this place."""
+    trial = log.tries()[place].trial
+    folder = log.folder.trial(trial.id)
+    receipt = Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=trial.id)
+    result_of(trial, 0.5, receipt.attempt).write(folder)
+
+
+def test_the_number_of_threads_does_not_follow_from_the_number_of_tries(
+    place: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    class CountedThread(threading.Thread):
+        def start(self) -> None:
+            started.append(1)
+            super().start()
+
+    counts = []
+    for tries in (2, 40):
+        here = place(SELECTION, root=str(tries), own=Ledger(tmp_path / f"{tries}.sqlite"))
+        log = here.plant(Draw(tries=(0, 1) * (tries // 2)))
+
+        def launch(jobs: Sequence[Sequence[str]], log: HiddenSearchLog = log, tries: int = tries) -> list[JobReturn]:
+            for number in range(tries):
+                take(log, number)
+            return [JobReturn(status=JobStatus.COMPLETED) for _ in jobs]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(group_commit, "Thread", CountedThread)
+            started.clear()
+            assert run_with(here, log, launch, patch) == ()
+        counts.append(len(started))
+        assert SearchOutcome.read(here.folder.outcome) is not None
+    assert counts[0] == counts[1]
+
+
+def test_a_damaged_receipt_of_an_ended_try_stops_no_other_try(place: Callable[..., Place], program: Program) -> None:
+    line = [*SELECTION, *FORK]
+    here = place(line)
+    log = here.plant(Draw(tries=(0, 1, 2)))
+    first = log.tries()[0].trial
+    for receipt in log.start([first]):
+        receipt.write(here.folder.trial(first.id))
+    take(log, 0)
+    log.settle()
+    (here.folder.trial(first.id) / RECEIPT_FILE).write_text("damaged")
+    done = program(*line)
+    assert done.returncode == 0, done.stderr
+    assert [one.result is not None for one in log.tries()] == [True, True, True]
+
+
+@pytest.mark.parametrize(("taken", "refused"), [(2, False), (0, True)], ids=["others took all", "nobody took any"])
+def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
+    place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch, taken: int, refused: bool
+) -> None:
+    here = place(SELECTION)
+    log = here.plant(Draw(tries=(0, 1)))
+
+    def launch(jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
+        for number in range(taken):
+            take(log, number)
+        broken = JobReturn(status=JobStatus.FAILED, _return_value=NoReceipt("no receipt"))
+        return [broken, *(JobReturn(status=JobStatus.COMPLETED) for _ in jobs[1:])]
+
+    with pytest.raises(ContractBroken, match="refused its tries") if refused else nullcontext():
+        assert run_with(here, log, launch, monkeypatch) == ()
+    assert (SearchOutcome.read(here.folder.outcome) is None) is refused
+
+
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
         ("private_selection", ("hydra/launcher=submitit_slurm",)),
         ("best_of_grid", ("hydra/launcher=submitit_slurm",)),
+        ("private_selection", ("hydra/launcher=submitit_local",)),
         ("poisson_selection", ("hydra/launcher=basic", "compute.processes=2")),
     ],
-    ids=["queue", "queue, every point", "processes"],
+    ids=["queue", "queue, every point", "limit of time", "processes"],
 )
 def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the_plan(
     program: Program, ledger: Ledger, rule: str, words: Sequence[str]
 ) -> None:
-    if words[0].endswith("slurm"):
+    if "submitit" in words[0]:
         pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
     line = [*(word for word in SELECTION if not word.startswith("tuning")), f"tuning={rule}", *words]
     refused = program(*line)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,24 @@ def test_the_first_try_that_reaches_the_threshold_wins_and_ends_the_search(place
     assert log.states().fresh == ()
     assert work(here.admit(), {}) == []
     assert b"80.0 %" in released(here)["report.html"]
+
+
+def test_a_try_that_was_interrupted_beyond_the_winner_waits_for_nothing(place: Callable[..., Place]) -> None:
+    here = place(THRESHOLD)
+    log = here.plant(Draw(tries=(0, 1), threshold=0.8))
+    first, second = (one.trial for one in log.tries())
+    for trial in (first, second):
+        (receipt,), folder = log.start([trial]), here.folder.trial(trial.id)
+        receipt.write(folder)
+        Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
+        replace(receipt, resume=1).write(folder)
+    assert log.states().interrupted == (first, second)
+    result_of(first, 0.9).write(here.folder.trial(first.id))
+    log.settle()
+    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=0)
+    states = here.admit().states()
+    assert (states.finished, states.interrupted) == ((first,), ())
+    assert log.start([second]) == ()
 
 
 def test_a_threshold_that_no_try_reaches_has_no_winner(place: Callable[..., Place]) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.sweeper.foreign.handing_over import remove_leftovers
+from dpsweep.sweeper.foreign import handing_over
+from dpsweep.sweeper.foreign.handing_over import handed_over, remove_leftovers
 from dpsweep.sweeper.processes.script_process import bare_environment, run_script
 from tests.sweeper.forking import is_gone
 from tests.waiting import wait
@@ -59,24 +61,43 @@ def test_what_left_the_group_of_a_script_is_killed_when_the_script_ends(tmp_path
         another.kill()
 
 
-def test_what_a_killed_job_left_is_found_by_its_attempt(tmp_path: Path) -> None:
-    store = PrivateStore(root=tmp_path / "private" / "digits-1")
-    ours, others = (store.handed_over / trial for trial in ("ours", "others"))
-    strays = []
-    for folder in (ours, others):
-        folder.mkdir(parents=True)
-        environment = bare_environment(folder, [], device="cpu", threads=1)
-        words = [sys.executable, "-c", "import time; time.sleep(999)"]
-        strays.append(subprocess.Popen(words, env=environment, start_new_session=True))
-    try:
-        remove_leftovers(store, lambda trial: trial == "others")
-        assert strays[0].wait(60) == -signal.SIGKILL
-        assert strays[1].poll() is None
-        assert (ours.exists(), others.exists()) == (False, True)
-    finally:
-        for stray in strays:
-            stray.kill()
-            stray.wait()
+def stray_of(folder: Path) -> subprocess.Popen[bytes]:
+    """A process that a script left, which was handed this folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", "import time; time.sleep(999)"]
+    environment = bare_environment(folder, [], device="cpu", threads=1)
+    return subprocess.Popen(words, env=environment, start_new_session=True)
+
+
+def test_what_a_killed_job_left_is_found_by_its_attempt_and_what_runs_is_left(tmp_path: Path) -> None:
+    store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
+    another = PrivateStore(root=tmp_path / "private" / "another-ledger" / "digits-1")
+    ours, of_another = store.handed_over / "ours", another.handed_over / "ours"
+    with handed_over(store, "running") as running:
+        strays = [stray_of(folder) for folder in (ours, running, of_another)]
+        try:
+            remove_leftovers(store)
+            assert strays[0].wait(60) == -signal.SIGKILL
+            assert [stray.poll() for stray in strays[1:]] == [None, None]
+            assert [folder.exists() for folder in (ours, running, of_another)] == [False, True, True]
+        finally:
+            for stray in strays:
+                stray.kill()
+                stray.wait()
+    assert not running.exists()
+
+
+def test_a_script_runs_once_at_a_time_from_whatever_copy_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing_over, "PATIENCE_SECONDS", 0)
+    store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
+    with handed_over(store, "trial") as first:
+        with pytest.raises(ContractBroken, match="another one runs it"), handed_over(store, "trial"):
+            pytest.fail("two processes were handed one folder")
+        assert first.exists()
+    with handed_over(store, "trial") as again:
+        assert again == first
 
 
 LISTENER = """

@@ -1,0 +1,32 @@
+"""A worker without a try trains on generated records, which it generates once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpsweep.sweeper.job import standby
+from dpsweep.sweeper.trial.build import load
+from dpsweep.sweeper.trial.session import Machine
+from tests.randomized import TRAINS
+from tests.sweeper.searches import SELECTION, Compose
+
+pytestmark = TRAINS
+
+
+def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
+    compose_priced: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits: list[Any] = []
+
+    def watched(*arguments: Any) -> Any:
+        splits.append(load(*arguments))
+        return splits[-1]
+
+    monkeypatch.setattr(standby, "load", watched)
+    monkeypatch.setattr(standby, "LOOK_SECONDS", 0.0)
+    config = compose_priced(SELECTION).plan.trials[0].config
+    standby.stand_by(config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2)
+    assert len(splits) == 3
+    assert splits[0] is splits[1] is splits[2]
