@@ -111,7 +111,15 @@ def restore(
             lines.offer(offered)
             witnessed = WitnessedLines.begun(lines, witness, chain.name)
             state = None if witness is None or new_witness else witness.read(identity_of(lines) or offered)
-            work = Restoration(lines=lines, chain=chain, known=known, witnessed=witnessed, state=state)
+            work = Restoration(
+                lines=lines,
+                chain=chain,
+                known=known,
+                witnessed=witnessed,
+                state=state,
+                offered=offered,
+                as_another=as_another,
+            )
             sentences = (*words, *work.carry_out(copy, folders))
             if as_another:
                 sentences += (go_on_as_another(lines, chain.name),)

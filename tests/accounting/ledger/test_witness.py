@@ -286,6 +286,32 @@ def test_a_ledger_that_is_gone_with_its_memory_is_restored_from_its_witness_by_a
 
 
 @pytest.mark.usefixtures("witness")
+@pytest.mark.parametrize("left", ["an older ledger", "no ledger"])
+def test_a_memory_that_is_older_than_the_witness_charges_its_part_and_the_witness_the_rest(
+    machine: Path, tmp_path: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine charged the shared ledger last; both lost it."""
+    books = machine / "books"
+    ledger = begun(machine)
+    shutil.copytree(books, tmp_path / "older")
+    charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        charge(on(machine), "r", Guarantee(epsilon=0.5, delta=0.0))
+        before = reserved(on(machine))
+    shutil.rmtree(books)
+    if left == "an older ledger":
+        shutil.copytree(tmp_path / "older", books)
+    told = " ".join(restore(books / "ledger.sqlite", backup=None, folders=()))
+    assert "This machine remembers" in told
+    assert "The witness knows" in told
+    assert on(machine).verify()
+    assert reserved(on(machine)) == before
+    charge(on(machine), "s")
+    assert restore(books / "ledger.sqlite", backup=None, folders=()) == ()
+
+
+@pytest.mark.usefixtures("witness")
 def test_another_branch_of_a_witnessed_ledger_is_refused_for_good(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
