@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import new_row
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.guarantee import Guarantee
@@ -17,9 +18,19 @@ from dpsweep.accounting.ledger.bodies import Ended, Released, ReleaseManifest
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.remembered_ends import Memory
-from dpsweep.accounting.ledger.witness import VARIABLE, FileWitness, Witness, WitnessedState, named_witness
+from dpsweep.accounting.ledger.witness import (
+    _NEXT,
+    _TABLE,
+    VARIABLE,
+    FileWitness,
+    ServerWitness,
+    Witness,
+    WitnessedState,
+    named_witness,
+)
 from dpsweep.accounting.restoration.restore import restore
 from tests.accounting.losses import BUDGET, reserved
+from tests.databases import Server
 
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
@@ -109,8 +120,34 @@ def test_a_ledger_says_that_it_has_a_witness_from_its_first_charge_on(machine: P
     assert ledger.verify() == 4
 
 
+ROW = new_row(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={})
+
+
+def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two transactions at once, in a table that is small enough to be read whole."""
+    monkeypatch.setenv(VARIABLE, server.place().address)
+    witness, identities = named_witness(), ("a" * 32, "b" * 32)
+    assert isinstance(witness, ServerWitness)
+    for identity in identities:
+        assert witness.move(identity, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
+    with witness.server.connected() as session:
+        session.run(f"ANALYZE {_TABLE}")
+        session.commit()
+    with witness.server.connected() as one, witness.server.connected() as other:
+        for session, identity in zip((one, other), identities, strict=True):
+            assert session.run(_NEXT, identity=identity, head="b", state="{}", seen="a" * 64)
+        one.commit()
+        other.commit()
+
+
+def test_a_home_of_nobody_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "~no-user-has-this-name/witness")
+    with pytest.raises(BadInput, match=f"Expected {VARIABLE}=~no-user-has-this-name/witness to be a file"):
+        named_witness()
+
+
 def test_a_witness_moves_from_the_head_that_was_seen_and_from_no_other(witness: Witness) -> None:
-    first, second = (WitnessedState(head=name * 64, rows=(), earlier=(), memory=Memory()) for name in "ab")
+    first, second = (WitnessedState(head=name * 64, rows=(ROW,), earlier=(), memory=Memory()) for name in "ab")
     assert witness.move("i" * 32, None, first)
     assert not witness.move("i" * 32, None, second)
     assert not witness.move("i" * 32, second.head, second)
@@ -361,7 +398,9 @@ def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkey
     path = tmp_path / "witness.json"
     monkeypatch.setenv(VARIABLE, str(path))
     begun(machine)
-    for content in ("{", "[]", json.dumps({on(machine).identity(): {}})):
+    (identity, form), *_ = json.loads(path.read_text()).items()
+    damaged = ({}, {**form, "rows": []}, {**form, "rows": [{"previous": form["head"]}]})
+    for content in ("{", "[]", *(json.dumps({identity: one}) for one in damaged)):
         path.write_text(content)
         with pytest.raises(WitnessUnreachable, match=r"cannot be asked: .*Nothing is charged or launched without"):
             charge(on(machine), "q")
@@ -369,7 +408,7 @@ def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkey
 
 def test_a_witness_is_read_by_its_owner_alone(tmp_path: Path) -> None:
     witness = FileWitness(path=tmp_path / "witness.json")
-    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(), earlier=(), memory=Memory()))
+    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
     assert witness.path.stat().st_mode & 0o777 == 0o600
 
 
