@@ -23,7 +23,7 @@ from dpsweep.accounting.ledger.known_places import identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
 from dpsweep.accounting.ledger.witness import WitnessedState
-from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, witnessed_head
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, last_digest
 from dpsweep.accounting.restoration.another_identity import use_up, void_launches
 from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, larger, losses, read_base
 from dpsweep.accounting.validation import as_written
@@ -69,7 +69,7 @@ class Restoration:
         """Does all that the copy, the memories, the witness and the folders call for; one sentence for each thing."""
         adopted = () if copy is None else tuple(self._adopt(copy))
         lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
-        before, head = self._base(next((memory for memory, _ in lost), None)), witnessed_head(self.lines)
+        before, head = self._base(next((memory for memory, _ in lost), None)), last_digest(self.lines)
         sentences, behind = [*adopted], False
         for memory, known in lost:
             base = self._base(memory)
@@ -101,9 +101,11 @@ class Restoration:
         The ledger must be an earlier state of the witnessed one, so its amounts are a part of those that it knows.
         """
         if head is not None and head not in state.earlier:
+            another = "" if self.witnessed.declared else ", or name a new witness, if no line here says that it had one"
             raise LedgerDamaged(
                 f"The witness has never seen the last charges and launches of {self.chain.name}: it is another branch "
-                "of the witnessed ledger, and what it lost cannot be proved. Set DPSWEEP_LEDGER to the witnessed one."
+                "of the witnessed ledger, and what it lost cannot be proved. Set DPSWEEP_LEDGER to the witnessed one"
+                f"{another}."
             )
         end = state.memory.end
         if base is not None and end not in base.restored:

@@ -63,8 +63,8 @@ def test_the_moves_of_a_witness_do_not_tell_the_number_of_tries(
     assert len(state.earlier) == MOVES
 
 
-MOVES = 4
-"""Moves before the last one: a charge, a start, its settlement, a launch, and what a second admission adds."""
+MOVES = 5
+"""Moves before the last one: opening, charge, start, settlement, launch, and what a second admission adds."""
 
 
 def test_a_hidden_search_does_not_go_on_from_before_its_last_launch(
