@@ -18,7 +18,10 @@ the witness's head:
 The first transaction that sees a witness has a line of kind `witness`. From then on the ledger requires its witness.
 Starts of the tries of a hidden search are no lines of the ledger, so the witness moves at its charge, at its start, at
 each start of a coordinator and at its release alone: its moves do not depend on the number of tries. So a state from
-within the last launch of a hidden search is in step, and its witness cannot tell it from a crash.
+within the last launch of a hidden search is in step, and its witness cannot tell it from a crash. The same holds for a
+state from within the last batch of any other launch: a batch's attempts are started before it and settled at its end.
+A machine restored to before the ledger's first line, or to before its `witness` line with the variable forgotten too,
+has nothing that names a witness.
 """
 
 from __future__ import annotations
