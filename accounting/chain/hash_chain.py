@@ -44,6 +44,8 @@ KEPT = 2**14
 """Lines that a process keeps as it read them, so that a plan of 1600 trials is not hashed thirty times: about 40 MB."""
 
 _HASHED = ("previous", "seq", "account", "kind", "plan", "body", "balance", "who", "at")
+COLUMNS = (*_HASHED, "digest")
+"""The columns of a stored line."""
 
 
 class Row(Protocol):
@@ -147,7 +149,7 @@ class Lines:
     @property
     def appended(self) -> tuple[Mapping[str, Any], ...]:
         """The lines that were appended in this transaction, as they are stored."""
-        return tuple({name: row[name] for name in (*_HASHED, "digest")} for row in self._appended)
+        return tuple({name: row[name] for name in COLUMNS} for row in self._appended)
 
     def accounts(self) -> tuple[str, ...]:
         """The names of all accounts."""
@@ -166,6 +168,10 @@ class Lines:
             return False
         row = self._rows.last(seq=end.entries)
         return row is not None and row["digest"] == end.head
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether a line, at any place, has this digest; without an index, so for messages of refusals alone."""
+        return self._rows.last(digest=digest) is not None
 
     def walk(self) -> Iterator[Entry]:
         """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
@@ -190,7 +196,7 @@ class Lines:
         for row in rows:
             if (previous is not None and row["previous"] != previous) or row["digest"] != digest(row):
                 raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
-            self._rows.insert({name: row[name] for name in (*_HASHED, "digest")})
+            self._rows.insert({name: row[name] for name in COLUMNS})
             previous, self._newest = row["digest"], row
 
     def _all(self, seq: int | None = None) -> Iterator[Row]:

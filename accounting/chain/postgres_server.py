@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Literal
 
 import sqlalchemy as sa
 
@@ -26,6 +27,9 @@ _DATABASE = sa.text(
     "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
 )
 """The database by what it says of itself, the same through every address, tunnel and role."""
+
+Isolation = Literal["SERIALIZABLE", "READ COMMITTED"]
+"""The isolation of transactions, unless a session begins one of another kind."""
 
 _SHOWN = ("host", "port", "service", "options")
 """The parameters of an address that identify the ledger and are not secret."""
@@ -49,12 +53,12 @@ class PostgresServer:
         "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
     )
 
-    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER") -> None:
+    def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER", isolation: Isolation = "SERIALIZABLE") -> None:
         url = _url(address, variable)
         self._url = url.set(drivername="postgresql+psycopg")
         shown = {key: value for key, value in url.query.items() if key in _SHOWN}
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
-        self._engine = self._new_engine()
+        self._engine = self._new_engine(isolation)
         self._places: tuple[str, ...] = ()
 
     @property
@@ -107,11 +111,11 @@ class PostgresServer:
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar()
             yield None if locked else _lock_holder(connection, key)
 
-    def _new_engine(self) -> sa.Engine:
+    def _new_engine(self, isolation: Isolation) -> sa.Engine:
         try:
             return sa.create_engine(
                 self._url,
-                isolation_level="SERIALIZABLE",
+                isolation_level=isolation,
                 poolclass=sa.pool.NullPool,
                 connect_args={"connect_timeout": CONNECT_SECONDS},
             )

@@ -9,7 +9,7 @@ two leaves the memory older than the ledger, which is allowed, and never newer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
@@ -63,10 +63,14 @@ class ComparedChain:
         with self.reading() as lines:
             missing = lines is None
             identity = identity_of(lines)
-        if self._offered is not None and identity not in (None, self._offered):
-            raise BadInput(f"Another command opened the ledger {self.name} just now; the same command goes on there.")
+        if identity is not None:
+            self._refuse_unless_offered(identity)
         if missing:
             self._chain.make()
+
+    def _refuse_unless_offered(self, identity: str) -> None:
+        if self._offered not in (None, identity):
+            raise BadInput(f"Another command opened the ledger {self.name} just now; the same command goes on there.")
 
     @contextmanager
     def reading(self) -> Iterator[Lines | None]:
@@ -80,11 +84,13 @@ class ComparedChain:
     @contextmanager
     def writing(self) -> Iterator[Lines | None]:
         """A write transaction, as in `Chain.writing`; a witness sees it before the commit, the memory after it."""
-        self._complete()
-        places = self._places
-        with self._chain.writing() as lines:
+        with ExitStack() as stack:
+            lines = self._begin(stack)
+            places = self._places
             known = places.identities()
             identity = identity_of(lines)
+            if identity is not None:
+                self._refuse_unless_offered(identity)
             identity = identity or self._offered or new_identity()
             remembered = self._memory_of(identity)
             memory = remembered.read()
@@ -102,6 +108,26 @@ class ComparedChain:
         if later.end.entries:
             remembered.remember(memory, later)
             places.remember(identity)
+
+    def _begin(self, stack: ExitStack) -> Lines | None:
+        """Begins a write transaction in which no announced line is missing; it ends with the stack.
+
+        Another command may have announced lines and died while this one waited for the lock: they are appended first.
+        """
+        self._complete()
+        with ExitStack() as first:
+            lines = first.enter_context(self._chain.writing())
+            if not self._is_behind(lines):
+                stack.push(first.pop_all())
+                return lines
+        self._complete()
+        return stack.enter_context(self._chain.writing())
+
+    def _is_behind(self, lines: Lines | None) -> bool:
+        """Whether the witness, if it can be asked, knows further lines."""
+        with suppress(WitnessUnreachable):
+            return lines is not None and WitnessedLines.begun(lines, self._witness, self.name).ahead() is not None
+        return False
 
     def hold(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock, as in `Chain.hold`."""

@@ -24,9 +24,11 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
-from dpsweep.accounting.errors import WitnessUnreachable
+from dpsweep.accounting.chain.hash_chain import COLUMNS
+from dpsweep.accounting.errors import BadInput, WitnessUnreachable
 from dpsweep.accounting.json_files import write_line
 from dpsweep.accounting.ledger.remembered_ends import Memory, memory_from_json, memory_to_json
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text, texts
 
 VARIABLE = "DPSWEEP_WITNESS"
@@ -53,13 +55,22 @@ class WitnessedState:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> WitnessedState:
-        """Reads `to_json`'s form."""
+        """Reads `to_json`'s form; raises ValueError unless the rows are stored lines, at least one."""
         return cls(
             head=text("head", form["head"]),
-            rows=tuple(mapping("rows", row) for row in form["rows"]),
+            rows=_rows(form["rows"]),
             earlier=texts("earlier", form["earlier"]),
             memory=memory_from_json(mapping("memory", form["memory"])),
         )
+
+
+def _rows(form: Any) -> tuple[Mapping[str, Any], ...]:
+    rows = tuple(mapping("rows", row) for row in form)
+    if not rows:
+        raise ValueError("Expected rows=[] to have a line.")
+    return tuple(
+        {name: whole(name, row[name]) if name == "seq" else text(name, row[name]) for name in COLUMNS} for row in rows
+    )
 
 
 class Witness(Protocol):
@@ -85,10 +96,13 @@ def named_witness() -> Witness | None:
     if not place:
         return None
     if "://" not in place:
-        return FileWitness(path=Path(place).expanduser().absolute())
+        try:
+            return FileWitness(path=Path(place).expanduser().absolute())
+        except RuntimeError:
+            raise BadInput(f"Expected {VARIABLE}={place} to be a file: no user here has this name.") from None
     from dpsweep.accounting.chain.postgres_server import PostgresServer
 
-    return ServerWitness(server=PostgresServer(place, VARIABLE))
+    return ServerWitness(server=PostgresServer(place, VARIABLE, isolation="READ COMMITTED"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +148,11 @@ class FileWitness:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerWitness:
-    """A table of a PostgreSQL database."""
+    """A table of a PostgreSQL database.
+
+    A move is one statement on one row, which waits for the one before it; so its sessions need no serializable
+    transactions, which would conflict with moves of other ledgers.
+    """
 
     server: Database
 

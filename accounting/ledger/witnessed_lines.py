@@ -1,7 +1,8 @@
-"""The lines of a ledger that a witness sees before they are committed, and a ledger that is behind its witness.
+"""The lines of a ledger, which a witness sees before they are committed, and a ledger that is behind its witness.
 
-A transaction with a witnessed line moves the witness to these lines, then commits. Later transactions compare the last
-witnessed line with the witness's head:
+A transaction moves the witness to its lines, then commits. So a ledger with a witness takes no line without it, of
+whatever kind: a line in between would keep announced ones from following. Later transactions compare the last line with
+the witness's head:
 
 * They are the same: the ledger is in step.
 * The witness is ahead by one transaction that follows from the ledger's last line: it was announced and not committed,
@@ -10,13 +11,17 @@ witnessed line with the witness's head:
   a resumed attempt ends, and a plan that was released is launched by a nonce that no store has, and is released again
   with the announced files alone.
 * The witness is ahead in any other way: the machine was restored, and nothing is charged, launched or released.
-  `dpsweep budget restore` charges all that the witness knows and the ledger lost, if the ledger's last witnessed line
-  is an earlier head of the witness, and counts every attempt as used that has not ended.
+  `dpsweep budget restore` charges all that the witness knows and the ledger lost, if the ledger's last line is an
+  earlier head of the witness, and counts every attempt as used that has not ended.
+* The witness's head is an inner line of the ledger: the witness is an older copy, or was replaced by another one.
 
-The first such transaction of a ledger has a line of kind `witness`. From then on the ledger requires its witness.
+The first transaction that sees a witness has a line of kind `witness`. From then on the ledger requires its witness.
 Starts of the tries of a hidden search are no lines of the ledger, so the witness moves at its charge, at its start, at
 each start of a coordinator and at its release alone: its moves do not depend on the number of tries. So a state from
-within the last launch of a hidden search is in step, and its witness cannot tell it from a crash.
+within the last launch of a hidden search is in step, and its witness cannot tell it from a crash. The same holds for a
+state from within the last batch of any other launch: a batch's attempts are started before it and settled at its end.
+A machine restored to before the ledger's first line, or to before its `witness` line with the variable forgotten too,
+has nothing that names a witness.
 """
 
 from __future__ import annotations
@@ -32,26 +37,19 @@ from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of
+from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of, witness_in
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.remembered_ends import Memory
 from dpsweep.accounting.ledger.witness import VARIABLE, Witness, WitnessedState
-
-SEEN = (
-    *(Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED, Kind.START, Kind.RESUME, Kind.LAUNCH, Kind.RELEASE),
-    *(Kind.SETTLE, Kind.MANIFEST),
-    *(Kind.IDENTITY, Kind.WITNESS),
-)
-"""The kinds of lines that a witness sees."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WitnessedLines:
     """The lines of a ledger within one transaction, and the witness that is named; `name` is the ledger's in messages.
 
-    `before` is the digest of the last witnessed line before this transaction, None without a named witness, and
-    `declared` says whether a line before it says that the ledger has a witness.
+    `before` is the digest of the last line before this transaction, None without one, and `declared` says whether a
+    line before it says that the ledger has a witness.
     """
 
     lines: Lines
@@ -64,13 +62,13 @@ class WitnessedLines:
     def begun(cls, lines: Lines, witness: Witness | None, name: str) -> WitnessedLines:
         """The lines at the beginning of a transaction."""
         declared = lines.last_of_kind(Kind.WITNESS) is not None
-        before = None if witness is None else witnessed_head(lines)
-        return cls(lines=lines, witness=witness, name=name, before=before, declared=declared)
+        return cls(lines=lines, witness=witness, name=name, before=last_digest(lines), declared=declared)
 
     def ahead(self) -> WitnessedState | None:
-        """What the witness holds, if that is not the ledger's last witnessed line; None if they are in step.
+        """What the witness holds, if that is not the ledger's last line; None if they are in step.
 
-        Raises `LedgerDamaged` if the ledger has a witness and the one that is named holds nothing of it.
+        Raises `LedgerDamaged` if the ledger has a witness and the one that is named holds nothing of it, or if the
+        witness is the older one of the two.
         """
         identity = identity_of(self.lines)
         if self.witness is None or identity is None:
@@ -80,10 +78,21 @@ class WitnessedLines:
             raise LedgerDamaged(
                 f"The witness {self.witness.name} ({VARIABLE}) holds nothing of the ledger {self.name}, whose lines "
                 "say that it has one: it is another witness, or it was lost. Name the right one; if it is lost for "
-                "good, "
-                "`dpsweep budget restore --new-witness` begins another one, on the record."
+                "good, `dpsweep budget restore --new-witness` begins another one, on the record."
             )
-        return None if state is None or state.head == self.before else state
+        if state is None or state.head == self.before:
+            return None
+        self._refuse_older(self.witness, state)
+        return state
+
+    def _refuse_older(self, witness: Witness, state: WitnessedState) -> None:
+        if self.lines.has_digest(state.head):
+            last = witness_in(self.lines.last_of_kind(Kind.WITNESS))
+            raise LedgerDamaged(
+                f"The witness {witness.name} ({VARIABLE}) is older than the ledger {self.name}, which has more lines: "
+                f"its disk was restored, or it is no longer the ledger's witness, which was {last or 'none'} at last. "
+                "Name that one, or a new file with `dpsweep budget restore --new-witness`."
+            )
 
     def append_announced(self) -> WitnessedState | None:
         """Appends the lines that were announced and not committed; what the witness holds if others are missing too."""
@@ -112,16 +121,16 @@ class WitnessedLines:
         return None
 
     def declare(self) -> None:
-        """Adds the line that the ledger has a witness, before the first transaction that a witness sees.
+        """Adds the line that the ledger has a witness, in the first transaction that a witness sees.
 
         Raises `BadInput` if the ledger has a witness and none is named.
         """
-        if not self._seen():
+        if not self.lines.appended:
             return
         if self.witness is None and self.declared:
             raise BadInput(
                 f"Expected {VARIABLE} to name the witness of {self.name}: its lines say that it has one, and without "
-                "it nothing is charged, launched or released."
+                "it no line is added: nothing is charged, launched or released."
             )
         if self.witness is not None and not self.declared:
             self.declare_again()
@@ -132,24 +141,26 @@ class WitnessedLines:
             self._append(self.lines.accounts()[0], "", Witnessed(witness=self.witness.name))
 
     def announce(self, later: Memory) -> None:
-        """Moves the witness from the last line before this transaction to its lines, if it has witnessed ones.
+        """Moves the witness from the last line before this transaction to its lines, if it has some.
 
         `later` is what a machine remembers at their end. Raises `LedgerDamaged` if the witness has seen other lines.
         """
-        if self.witness is None or not self._seen():
+        if self.witness is None or not self.lines.appended:
             return
         state = self.witness.read(identity_of(self.lines) or "")
         if (None if state is None else state.head) != (self.before if self.declared else None):
+            if state is not None:
+                self._refuse_older(self.witness, state)
             raise LedgerDamaged(behind(self.witness, self.name))
         self.replace(state, later)
 
     def replace(self, state: WitnessedState | None, later: Memory) -> None:
         """Moves the witness from this state to the lines of this transaction."""
-        if rows := self._seen():
+        if rows := self.lines.appended:
             self._move(state, rows, later)
 
     def _move(self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory) -> None:
-        head, identity = witnessed_head(self.lines), identity_of(self.lines)
+        head, identity = last_digest(self.lines), identity_of(self.lines)
         if self.witness is None or head is None or identity is None:
             return
         known = None if state is None else state.head
@@ -161,11 +172,6 @@ class WitnessedLines:
                 "or on a copy of it. The same command compares them again."
             )
 
-    def _seen(self) -> tuple[Mapping[str, Any], ...]:
-        """The lines of this transaction, none if a witness sees none of them."""
-        rows = self.lines.appended
-        return rows if any(row["kind"] in SEEN for row in rows) else ()
-
     def _append(self, account: str, plan: str, body: Ended | Launched | Witnessed) -> None:
         last = self.lines.last(account)
         if last is not None:
@@ -173,10 +179,10 @@ class WitnessedLines:
             self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=balance)
 
 
-def witnessed_head(lines: Lines) -> str | None:
-    """The digest of the ledger's last witnessed line, None without one."""
-    entries = [entry for kind in SEEN if (entry := lines.last_of_kind(kind)) is not None]
-    return max(entries, key=lambda entry: entry.seq).digest if entries else None
+def last_digest(lines: Lines) -> str | None:
+    """The digest of the ledger's last line, None without one."""
+    end = lines.end()
+    return end.head if end.entries else None
 
 
 def complete(chain: Chain, witness: Witness | None) -> WitnessedState | None:

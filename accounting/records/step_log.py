@@ -268,16 +268,6 @@ def void_marks(record: Path, attempt: int) -> None:
     path.chmod(PRIVATE)
 
 
-def adopt_marks(files: Path, record: Path) -> None:
-    """Copies the claims and marks of a trial from the sweep folder, where an earlier version kept them."""
-    for path in sorted((*files.glob("claim-*"), *files.glob("steps-*"))):
-        made_folder(record)
-        target = record / path.name
-        if not target.exists():
-            target.write_bytes(path.read_bytes())
-            target.chmod(PRIVATE)
-
-
 def forget_checkpoints(place: Path) -> None:
     """Removes a trial's checkpoints after it has a result; its marks stay."""
     for header in place.glob("checkpoint-*.json"):

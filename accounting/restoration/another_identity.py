@@ -27,6 +27,7 @@ def go_on_as_another(lines: Lines, name: str) -> str:
     """Spends what the original may have begun and gives the ledger a new identity; returns a sentence on it."""
     former = identity_of(lines)
     spent = use_up(lines)
+    void_launches(lines)
     accounts = lines.accounts()
     if former is None or not accounts:
         raise LedgerDamaged(f"Expected {name} to have a line.")
@@ -39,14 +40,21 @@ def go_on_as_another(lines: Lines, name: str) -> str:
 
 def use_up(lines: Lines) -> int:
     """Starts and ends every attempt that is paid for and has not ended; returns their number."""
-    plans = dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.CHARGE))
-    return sum(_spend(lines, account, plan) for account, plan in plans)
+    return sum(_spend(lines, account, plan) for account, plan in _plans(lines))
 
 
 def void_launches(lines: Lines) -> None:
-    """Launches every plan by a nonce that no private store has, so that no receipt and no open search is valid."""
-    for account, plan in dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.LAUNCH)):
+    """Launches every plan by a nonce that no private store has, so that no receipt and no open search is valid.
+
+    Also those without a launch: a hidden search whose coordinator was killed before its launch has stored its draw.
+    """
+    for account, plan in _plans(lines):
         _append(lines, account, plan, Launched(nonce=new_nonce()))
+
+
+def _plans(lines: Lines) -> tuple[tuple[str, str], ...]:
+    """The charged plans, each after its account."""
+    return tuple(dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.CHARGE)))
 
 
 def _spend(lines: Lines, account: str, plan: str) -> int:

@@ -60,7 +60,7 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
                 restored[lost] = body.reserved is not None
                 if body.reserved is not None and _at(remembered, lost):  # another machine restored lines we know too
                     before = common.get(entry.account, replace(balance, reserved={}))
-                    common[entry.account] = _larger(before, body.reserved)
+                    common[entry.account] = larger(before, body.reserved)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
 
 
@@ -134,7 +134,8 @@ def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
     }
 
 
-def _larger(balance: Balance, amounts: Amounts) -> Balance:
+def larger(balance: Balance, amounts: Amounts) -> Balance:
+    """The balance with at least these amounts."""
     names = {*balance.reserved, *amounts}
     zero = Decimal(0)
     return replace(

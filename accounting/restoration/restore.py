@@ -111,7 +111,15 @@ def restore(
             lines.offer(offered)
             witnessed = WitnessedLines.begun(lines, witness, chain.name)
             state = None if witness is None or new_witness else witness.read(identity_of(lines) or offered)
-            work = Restoration(lines=lines, chain=chain, known=known, witnessed=witnessed, state=state)
+            work = Restoration(
+                lines=lines,
+                chain=chain,
+                known=known,
+                witnessed=witnessed,
+                state=state,
+                offered=offered,
+                as_another=as_another,
+            )
             sentences = (*words, *work.carry_out(copy, folders))
             if as_another:
                 sentences += (go_on_as_another(lines, chain.name),)
@@ -141,6 +149,11 @@ def _identity_at(chain: Chain) -> tuple[str, ...]:
 def _begin_witness(witnessed: WitnessedLines) -> str:
     if witnessed.witness is None or not witnessed.declared:
         raise BadInput(f"Expected {VARIABLE} to name a new witness, and {witnessed.name} to have lost one.")
+    if witnessed.witness.read(identity_of(witnessed.lines) or "") is not None:
+        raise BadInput(
+            f"Expected {VARIABLE} to name a new witness, but {witnessed.witness.name} holds lines of {witnessed.name}: "
+            "name one that holds nothing of it."
+        )
     witnessed.declare_again()
     return f"{witnessed.witness.name} is the witness of {witnessed.name} from now on."
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
@@ -18,13 +19,13 @@ from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
 from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
-from dpsweep.accounting.ledger.known_places import identities_of
+from dpsweep.accounting.ledger.known_places import identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
 from dpsweep.accounting.ledger.witness import WitnessedState
-from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, witnessed_head
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, last_digest
 from dpsweep.accounting.restoration.another_identity import use_up, void_launches
-from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, losses, read_base
+from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, larger, losses, read_base
 from dpsweep.accounting.validation import as_written
 
 
@@ -49,7 +50,11 @@ class Receipts:
 class Restoration:
     """One restoration, within one write transaction; `known` are the memories of the ledgers that lay here.
 
-    `state` is what the witness holds of the ledger, None if it knows nothing of it.
+    `state` is what the witness holds of the ledger, None if it knows nothing of it. `offered` is the identity of a
+    ledger that lost all its lines; with `as_another` the ledger gets another identity afterwards.
+
+    *Guarantee*: a ledger that lost lines trains nothing on the charges that it still has: every attempt that had not
+    ended counts as used, since a lost line may have started it. Results that had ended stay paid.
     """
 
     lines: Lines
@@ -57,52 +62,78 @@ class Restoration:
     known: Mapping[RememberedEnd, Memory]
     witnessed: WitnessedLines
     state: WitnessedState | None
+    offered: str
+    as_another: bool = False
 
     def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
         """Does all that the copy, the memories, the witness and the folders call for; one sentence for each thing."""
         adopted = () if copy is None else tuple(self._adopt(copy))
         lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
-        before, head = self._base(next((memory for memory, _ in lost), None)), witnessed_head(self.lines)
-        sentences = [*adopted]
+        before, head = self._base(next((memory for memory, _ in lost), None)), last_digest(self.lines)
+        sentences, behind = [*adopted], False
         for memory, known in lost:
             base = self._base(memory)
             if known.end in base.restored:
                 sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
             else:
                 sentences += self._put_back(base, known, folders)
+                behind = True
         if adopted and not lost:
             for account, balance in before.balances.items():
                 self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
         if self.state is not None and self.state.head != head:
             covered = any(memory.digests().hold(self.state.memory.end) for memory, _ in lost)
-            sentences += self._catch_up(self.state, head, None if covered else before)
+            sentences += self._catch_up(self.state, head, None if covered else self._beside(before, self.state, lost))
+            behind = True
         paid = set(before.paid)
         for sweep in folders:  # a folder may be a copy of another one
             sentences += self._charge_receipts(replace(before, paid=frozenset(paid)), sweep)
             paid |= {receipt.charge for receipt in sweep.receipts}
+        if behind:
+            sentences += self._use_up()
         if lost and self.lines.end() == End():
             raise LedgerDamaged(self._unknown(lost[0][1].end))
         return (*sentences, *self._exceeded(before))
 
     def _catch_up(self, state: WitnessedState, head: str | None, base: Base | None) -> Iterator[str]:
-        """Charges what the witness knows beyond `base`, None if that is charged, and uses up all that has not ended.
+        """Charges what the witness knows beyond `base`, None if that is charged.
 
         The ledger must be an earlier state of the witnessed one, so its amounts are a part of those that it knows.
         """
         if head is not None and head not in state.earlier:
+            another = "" if self.witnessed.declared else ", or name a new witness, if no line here says that it had one"
             raise LedgerDamaged(
                 f"The witness has never seen the last charges and launches of {self.chain.name}: it is another branch "
-                "of the witnessed ledger, and what it lost cannot be proved. Set DPSWEEP_LEDGER to the witnessed one."
+                "of the witnessed ledger, and what it lost cannot be proved. Set DPSWEEP_LEDGER to the witnessed one"
+                f"{another}."
             )
         end = state.memory.end
         if base is not None and end not in base.restored:
             yield f"The witness knows {end.entries} entries of {self.chain.name}; {base.end.entries} are there."
-            for lost in losses(state.memory, replace(base, common=base.balances)):
+            for lost in losses(state.memory, base):
                 yield self._put_back_account(lost, end, f"lost lines up to entry {end.entries}, as witnessed")
             self._record_again(state.memory)
+        self.witnessed.declare_again()
+
+    def _beside(self, before: Base, state: WitnessedState, lost: Sequence[tuple[RememberedEnd, Memory]]) -> Base:
+        """The ledger as it is now; in common with the witness are the amounts before, and those put back since.
+
+        A memory is a part of what the witness knows if the witness had its end.
+        """
+        common, identity = dict(before.balances), identity_of(self.lines) or self.offered
+        for memory, known in lost:
+            if memory.identity == identity and known.end.head in state.earlier:
+                for account, form in (known.balances or {}).items():
+                    remembered = Balance.from_json(form)
+                    common[account] = larger(common.get(account, remembered), remembered.reserved)
+        return replace(self._base(None), common=common)
+
+    def _use_up(self) -> Iterator[str]:
+        """Ends what is paid for, unless a copy goes on as another ledger, which does it for itself."""
+        if self.as_another or not self.lines.of_kind(Kind.CHARGE):
+            return
         spent = use_up(self.lines)
         void_launches(self.lines)
-        self.witnessed.declare_again()
         yield (
             f"{spent} attempts that had not ended count as used, since they may have been run after this state, and "
             "searches that hide their losers do not go on. Results that had ended stay paid."

@@ -50,7 +50,7 @@ from dpsweep.accounting.records.stored_draw import (
 )
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
-from dpsweep.sweeper.coordinator.launches import adopt, attempts_of, launch
+from dpsweep.sweeper.coordinator.launches import attempts_of, launch
 from dpsweep.sweeper.coordinator.work import RunQueue
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
@@ -188,8 +188,6 @@ def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry:
     if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
         record.begin(folder.draw)
         _start(plan, ledger)
-    elif not record.exists and statement.attempts(plan.id).launch is None:
-        _adopt(plan, folder, stored, record)
     _settle(plan, ledger, stored.attempt)
     receipt = _receipt(plan, ledger, stored)
     log = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
@@ -222,18 +220,6 @@ def _is_over(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: Search
     if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
         return False
     return final is None or final.ended
-
-
-def _adopt(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> None:
-    """Adopts a search from an earlier version of dpsweep, which stored everything in the sweep folder."""
-    adopt(folder.private, folder)
-    record.begin(folder.draw)
-    for one in folder.tries(plan, stored):
-        if one.ended:
-            record.end(one.trial.id, folder.trial(one.trial.id))
-    outcome = SearchOutcome.read(folder.outcome)
-    if outcome is not None and outcome.attempt == stored.attempt:
-        record.conclude(outcome)
 
 
 def _require_agreement(

@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import void_claims
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import adopt_marks, void_marks
+from dpsweep.accounting.records.step_log import void_marks
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 
 
@@ -26,22 +26,13 @@ def attempts_of(plan: Plan, ledger: Ledger) -> Attempts:
 def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
     """Prepares the store so that attempts may resume, for a plan with all its attempts in the ledger.
 
-    If an earlier version began the sweep, the ledger has no launch, and the claims are adopted from the folder. If the
-    store is lost or was restored, every attempt that has not ended counts as used.
+    If the store is lost or was restored, every attempt that has not ended counts as used.
     """
     store, attempts = folder.private, attempts_of(plan, ledger)
-    if attempts.launch is None:
-        adopt(store, folder)
-    elif not store.agrees(attempts.launch):
+    if not store.agrees(attempts.launch):
         for trial, attempt, resume in attempts.open_attempts():
             void_claims(store.record(trial), attempt, resume)
             void_marks(store.record(trial), attempt)
-
-
-def adopt(store: PrivateStore, folder: SweepFolder) -> None:
-    """Adopts the claims and marks that an earlier version stored in the folders of trials."""
-    for files in sorted(folder.trials.glob("*")):
-        adopt_marks(files, store.record(files.name))
 
 
 def launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:

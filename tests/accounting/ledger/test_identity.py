@@ -15,6 +15,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
+from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
@@ -169,6 +170,25 @@ def test_a_creator_that_told_another_identity_stops(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
         late.find("digits", BUDGET)
     assert Ledger(tmp_path / "ledger.sqlite").identity() == first.identity() != told
+
+
+def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command writes the first line between the look and the lock."""
+    late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
+    late.identity()
+    made = ComparedChain.make
+
+    def make(chain: ComparedChain) -> None:
+        made(chain)
+        monkeypatch.setattr(ComparedChain, "make", made)
+        first.open("digits", BUDGET)
+
+    monkeypatch.setattr(ComparedChain, "make", make)
+    with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
+        late.find("adult", BUDGET)
+    assert first.accounts() == ("digits",)
 
 
 @contextlib.contextmanager

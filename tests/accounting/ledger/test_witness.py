@@ -9,17 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import new_row
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended, Released, ReleaseManifest
+from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.remembered_ends import Memory
-from dpsweep.accounting.ledger.witness import VARIABLE, FileWitness, Witness, WitnessedState, named_witness
+from dpsweep.accounting.ledger.witness import (
+    _NEXT,
+    _TABLE,
+    VARIABLE,
+    FileWitness,
+    ServerWitness,
+    Witness,
+    WitnessedState,
+    named_witness,
+)
 from dpsweep.accounting.restoration.restore import restore
-from tests.accounting.losses import BUDGET, reserved
+from tests.accounting.losses import BUDGET, HIGHER, reserved
+from tests.databases import Server
 
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 DATA = Fingerprint(key_id="0" * 64, files=("1" * 64,))
@@ -78,6 +89,8 @@ def release(ledger: Ledger, winner: str = "w", manifest: str = "m", plan: str = 
 
 
 STEPS: dict[str, Callable[[Ledger], object]] = {
+    "raise": lambda ledger: ledger.raise_budget("digits", HIGHER),
+    "data": lambda ledger: ledger.recognise("digits", DATA),
     "charge": lambda ledger: charge(ledger, "q"),
     "outside": lambda ledger: ledger.record_outside("digits", ONE, "elsewhere"),
     "start": lambda ledger: ledger.start("digits", plan="p", trials=["b"]),
@@ -96,21 +109,44 @@ def begun(machine: Path) -> Ledger:
     return ledger
 
 
-@pytest.mark.usefixtures("witness")
-def test_a_ledger_says_that_it_has_a_witness_from_its_first_charge_on(machine: Path, witness: Witness) -> None:
+def test_a_ledger_says_that_it_has_a_witness_from_its_first_line_on(machine: Path, witness: Witness) -> None:
     ledger = opened(machine)
-    assert (ledger.witness(), witness.read(ledger.identity())) == (None, None)
-    charge(ledger)
-    state = witness.read(ledger.identity())
-    assert state is not None
-    assert (ledger.witness(), state.head) == (witness.name, ledger.end().head)
-    ledger.recognise("digits", DATA)
-    assert witness.read(ledger.identity()) == state, "it moves at charges, launches and releases alone"
-    assert ledger.verify() == 4
+    for step in (charge, lambda one: one.recognise("digits", DATA), lambda one: one.raise_budget("digits", HIGHER)):
+        step(ledger)
+        state = witness.read(ledger.identity())
+        assert state is not None
+        assert (ledger.witness(), state.head) == (witness.name, ledger.end().head), "it moves at every line"
+    assert ledger.verify() == 5
+
+
+ROW = new_row(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={})
+
+
+def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two transactions at once, in a table that is small enough to be read whole."""
+    monkeypatch.setenv(VARIABLE, server.place().address)
+    witness, identities = named_witness(), ("a" * 32, "b" * 32)
+    assert isinstance(witness, ServerWitness)
+    for identity in identities:
+        assert witness.move(identity, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
+    with witness.server.connected() as session:
+        session.run(f"ANALYZE {_TABLE}")
+        session.commit()
+    with witness.server.connected() as one, witness.server.connected() as other:
+        for session, identity in zip((one, other), identities, strict=True):
+            assert session.run(_NEXT, identity=identity, head="b", state="{}", seen="a" * 64)
+        one.commit()
+        other.commit()
+
+
+def test_a_home_of_nobody_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "~no-user-has-this-name/witness")
+    with pytest.raises(BadInput, match=f"Expected {VARIABLE}=~no-user-has-this-name/witness to be a file"):
+        named_witness()
 
 
 def test_a_witness_moves_from_the_head_that_was_seen_and_from_no_other(witness: Witness) -> None:
-    first, second = (WitnessedState(head=name * 64, rows=(), earlier=(), memory=Memory()) for name in "ab")
+    first, second = (WitnessedState(head=name * 64, rows=(ROW,), earlier=(), memory=Memory()) for name in "ab")
     assert witness.move("i" * 32, None, first)
     assert not witness.move("i" * 32, None, second)
     assert not witness.move("i" * 32, second.head, second)
@@ -158,6 +194,70 @@ def test_a_command_that_is_killed_after_it_moved_the_witness_loses_nothing(
     assert kinds[before:] == expected, "what a resumed attempt has run is unknown, so it ends"
     assert on(machine).verify() == before + len(expected)
     charge(on(machine), "r")
+
+
+@pytest.mark.usefixtures("witness")
+def test_a_writer_that_waited_while_another_was_killed_appends_what_that_one_announced(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, waited = begun(machine), ComparedChain._complete
+
+    def wait(chain: ComparedChain) -> None:
+        waited(chain)
+        monkeypatch.setattr(ComparedChain, "_complete", waited)
+        with monkeypatch.context() as killed:
+            killed.setattr(SqliteSession, "commit", _die)
+            with pytest.raises(KeyboardInterrupt):
+                charge(on(machine), "q")
+
+    monkeypatch.setattr(ComparedChain, "_complete", wait)
+    ledger.raise_budget("digits", HIGHER)
+    assert [entry.kind for entry in on(machine).statement("digits").entries][4:] == ["charge", "raise"]
+    assert on(machine).verify()
+
+
+def test_an_older_witness_is_told_apart_from_an_older_ledger(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The witness's disk was restored; or somebody else still names the one before."""
+    place, first, second = machine / "books" / "ledger.sqlite", tmp_path / "witness.json", tmp_path / "another.json"
+    monkeypatch.setenv(VARIABLE, str(first))
+    ledger = opened(machine)
+    older = first.read_bytes()
+    charge(ledger)
+    first.write_bytes(older)
+    told = f"{first} .* is older than the ledger .* which was {first} at last.*--new-witness"
+    for command in (charge, lambda one: one.verify(), lambda _: restore(place, backup=None, folders=())):
+        with pytest.raises(LedgerDamaged, match=told):
+            command(on(machine))
+    with pytest.raises(BadInput, match="name one that holds nothing of it"):
+        restore(place, backup=None, folders=(), new_witness=True)
+    monkeypatch.setenv(VARIABLE, str(second))
+    restore(place, backup=None, folders=(), new_witness=True)
+    charge(on(machine), "q")
+    monkeypatch.setenv(VARIABLE, str(first))
+    with pytest.raises(LedgerDamaged, match=f"is older than the ledger .* which was {second} at last"):
+        charge(on(machine), "r")
+
+
+def test_a_ledger_that_was_charged_without_the_witness_of_a_killed_charge_takes_a_new_one(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The charge that would have been its first witnessed line was killed."""
+    charge(opened(machine))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
+    with monkeypatch.context() as killed:
+        killed.setattr(SqliteSession, "commit", _die)
+        with pytest.raises(KeyboardInterrupt):
+            charge(on(machine), "q")
+    monkeypatch.delenv(VARIABLE)
+    charge(on(machine), "r")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
+    with pytest.raises(LedgerDamaged, match="or name a new witness, if no line here says that it had one"):
+        restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "another.json"))
+    charge(on(machine), "s")
+    assert on(machine).witness() == str(tmp_path / "another.json")
 
 
 @pytest.mark.usefixtures("witness")
@@ -286,12 +386,41 @@ def test_a_ledger_that_is_gone_with_its_memory_is_restored_from_its_witness_by_a
 
 
 @pytest.mark.usefixtures("witness")
+@pytest.mark.parametrize("left", ["an older ledger", "no ledger"])
+def test_a_memory_that_is_older_than_the_witness_charges_its_part_and_the_witness_the_rest(
+    machine: Path, tmp_path: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine charged the shared ledger last; both lost it."""
+    books = machine / "books"
+    ledger = begun(machine)
+    shutil.copytree(books, tmp_path / "older")
+    charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+        charge(on(machine), "r", Guarantee(epsilon=0.5, delta=0.0))
+        before = reserved(on(machine))
+    shutil.rmtree(books)
+    if left == "an older ledger":
+        shutil.copytree(tmp_path / "older", books)
+    told = " ".join(restore(books / "ledger.sqlite", backup=None, folders=()))
+    assert "This machine remembers" in told
+    assert "The witness knows" in told
+    assert on(machine).verify()
+    assert reserved(on(machine)) == before
+    charge(on(machine), "s")
+    assert restore(books / "ledger.sqlite", backup=None, folders=()) == ()
+
+
+@pytest.mark.usefixtures("witness")
 def test_another_branch_of_a_witnessed_ledger_is_refused_for_good(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its witness was away while it was written, so nobody can prove what it lost."""
-    ledger = opened(machine)
+    with monkeypatch.context() as before:
+        before.delenv(VARIABLE)
+        ledger = opened(machine)
     shutil.copytree(machine, tmp_path / "snapshot")
+    ledger = on(machine)
     charge(ledger)
     charge(ledger, "q")
     restored(machine, tmp_path / "snapshot")
@@ -335,7 +464,9 @@ def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkey
     path = tmp_path / "witness.json"
     monkeypatch.setenv(VARIABLE, str(path))
     begun(machine)
-    for content in ("{", "[]", json.dumps({on(machine).identity(): {}})):
+    (identity, form), *_ = json.loads(path.read_text()).items()
+    damaged = ({}, {**form, "rows": []}, {**form, "rows": [{"previous": form["head"]}]})
+    for content in ("{", "[]", *(json.dumps({identity: one}) for one in damaged)):
         path.write_text(content)
         with pytest.raises(WitnessUnreachable, match=r"cannot be asked: .*Nothing is charged or launched without"):
             charge(on(machine), "q")
@@ -343,7 +474,7 @@ def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkey
 
 def test_a_witness_is_read_by_its_owner_alone(tmp_path: Path) -> None:
     witness = FileWitness(path=tmp_path / "witness.json")
-    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(), earlier=(), memory=Memory()))
+    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
     assert witness.path.stat().st_mode & 0o777 == 0o600
 
 
@@ -351,10 +482,3 @@ def test_an_address_of_another_kind_is_no_witness(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(VARIABLE, "mysql://host/name")
     with pytest.raises(BadInput, match=f"Expected {VARIABLE}"):
         named_witness()
-
-
-def test_kinds_that_a_witness_sees_are_those_that_take_or_begin_something() -> None:
-    from dpsweep.accounting.ledger.witnessed_lines import SEEN
-
-    unseen = {Kind.OPEN, Kind.RAISE, Kind.CLOSE, Kind.DATA}
-    assert set(Kind) - set(SEEN) == unseen

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.errors import LedgerDamaged
+from dpsweep.accounting.errors import ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -24,6 +25,7 @@ from tests.accounting.losses import (
     ONE,
     Loss,
     charge,
+    copied,
     emptied,
     lived,
     memory_of,
@@ -87,6 +89,29 @@ def test_what_is_remembered_is_charged_raised_and_closed_again(place: Place, los
     charge(again, "t")
     assert restore(place.address, backup=None, folders=()) == ()
     assert again.verify() == lines + 1
+
+
+def test_attempts_that_a_lost_line_may_have_started_are_not_paid_for_any_more(place: Place) -> None:
+    """A ledger and the store beside it, restored to between two batches of one launch; the memory was not."""
+    ledger = Ledger(place.address)
+    ledger.open("digits", BUDGET)
+    ledger.charge("digits", plan="p", trials=["a", "b"], cost=ONE, record={})
+    ledger.launch("digits", plan="p", nonce="n" * 32)
+    ended = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
+    ledger.start("digits", plan="p", trials=["a"])
+    ledger.settle("digits", plan="p", ended=[ended])
+    put_back = copied(place)
+    ledger.start("digits", plan="p", trials=["b"])
+    put_back()
+    told = restore(place.address, backup=None, folders=())
+    assert "1 attempts that had not ended count as used" in told[-1]
+    again = Ledger(place.address)
+    attempts = again.statement("digits", "p").attempts("p")
+    assert attempts.launch != "n" * 32
+    assert attempts.end_of("a", 1) == ended.realised, "what had ended stays paid"
+    with pytest.raises(ContractBroken, match="covered by no charge"):
+        again.start("digits", plan="p", trials=["b"])
+    assert again.verify()
 
 
 def test_nothing_is_restored_where_nothing_is_missing(place: Place, tmp_path: Path) -> None:

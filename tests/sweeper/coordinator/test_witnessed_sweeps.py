@@ -13,6 +13,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
 from dpsweep.accounting.restoration.restore import restore
 from dpsweep.accounting.selection.interface import Draw
+from dpsweep.sweeper.coordinator import hidden_search
 from tests.conftest import Program
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place, work
@@ -62,8 +63,8 @@ def test_the_moves_of_a_witness_do_not_tell_the_number_of_tries(
     assert len(state.earlier) == MOVES
 
 
-MOVES = 4
-"""Moves before the last one: a charge, a start, its settlement, a launch, and what a second admission adds."""
+MOVES = 5
+"""Moves before the last one: opening, charge, start, settlement, launch, and what a second admission adds."""
 
 
 def test_a_hidden_search_does_not_go_on_from_before_its_last_launch(
@@ -83,6 +84,74 @@ def test_a_hidden_search_does_not_go_on_from_before_its_last_launch(
         here.admit()
     assert ledger.verify()
     assert log.tries()
+
+
+def test_a_hidden_search_does_not_go_on_where_only_the_memory_noticed_a_loss(
+    place: Callable[..., Place], tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ledger, store and folder were restored together, without a witness; the memory knows two more launches."""
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.with_name(f"{tmp_path.name} state")))
+    here = place(SELECTION, own=Ledger(str(ledger.path)))
+    here.plant(Draw(tries=(0, 1, 2)))
+    put_back = snapshot(tmp_path)
+    here.admit()
+    work(here.admit(), dict.fromkeys(range(9), 0.5))
+    put_back()
+    told = restore(str(ledger.path), backup=None, folders=())
+    assert "searches that hide their losers do not go on" in told[-1]
+    with pytest.raises(BadInput, match="nothing trains"):
+        here.admit()
+
+
+class Killed(BaseException):
+    """A coordinator that dies."""
+
+
+def killed_before(step: str, here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admits a search and dies before this step."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as killed:
+        killed.setattr(hidden_search, step, die)
+        with pytest.raises(Killed):
+            here.admit()
+
+
+BEFORE_ITS_LAUNCH = pytest.mark.parametrize("step", ["_start", "_settle", "launch"])
+
+
+@BEFORE_ITS_LAUNCH
+def test_a_hidden_search_does_not_go_on_from_before_its_first_launch(
+    place: Callable[..., Place], machine: Path, ledger: Ledger, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its draw is stored and charged, and its tries began after the snapshot."""
+    here = place(SELECTION, own=Ledger(str(ledger.path)))
+    killed_before(step, here, monkeypatch)
+    put_back = snapshot(machine)
+    here.admit()
+    here.admit()
+    put_back()
+    restore(str(ledger.path), backup=None, folders=())
+    with pytest.raises(BadInput, match="nothing trains"):
+        here.admit()
+
+
+@BEFORE_ITS_LAUNCH
+def test_a_copy_does_not_go_on_with_a_hidden_search_from_before_its_first_launch(
+    place: Callable[..., Place], machine: Path, ledger: Ledger, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = place(SELECTION, own=Ledger(str(ledger.path)))
+    killed_before(step, here, monkeypatch)
+    (machine / "copy").mkdir()
+    shutil.copy(str(ledger.path), machine / "copy" / "ledger.sqlite")
+    shutil.copytree(machine / "sweeps", machine / "copy" / "sweeps")
+    restore(machine / "copy" / "ledger.sqlite", backup=None, folders=(), as_another=True)
+    with pytest.raises(BadInput, match="nothing trains"):
+        place(SELECTION, root="copy", own=Ledger(machine / "copy" / "ledger.sqlite")).admit()
+    assert here.admit().receipt.launch, "the first one goes on"
 
 
 def test_a_restored_machine_neither_trains_nor_releases_again_on_one_charge(
