@@ -275,6 +275,37 @@ def test_repeats_are_not_recomputed(searched: tuple[dict[str, Any], dict[str, An
     assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", -0.5),
+        ("epsilon", math.nan),
+        ("epsilon", math.inf),
+        ("epsilon", False),
+        ("epsilon", "0"),
+        ("delta", -9.999e-6),
+        ("delta", math.nan),
+        ("delta", 1.0),
+    ],
+)
+def test_charges_for_repeats_lower_no_claim(
+    searched: tuple[dict[str, Any], dict[str, Any]], name: str, value: Any
+) -> None:
+    """The page agreed with a negative charge, and delta was not looked at."""
+    price, report = copy.deepcopy(searched)
+    price["repeats"][name] = value
+    if not isinstance(value, str):
+        report["facts"][f"honest_{name}"]["value"] += value
+    assert codes(check_release(price, report)) == {FAILS}
+
+
+def test_a_delta_for_repeats_alone_is_not_recomputed(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    price, report = copy.deepcopy(searched)
+    price["repeats"]["delta"] = 1e-6
+    report["facts"]["honest_delta"]["value"] += 1e-6
+    assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
+
+
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep with its release."""
