@@ -102,7 +102,7 @@ def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
     words = " ".join([page.title, page.about, page.claim, *(" ".join([row.text, *row.points]) for row in page.rows)])
     agrees = (page.epsilon, page.delta) == claim and f"({', '.join(claim)})-" in page.claim
     expected = {
-        "the commitment": _rows(page, "Commitment") == [row_of_commitment(commitment)],
+        "the commitment": _rows(page, "Commitment") == [row_of_commitment(commitment or "none")],
         "the claim of report.json": agrees,
         "that claim alone": BEFORE_EPSILON.strip() not in words and words.count(")-differential") == 1,
         ("no model" if model is None else f"the SHA-256 of {model.file}"): _rows(page, "Model")

@@ -57,9 +57,7 @@ class _Reader(HTMLParser):
     @property
     def page(self) -> OnePage:
         """The values that were collected; those that are missing are empty."""
-        values = {place: self._values.get(place, "") for place in PLACES.values()}
-        values["epsilon"] = values["epsilon"].removeprefix(BEFORE_EPSILON) if values["delta"] else ""
-        values["delta"] = values["delta"].removeprefix(BEFORE_DELTA)
+        title, about, epsilon, delta, claim = (self._values.get(place, "") for place in PLACES.values())
         rows = (
             StatementRow(
                 label="".join(row.get("dt", ())),
@@ -69,4 +67,11 @@ class _Reader(HTMLParser):
             )
             for row in self._rows
         )
-        return OnePage(rows=tuple(rows), **values)
+        return OnePage(
+            title=title,
+            about=about,
+            epsilon=epsilon.removeprefix(BEFORE_EPSILON) if delta else "",
+            delta=delta.removeprefix(BEFORE_DELTA),
+            claim=claim,
+            rows=tuple(rows),
+        )
