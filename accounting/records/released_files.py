@@ -14,7 +14,8 @@ there may be a line without a folder, and never a folder without its line. Invar
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,7 +34,8 @@ COVERED = (CONFIG_FILE, *OUTPUTS)
 LIST_FILE = "released_files.json"
 """The name of the curator's list."""
 
-DOMAIN = "dpsweep manifest 1"
+DOMAIN, FOLDER = "dpsweep manifest 1", "folder"
+"""The tag of the digest, and what stands for the digest of a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +73,28 @@ class ReleasedWinner:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedFiles:
-    """The SHA-256 of every file below a folder, by its path from there, and the salt of their common digest."""
+    """The SHA-256 of every file below a folder, by its path from there, and the salt of their common digest.
+
+    A folder below it is listed by its path with "/" at the end.
+    """
 
     salt: str
     files: Mapping[str, str]
 
     @classmethod
     def of(cls, folder: Path) -> ReleasedFiles:
-        """The files that lie in a release or an export; raises `BadInput` for a link and where the salt is missing."""
+        """The files that lie in a release or an export.
+
+        Raises `BadInput` for a link, for a file or a folder that cannot be read, and where the salt is missing.
+        """
         winner = ReleasedWinner.read(refuse_link(folder))
         if winner is None:
             raise BadInput(f"Expected {folder / WINNER_FILE} to be there: it has the salt of the release's digest.")
-        paths = {path.relative_to(folder).as_posix(): refuse_link(path) for path in folder.rglob("*")}
-        files = {name: path for name, path in paths.items() if not path.is_dir()}
-        if others := [str(path) for path in files.values() if not path.is_file()]:
-            raise BadInput(f"Expected {others[0]} to be a file.")
-        return cls(
-            salt=winner.salt,
-            files={name: sha256(path.read_bytes()).hexdigest() for name, path in sorted(files.items())},
-        )
+        try:
+            files = dict(_digests(folder))
+        except OSError as cause:
+            raise BadInput(f"Expected {cause.filename or folder} to be readable: {cause.strerror}.") from cause
+        return cls(salt=winner.salt, files=dict(sorted(files.items())))
 
     @property
     def manifest(self) -> str:
@@ -115,6 +120,22 @@ class ReleasedFiles:
             return None
         files = {name: text(name, digest) for name, digest in mapping("files", form["files"]).items()}
         return cls(salt=text("salt", form["salt"]), files=files)
+
+
+def _digests(folder: Path) -> Iterator[tuple[str, str]]:
+    """The paths below a folder with their digests; raises OSError for a folder that cannot be listed."""
+    for place, folders, files in os.walk(folder, onerror=_refuse):
+        for name in folders:
+            yield f"{refuse_link(Path(place, name)).relative_to(folder).as_posix()}/", FOLDER
+        for name in files:
+            path = refuse_link(Path(place, name))
+            if not path.is_file():
+                raise BadInput(f"Expected {path} to be a file.")
+            yield path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()
+
+
+def _refuse(cause: OSError) -> None:
+    raise cause
 
 
 def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:

@@ -18,15 +18,20 @@ from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
+from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.reports.disclosure.statement_page import BEFORE_EPSILON, read_page
 from dpsweep.reports.pages.released_package import STATEMENT_FILE, price_program
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
 from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM_FILE
+from dpsweep.reports.statement.one_page import OnePage, StatementRow, row_of_commitment, row_of_model
 from dpsweep.reports.statement.released_claim import ReleasedModel
 
 SECONDS, BYTES = 900, 8 << 30
 LONGEST = 1 << 22
 """The largest page or program that is read, in bytes."""
+LARGEST_MODEL, MOST_NAMES = 64 << 30, 40
+"""The largest model that is read, in bytes, and the most names of files that are listed."""
 
 CHILD = """
 import sys
@@ -58,6 +63,7 @@ def check_package(arguments: Sequence[str]) -> None:
     for part, sentence in (*_of_statement(folder), *_of_program(folder)):
         print_line(sentence)
         code = FAILS if FAILS in (code, part) else max(code, part)
+    print_line(_not_checked(folder))
     if code == FAILS:
         raise ClaimFails(f"The release in {folder} does not hold: see above.")
     if code == NOT_RECOMPUTED:
@@ -82,24 +88,53 @@ def _recomputed(paths: Sequence[Path]) -> int:
 
 
 def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
-    """Whether the statement has the commitment, the model and the claim of the other files."""
+    """Whether the statement shows the commitment, the model and the claim of the other files, and no others."""
     path = folder / STATEMENT_FILE
-    page, model = _text(path), ReleasedModel.of(folder)
+    page, model = read_page(_text(path)), _model(folder)
+    if page is None:
+        yield FAILS, f"{path.name}: does not hold: this version's template does not write this page from its text"
+        return
     with as_written(str(folder)):
         refuse_link(folder / COMMITMENT_FILE)
         facts = read_json(folder / "report.json")["facts"]
         epsilon, delta = (float(facts[name]["value"]) for name in ("honest_epsilon", "honest_delta"))
-        claim = f"{epsilon_up(epsilon)}<small>at δ = {delta_up(delta)}</small>"
-        expected = {
-            "the commitment": f"<code>{read_commitment(folder)}</code>",
-            "the claim of report.json": f'<p class="price">ε ≤ {claim}</p>',
-            **({} if model is None else {f"the SHA-256 of {model.file}": f"<code>{model.sha256}</code>"}),
-        }
-    missing = [name for name, text in expected.items() if page.count(text) != 1]
-    if missing or page.count('class="price"') != 1:
-        yield FAILS, f"{path.name}: does not hold: it does not have {' and '.join(missing) or 'one claim'}"
+        claim, commitment = (epsilon_up(epsilon), delta_up(delta)), read_commitment(folder)
+    words = " ".join([page.title, page.about, page.claim, *(" ".join([row.text, *row.points]) for row in page.rows)])
+    agrees = (page.epsilon, page.delta) == claim and f"({', '.join(claim)})-" in page.claim
+    expected = {
+        "the commitment": _rows(page, "Commitment") == [row_of_commitment(commitment or "none")],
+        "the claim of report.json": agrees,
+        "that claim alone": BEFORE_EPSILON.strip() not in words and words.count(")-differential") == 1,
+        ("no model" if model is None else f"the SHA-256 of {model.file}"): _rows(page, "Model")
+        == [*row_of_model(model)],
+    }
+    missing = [name for name, holds in expected.items() if not holds]
+    if missing:
+        yield FAILS, f"{path.name}: does not hold: it does not have {' and '.join(missing)}"
     else:
-        yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}"
+        compared = "" if model is None else "; two releases can be compared by the latter, the ledger was not asked"
+        yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}{compared}"
+
+
+def _rows(page: OnePage, label: str) -> list[StatementRow]:
+    return [row for row in page.rows if row.label.strip().casefold() == label.casefold()]
+
+
+def _model(folder: Path) -> ReleasedModel | None:
+    """The model in a package; raises `BadInput` for one that would take too long to read."""
+    for path in (folder / name for name in OUTPUTS):
+        if path.is_file() and path.stat().st_size > LARGEST_MODEL:
+            raise BadInput(f"Expected {path} to be a file of at most {LARGEST_MODEL >> 30} GiB.")
+    return ReleasedModel.of(folder)
+
+
+def _not_checked(folder: Path) -> str:
+    """The sentence on the files of which nothing was compared."""
+    model = [name for name in OUTPUTS if (folder / name).is_file() and not (folder / name).is_symlink()][:1]
+    checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, COMMITMENT_FILE, *model}
+    names = sorted(path.name for path in folder.iterdir() if path.name not in checked)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"not checked: what else report.json and {STATEMENT_FILE} say, {', '.join(names[:MOST_NAMES])}{more}"
 
 
 def _of_program(folder: Path) -> Iterator[tuple[int, str]]:

@@ -34,20 +34,51 @@ REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
 Event = Mapping[str, Any]
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+POSSIBLE: Mapping[str, Callable[[Any], bool]] = {
+    "count": _whole,
+    "counts": lambda values: bool(values) and all(map(_whole, values)),
+    "limit": lambda value: value is None or _whole(value),
+    "steps": _whole,
+    "sample_size": _whole,
+    "source_dataset_size": _whole,
+    "sampling_probability": lambda value: 0 < value <= 1,
+    "noise_multiplier": lambda value: 0 <= value < math.inf,
+    "noise_scale": lambda value: 0 < value < math.inf,
+    "mean": lambda value: 0 < value < math.inf,
+    "eta": lambda value: -1 < value < math.inf,
+    "gamma": lambda value: 0 < value <= 1,
+    "delta2": lambda value: 0 < value < 1,
+}
+"""Which values a field of an event, or of a law of the number of tries, can have; nan is none of them."""
+
+
+def _require_possible(event: Event) -> None:
+    """Raises ValueError for a number that no mechanism has, in an event, its law, or what it samples or repeats."""
+    for form in (event, event.get("tries", {}), event.get("event", {})):
+        for name in form.keys() & POSSIBLE.keys():
+            if isinstance(form[name], bool) or not POSSIBLE[name](form[name]):
+                raise ValueError(f"Expected {name}={form[name]!r} to be that of a mechanism.")
+    if "sample_size" in event and event["sample_size"] > event["source_dataset_size"]:
+        raise ValueError(f"Expected sample_size={event['sample_size']} <= {event['source_dataset_size']}.")
+
+
 def leaves(event: Event, times: int = 1) -> list[tuple[Event, int]]:
-    """The leaves of a composition with their multiplicities; raises ValueError for a negative one."""
-    if times < 0:
-        raise ValueError(f"Expected count={times} >= 0.")
+    """The leaves of a composition with their multiplicities; raises ValueError for numbers that no mechanism has."""
+    _require_possible(event)
     kind = event["type"]
-    if kind == "NoOpDpEvent" or not times:
+    if kind == "NoOpDpEvent":
         return []
     if kind == "SelfComposedDpEvent":
-        return leaves(event["event"], times * int(event["count"]))
+        return leaves(event["event"], times * event["count"])
     if kind == "ComposedDpEvent":
         return [leaf for inner in event["events"] for leaf in leaves(inner, times)]
     if kind == "Table":
         rows = zip(event["noise_multipliers"], event["counts"], strict=True)
-        return [leaf for noise, count in rows for leaf in leaves(_at_noise(event["step"], noise), times * int(count))]
+        return [leaf for noise, count in rows for leaf in leaves(_at_noise(event["step"], noise), times * count)]
     return [(event, times)]
 
 
@@ -73,8 +104,6 @@ def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
     noise = float((inner or leaf).get("noise_multiplier", math.nan))
     if noise <= LEAST_NOISE:
         raise NotRecomputed("a step with so little noise")
-    if not 0 < float(leaf.get("sampling_probability", 1.0)) <= 1:
-        raise ValueError(f"Expected sampling_probability={leaf['sampling_probability']} in (0, 1].")
     if kind in ("GaussianDpEvent", "EpochDpEvent"):  # an epoch has each record in one step: McSherry 2009, Theorem 4
         return "plain", 1.0, (2 if replaced else 1) / noise, count
     if kind == "StatedGaussianDpEvent" and leaf["adjacency"] in (None, adjacency):
@@ -126,8 +155,6 @@ def _least(deltas: Array) -> Array:
 
 def _mixed(leaf: Event, adjacency: str) -> list[Curve]:
     """One of several mechanisms by a public draw: the mean of their deltas."""
-    if min(leaf["counts"]) < 0:
-        raise ValueError(f"Expected counts={leaf['counts']} >= 0.")
     shares = np.array(leaf["counts"]) / sum(leaf["counts"])
     return _together(leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas)))
 
@@ -186,16 +213,22 @@ def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> f
 
 
 def _invert(side: Curve, delta: float, guess: float) -> float:
+    def within(at: float) -> bool:
+        value = float(side(np.array([at]))[0])
+        if math.isnan(value):
+            raise NotRecomputed("a bound on delta that is no number")
+        return value <= delta
+
     low, high, step = guess, guess, 0.01
-    while float(side(np.array([high]))[0]) > delta:
+    while not within(high):
         low, high, step = high, high + step, 2 * step
         if high > FARTHEST:
             return math.inf
-    while low > 0 and float(side(np.array([low]))[0]) <= delta:
+    while low > 0 and within(low):
         low, high, step = max(0.0, low - step), low, 2 * step
     while high - low > 1e-6 * min(1.0, max(high, 1e-3)):
         middle = (low + high) / 2
-        low, high = (low, middle) if float(side(np.array([middle]))[0]) <= delta else (middle, high)
+        low, high = (low, middle) if within(middle) else (middle, high)
     return high
 
 

@@ -97,6 +97,8 @@ def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[t
     more, facts, delta = price["repeats"], report["facts"], float(price["delta"])
     if price["version"] != 1 or price["adjacency"] not in ("add_or_remove_one", REPLACE) or not 0 < delta < 1:
         raise ValueError("Expected price.json to have version 1, a known adjacency, and delta in (0, 1).")
+    if not (_is_amount(more["epsilon"]) and _is_amount(more["delta"]) and delta + more["delta"] < 1):
+        return [(FAILS, "repeated runs: their epsilon and delta are no charge: finite, not negative, delta below 1")]
     sums = (
         ("epsilon of the populations", max(part["epsilon"] for part in price["parts"].values()), price["epsilon"]),
         ("epsilon of report.json", facts["honest_epsilon"]["value"], price["epsilon"] + more["epsilon"]),
@@ -111,11 +113,15 @@ def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[t
     for name, part in price["parts"].items():
         code, sentence = verdict(part, delta, price["adjacency"], price["claimed_by"])
         results.append((code, f"{name}: {sentence}"))
-    if more["epsilon"]:
-        results.append(
-            (NOT_RECOMPUTED, f"repeated runs: not recomputed: epsilon {more['epsilon']!r} is charged for them")
-        )
+    if more["epsilon"] or more["delta"]:
+        charged = f"epsilon {more['epsilon']!r} at delta {more['delta']!r}"
+        results.append((NOT_RECOMPUTED, f"repeated runs: not recomputed: {charged} is charged for them"))
     return results
+
+
+def _is_amount(value: object) -> bool:
+    """Whether a JSON value is a finite number of at least 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _rule_of(parts: Mapping[str, Any], rule: str) -> list[tuple[int, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.reports.statement.released_claim import ReleasedClaim
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 
 COMMITTED = (
     "Ties this statement to the charges in the curator's ledger and shows nothing of them. Whoever signs can open it: "
@@ -59,8 +59,8 @@ def one_page(claim: ReleasedClaim) -> OnePage:
         StatementRow(label="The account", text=claim.reserved_in_words),
         StatementRow(label="Not covered", points=claim.not_covered),
         StatementRow(label="Trust", text=claim.line("Trust")),
-        StatementRow(label="Commitment", text=COMMITTED, code=claim.commitment),
-        *_of_model(claim),
+        row_of_commitment(claim.commitment),
+        *row_of_model(claim.model),
     )
     return OnePage(
         title=f"Privacy statement: {claim.account}",
@@ -72,9 +72,13 @@ def one_page(claim: ReleasedClaim) -> OnePage:
     )
 
 
-def _of_model(claim: ReleasedClaim) -> tuple[StatementRow, ...]:
+def row_of_commitment(commitment: str) -> StatementRow:
+    """The row with the commitment."""
+    return StatementRow(label="Commitment", text=COMMITTED, code=commitment)
+
+
+def row_of_model(model: ReleasedModel | None) -> tuple[StatementRow, ...]:
     """The row that names the released model; none where the release has none."""
-    model = claim.model
     return (
         () if model is None else (StatementRow(label="Model", text=MODEL.format(file=model.file), code=model.sha256),)
     )

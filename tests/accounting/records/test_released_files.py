@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -59,17 +61,37 @@ def test_each_change_of_a_file_is_named(tmp_path: Path, ledger: Ledger) -> None:
     publish(ledger, folder, tmp_path / "curator")
     for name, content in FILES.items():
         (folder / name).write_text(content + " ")
-        with pytest.raises(ContractBroken, match=f"{name} differ"):
+        with pytest.raises(ContractBroken, match=f"as in the last one: {name}"):
             verified(ledger, folder)
         (folder / name).unlink()
-        with pytest.raises(ContractBroken, match=f"{name} differ"):
+        with pytest.raises(ContractBroken, match=f"as in the last one: {name}"):
             verified(ledger, folder)
         (folder / name).write_text(content)
     (folder / "another.txt").write_text("more")
-    with pytest.raises(ContractBroken, match=r"another\.txt differ"):
+    with pytest.raises(ContractBroken, match=r"as in the last one: another\.txt"):
         verified(ledger, folder)
     (folder / "another.txt").unlink()
     assert verified(ledger, folder)
+
+
+def test_folders_are_part_of_a_release(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = release(tmp_path / "release")
+    publish(ledger, folder, tmp_path / "curator")
+    (folder / "empty").mkdir()
+    with pytest.raises(ContractBroken, match="as in the last one: empty/"):
+        verified(ledger, folder)
+    (folder / "empty").rmdir()
+    assert verified(ledger, folder)
+    listed = os.scandir
+
+    def unlisted(path: os.PathLike[str] | str) -> object:
+        if Path(path).name == "sub":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", unlisted)
+    with pytest.raises(BadInput, match="sub to be readable: Permission denied"):
+        verified(ledger, folder)
 
 
 def test_the_curators_list_decides_nothing(tmp_path: Path, ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed, 
 from dpsweep.reports.disclosure import package_check
 from dpsweep.reports.disclosure.package_check import check_package
 from dpsweep.reports.pages.release import write_release
+from dpsweep.reports.recomputation.price_check import HOLDS
 from tests.conftest import Program
 from tests.reports.conftest import Recipe, make
 
@@ -47,8 +49,11 @@ def edited(path: Path, change: Callable[[Any], None]) -> None:
 def test_a_release_holds(package: Path, swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_package([str(package), str(swept / "curator" / "opening.json")])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["commitment", "training", "validation", "statement.html"]
-    assert all(": holds: " in line for line in lines)
+    *held, last = lines
+    assert [line.partition(":")[0] for line in held] == ["commitment", "training", "validation", "statement.html"]
+    assert all(": holds: " in line for line in held)
+    assert last.startswith("not checked: ") and all(name in last for name in ("report.html", "statement.pdf"))
+    assert "price.json" not in last and "model.safetensors" not in last
 
 
 def lower(form: Any) -> None:
@@ -83,6 +88,61 @@ def test_a_statement_of_another_model_or_commitment_fails(package: Path, capsys:
     with pytest.raises(ClaimFails):
         check_package([str(package)])
     assert "it does not have the commitment and the SHA-256" in capsys.readouterr().out
+
+
+SHOWN = '<p class="price">ε ≤ 0.1<small>at δ = 1e-5</small></p>'
+FORGED: dict[str, Callable[[str, str], str]] = {
+    "comment": lambda page, price: page.replace(price, f"<!--{price}-->{SHOWN.replace('price', 'claim')}"),
+    "open comment": lambda page, price: page.replace(price, f"{SHOWN.replace('price', 'about')}<!--{price}--!>"),
+    "hidden": lambda page, price: page.replace(price, f"<div hidden>{price}</div>{SHOWN.replace('price', 'about')}"),
+    "inline style": lambda page, price: page.replace(price, price.replace("<p", '<p style="display:none"')),
+    "style": lambda page, _: page.replace("</style>", ".price{display:none}.about::after{content:'ε ≤ 0.1'}\n</style>"),
+    "script": lambda page, _: page.replace("</main>", "<script>document.title='ε ≤ 0.1'</script></main>"),
+    "picture": lambda page, _: page.replace("<main>", '<img src="data:image/png;base64,AAAA"><main>'),
+    "two prices": lambda page, price: page.replace(price, price + SHOWN),
+    "title": lambda page, _: page.replace("<h1>", "<h1>ε ≤ 0.1 "),
+    "about": lambda page, _: page.replace('class="about">', 'class="about">ε ≤ 0.1 '),
+    "sentence": lambda page, _: re.sub(r"satisfies \([^,]*,", "satisfies (0.1,", page),
+    "two models": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Model</dt><dd>Another.</dd></div>"),
+    "two commitments": lambda page, _: page.replace("<dl>", "<dl>\n<div><dt>Commitment</dt><dd>Another.</dd></div>"),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_statement_that_shows_another_claim_fails(
+    package: Path, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The true claim stood somewhere in the page, and the reader saw another."""
+    monkeypatch.setattr(package_check, "_recomputed", lambda _: HOLDS)
+    path = package / "statement.html"
+    whole = path.read_text()
+    (price,) = re.findall(r'<p class="price">.*</p>', whole)
+    path.write_text(FORGED[how](whole, price))
+    assert path.read_text() != whole
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    assert "statement.html: does not hold: " in capsys.readouterr().out
+
+
+def test_a_statement_has_a_model_if_the_package_has_one(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_check, "_recomputed", lambda _: HOLDS)
+    model, path = package / "model.safetensors", package / "statement.html"
+    whole, weights = path.read_text(), model.read_bytes()
+    model.unlink()
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+    path.write_text(re.sub(r"<div><dt>Model</dt>.*\n", "", whole))
+    check_package([str(package)])
+    model.write_bytes(weights)
+    with pytest.raises(ClaimFails):
+        check_package([str(package)])
+
+
+def test_a_model_of_terabytes_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_check, "_recomputed", lambda _: HOLDS)
+    os.truncate(package / "model.safetensors", 1 << 42)
+    with pytest.raises(BadInput, match="64 GiB"):
+        check_package([str(package)])
 
 
 def test_nothing_of_a_package_is_imported_or_run(package: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
@@ -23,6 +24,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.reports.pages.release import write_release
 from dpsweep.reports.pages.released_package import PROGRAM_HEAD
+from dpsweep.reports.recomputation import event_price
 from dpsweep.reports.recomputation.event_price import by_renyi, epsilon
 from dpsweep.reports.recomputation.loss_lattice import NotRecomputed
 from dpsweep.reports.recomputation.price_check import (
@@ -271,6 +273,96 @@ def test_repeats_are_not_recomputed(searched: tuple[dict[str, Any], dict[str, An
     price["repeats"] = {"epsilon": 0.5, "delta": 1e-6}
     assert FAILS in codes(check_release(price, report)), "the page does not have them"
     report["facts"]["honest_epsilon"]["value"] += 0.5
+    report["facts"]["honest_delta"]["value"] += 1e-6
+    assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
+
+
+STEP_FORM = {
+    "type": "PoissonSampledDpEvent",
+    "sampling_probability": 0.02,
+    "event": {"type": "GaussianDpEvent", "noise_multiplier": 1.0},
+}
+
+
+def of_tries(**law: Any) -> dict[str, Any]:
+    return {"type": "SelectionDpEvent", "event": STEP_FORM, "limit": None, "tries": law}
+
+
+def stopped(**fields: Any) -> dict[str, Any]:
+    tries = {"type": "Stopping", "gamma": 0.1, "limit": 200}
+    return {"type": "RandomStoppingDpEvent", "event": STEP_FORM, "tries": tries, "delta2": 1e-7, **fields}
+
+
+def of_fixed_size(size: Any, records: Any) -> dict[str, Any]:
+    kind = "SampledWithoutReplacementDpEvent"
+    return {"type": kind, "sample_size": size, "source_dataset_size": records, "event": STEP_FORM["event"]}
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "part of a step": {"type": "SelfComposedDpEvent", "count": 0.9, "event": STEP_FORM},
+    "no step": {"type": "SelfComposedDpEvent", "count": 0, "event": STEP_FORM},
+    "true steps": {"type": "SelfComposedDpEvent", "count": True, "event": STEP_FORM},
+    "negative scale": {"type": "NoisyMaxDpEvent", "noise_scale": -1.0},
+    "nan scale": {"type": "NoisyMaxDpEvent", "noise_scale": math.nan},
+    "no member": {"type": "MixtureDpEvent", "events": [STEP_FORM, STEP_FORM], "counts": [0, 0]},
+    "negative member": {"type": "MixtureDpEvent", "events": [STEP_FORM, STEP_FORM], "counts": [3, -1]},
+    "negative mean": of_tries(type="Poisson", mean=-1.0),
+    "nan mean": of_tries(type="Poisson", mean=math.nan),
+    "gamma above 1": of_tries(type="NegativeBinomial", eta=1.0, gamma=2.0),
+    "eta below -1": of_tries(type="NegativeBinomial", eta=-3.0, gamma=0.1),
+    "part of a point": of_tries(type="EachPoint", count=0.01),
+    "negative points": of_tries(type="EachPoint", count=-2),
+    "nan tail": stopped(delta2=math.nan),
+    "nan gamma": stopped(tries={"type": "Stopping", "gamma": math.nan, "limit": 200}),
+    "negative batch": of_fixed_size(-5, 100),
+    "large batch": of_fixed_size(101, 100),
+    "negative noise": {**STEP_FORM, "event": {"type": "GaussianDpEvent", "noise_multiplier": -1.0}},
+    "infinite noise": {"type": "GaussianDpEvent", "noise_multiplier": math.inf},
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+@pytest.mark.parametrize("adjacency", ["add_or_remove_one", "replace_one"])
+def test_events_that_cannot_exist_are_refused(what: str, adjacency: str) -> None:
+    """Curves that are nan held at any claim."""
+    for by in ("PLD", "RDP"):
+        with pytest.raises(ValueError, match="Expected"):
+            verdict({"epsilon": 0.01, "event": {"event": IMPOSSIBLE[what]}}, 1e-5, adjacency, by)
+
+
+def test_a_curve_that_is_nan_bounds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_price, "curves", lambda *_: [lambda points: np.full(len(points), np.nan)])
+    with pytest.raises(NotRecomputed):
+        epsilon(STEP_FORM, 1e-5, "add_or_remove_one")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", -0.5),
+        ("epsilon", math.nan),
+        ("epsilon", math.inf),
+        ("epsilon", False),
+        ("epsilon", "0"),
+        ("delta", -9.999e-6),
+        ("delta", math.nan),
+        ("delta", 1.0),
+    ],
+)
+def test_charges_for_repeats_lower_no_claim(
+    searched: tuple[dict[str, Any], dict[str, Any]], name: str, value: Any
+) -> None:
+    """The page agreed with a negative charge, and delta was not looked at."""
+    price, report = copy.deepcopy(searched)
+    price["repeats"][name] = value
+    if not isinstance(value, str):
+        report["facts"][f"honest_{name}"]["value"] += value
+    assert codes(check_release(price, report)) == {FAILS}
+
+
+def test_a_delta_for_repeats_alone_is_not_recomputed(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    price, report = copy.deepcopy(searched)
+    price["repeats"]["delta"] = 1e-6
     report["facts"]["honest_delta"]["value"] += 1e-6
     assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
 
