@@ -17,6 +17,7 @@ from dpsweep.reports.recomputation.loss_lattice import (
     NotRecomputed,
     Steps,
     gaussian,
+    one_sampled_step,
 )
 from dpsweep.reports.recomputation.renyi_bound import (
     Divergence,
@@ -132,6 +133,8 @@ def _composed(steps: Sequence[Steps]) -> list[Curve]:
         return [gaussian(plain) if plain else lambda points: np.maximum(0.0, -np.expm1(points))]
     kinds = [(*key, count) for key, count in counts.items()] + ([("sampled", 1.0, plain, 1)] if plain else [])
     ways = (0, 1) if any(kind == "sampled" and rate < 1 for kind, rate, _, _ in kinds) else (0,)
+    if len(kinds) == 1 and kinds[0][0] == "sampled" and kinds[0][1] < 1 and kinds[0][3] == 1:
+        return [one_sampled_step(*kinds[0][1:3], way) for way in ways]
     return [LossLattice(kinds, way).delta for way in ways]
 
 

@@ -15,6 +15,8 @@ BEYOND, FLOOR, FARTHEST = 2e-44, 1e-36, 600.0
 LEVEL, MARGIN = 32 * 2.0**-53, 1e-14
 """The rounding of a level of a Fourier transform, and of a mass."""
 
+TOO_FAR = "losses that spread too far for this program's lattice"
+
 Array = np.ndarray
 Curve = Callable[[Array], Array]
 """Upper bounds on delta at any real epsilons [n], in one direction P against Q of a pair of neighbours' outputs."""
@@ -37,6 +39,31 @@ def gaussian(mu: float) -> Curve:
     return curve
 
 
+def one_sampled_step(rate: float, mu: float, direction: int) -> Curve:
+    """One Poisson-sampled Gaussian step with a rate below 1, in closed form from the Gaussian mechanism's curve G.
+
+    With t = exp(e), u = 1 + (t - 1) / rate, a mixture with the record against none has delta(e) = rate G(ln u), and
+    1 - t where u <= 0: Balle, Barthe, Gaboardi 2018, Theorem 2. None against the mixture is its mirror image by
+    delta(e) = 1 - t + t delta'(-e), G(e) = 1 - exp(e) + exp(e) G(-e): (1 - t (1 - rate)) G(-ln u'), u' at -e, or 0.
+    """
+    whole = gaussian(mu)
+
+    def present(points: Array) -> Array:
+        deltas = -np.expm1(np.minimum(points, 0.0)) + 1e-15
+        mixed = np.expm1(points) > -rate
+        with np.errstate(over="ignore"):
+            deltas[mixed] = rate * whole(np.log1p(np.expm1(points[mixed]) / rate)) * (1 + MARGIN)
+        return np.asarray(np.minimum(1.0, deltas))
+
+    def absent(points: Array) -> Array:
+        deltas, mixed = np.zeros(len(points)), np.expm1(-points) > -rate
+        at = points[mixed]
+        deltas[mixed] = -np.expm1(at + math.log1p(-rate)) * whole(-np.log1p(np.expm1(-at) / rate)) + 1e-15
+        return np.asarray(np.clip(deltas, 0.0, 1.0))
+
+    return present if direction == 0 else absent
+
+
 def losses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
     """Losses ln dP/dQ at the nodes and both ends of cells of outputs, [cells, DEGREE + 2], and the nodes' P-masses.
 
@@ -49,12 +76,13 @@ def losses(kind: str, rate: float, mu: float, direction: int, width: float) -> t
     nodes, shares = np.polynomial.legendre.leggauss(DEGREE)
     half = (edges[1] - edges[0]) / 2
     outputs = np.column_stack([(edges[:-1] + half)[:, None] + half * nodes, edges[:-1], edges[1:]])
-    without = np.exp(-(outputs[:, :-2] ** 2) / 2) / math.sqrt(2 * math.pi) * shares * half
+    areas = shares * half / math.sqrt(2 * math.pi)
+    without, present = (np.exp(-((outputs[:, :-2] - centre) ** 2) / 2) * areas for centre in (0.0, mu))
     ratio, mirrored = (
         np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + mu * at - mu**2 / 2)
         for at in (outputs, -outputs)
     )
-    inside = without * np.exp(ratio[:, :-2])
+    inside = (1 - rate) * without + rate * present
     if kind == "replaced":
         return ratio - mirrored, inside
     if kind == "sampled":
@@ -96,6 +124,8 @@ class LossLattice:
         self.count = sum(step[3] for step in steps)
         self.infinite = BEYOND * self.count
         spread = sum(_variance(*losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
+        if not 0 < spread < math.inf:
+            raise NotRecomputed(TOO_FAR)
         deviation = math.sqrt(spread)
         added = min(6e-4 / (1 + 10 / deviation), 1e-3 * spread)  # the variance that the lattice adds
         self.step = max(math.sqrt(added / self.count), 60 * deviation / MOST_POINTS)
@@ -143,6 +173,8 @@ class LossLattice:
         mass = weights.sum(axis=1)
         above = -(weights * np.expm1((low * self.step)[:, None] - at[:, :-2])).sum(axis=1)
         up = np.clip(above / np.maximum(-mass * np.expm1((low - high) * self.step), 1e-300) * (1 + 1e-13) + 1e-14, 0, 1)
+        if not high.max() - low.min() <= 2 * MOST_POINTS:
+            raise NotRecomputed(TOO_FAR)
         first = int(low.min())
         places = np.concatenate([low, high]).astype(np.int64) - first
         return first, np.bincount(places, np.concatenate([mass * (1 - up), mass * up]))
@@ -167,14 +199,18 @@ class LossLattice:
 
     def _tilt(self, theta: float) -> Tilt:
         log, mean, variance = self._moments(theta)
+        if not 0 < variance < math.inf:
+            raise NotRecomputed(TOO_FAR)
         shifts = [scale / math.sqrt(variance) for scale in (0.5, 1, 2, 4, 8)]
         ahead = {theta + shift: (self._moments(theta + shift)[0] - log + 40) / shift for shift in shifts}
         far = min(ahead, key=ahead.__getitem__)
         behind = min((self._moments(theta - shift)[0] - log + 40) / shift for shift in shifts)
+        if not (ahead[far] + behind) / self.step < 2 * MOST_POINTS:
+            raise NotRecomputed(TOO_FAR)
         first, last = math.floor(-behind / self.step), math.ceil(ahead[far] / self.step)
         size = 1 << max(8, (last - first).bit_length())
-        if size > 2 * MOST_POINTS:
-            raise NotRecomputed("losses that spread too far for this program's lattice")
+        if size > 2 * MOST_POINTS or log - theta * mean > FARTHEST:
+            raise NotRecomputed(TOO_FAR)
         level, product = LEVEL * (math.log2(size) + 4), np.zeros(size // 2 + 1, dtype=complex)
         modulus, larger = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         for start, masses, count in self.parts:
@@ -190,7 +226,10 @@ class LossLattice:
         at, masses = at[near], masses[near]
         missed = math.exp(min(0.0, self._moments(far)[0] - far * at[-1])) + self.infinite
         weights = masses * np.exp(-theta * (at - mean))
-        sums = [np.append(np.cumsum(part[::-1])[::-1], 0.0) for part in (weights, weights * np.exp(mean - at))]
+        sums = [
+            np.append(np.cumsum(part[::-1])[::-1], 0.0)
+            for part in (weights, weights * np.exp(np.minimum(mean - at, FARTHEST)))
+        ]
         scale = math.exp(log - theta * mean)
         rounding = scale * entry * (min(size, 1 / (self.step * theta * (theta + 1)) if theta else size) + 1)
         steepest = max(
@@ -201,8 +240,11 @@ class LossLattice:
         def curve(points: Array) -> Array:
             places = np.searchsorted(at, points, side="right")
             mass = scale * sums[0][places]
-            values = np.maximum(0.0, mass - scale * np.exp(points - mean) * sums[1][places])
-            return np.asarray(growth * (values + rounding * np.exp(-theta * (points - mean)) + 1e-12 * mass + missed))
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = np.maximum(0.0, mass - scale * np.exp(points - mean) * sums[1][places])
+                return np.asarray(
+                    growth * (values + rounding * np.exp(-theta * (points - mean)) + 1e-12 * mass + missed)
+                )
 
         return Tilt(theta, log, mean, math.sqrt(variance), float(at[0]), float(at[-1]), curve)
 

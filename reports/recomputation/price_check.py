@@ -63,6 +63,8 @@ def verdict(part: Mapping[str, Any], delta: float, adjacency: str, by: str) -> t
     other, without = _or_reason(lambda: by_renyi(event, delta, adjacency))
     if other <= highest(claim):
         return HOLDS, f"holds: epsilon {claim!r} is claimed, {_shown(other)} is recomputed by Renyi divergences"
+    if claim > FARTHEST and math.isinf(bound):
+        return NOT_RECOMPUTED, f"not recomputed: {reason or f'it is above {FARTHEST}'}: epsilon {claim!r} is claimed"
     searched = bool(set(_types(event)) & set(SEARCHES.values()))
     missing = (reason or (searched and without)) if "RDP" in by.split(" and ") else reason
     if reason and not without and "RDP" in by.split(" and "):

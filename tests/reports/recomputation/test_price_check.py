@@ -26,7 +26,7 @@ from dpsweep.reports.pages.release import write_release
 from dpsweep.reports.pages.released_package import PROGRAM_HEAD
 from dpsweep.reports.recomputation import event_price
 from dpsweep.reports.recomputation.event_price import by_renyi, epsilon
-from dpsweep.reports.recomputation.loss_lattice import NotRecomputed
+from dpsweep.reports.recomputation.loss_lattice import LossLattice, NotRecomputed, one_sampled_step
 from dpsweep.reports.recomputation.price_check import (
     FAILS,
     HOLDS,
@@ -282,6 +282,31 @@ STEP_FORM = {
     "sampling_probability": 0.02,
     "event": {"type": "GaussianDpEvent", "noise_multiplier": 1.0},
 }
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "code"),
+    [(0.1, 0.06, 1, HOLDS), (0.1, 0.3, 1, HOLDS), (0.1, 0.05, 10, NOT_RECOMPUTED), (0.01, 0.02, 1, NOT_RECOMPUTED)],
+)
+def test_honest_claims_with_little_noise_do_not_fail(
+    adjacency: Adjacency, rate: float, noise: float, steps: int, code: int
+) -> None:
+    """The lattice was to have 1e12 places, or was placed at nan."""
+    event = events.repeat(events.poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps)
+    part = {"epsilon": Pld().epsilon(event, 1e-5, adjacency), "event": json.loads(json.dumps(events.to_json(event)))}
+    assert verdict(part, 1e-5, adjacency.value, "PLD")[0] == code
+    if code == HOLDS:
+        assert verdict({**part, "epsilon": part["epsilon"] * 0.95}, 1e-5, adjacency.value, "PLD")[0] == FAILS
+
+
+@pytest.mark.parametrize(("rate", "mu"), [(0.1, 1.0), (0.3, 3.0), (0.9, 0.5)])
+@pytest.mark.parametrize("direction", [0, 1])
+def test_one_step_is_that_of_the_lattice_or_less(rate: float, mu: float, direction: int) -> None:
+    at = np.array([-0.5, -0.05, 0.0, 0.01, 0.05])
+    step = one_sampled_step(rate, mu, direction)(at)
+    lattice = LossLattice([("sampled", rate, mu, 1)], direction).delta(at)
+    assert (step <= lattice * (1 + 1e-9)).all() and (step >= 0.999 * lattice).all()
 
 
 def of_tries(**law: Any) -> dict[str, Any]:
