@@ -202,7 +202,6 @@ LARGE: dict[str, Callable[[Any], None]] = {
     "steps": lambda form: inner(form).update(count=10**30),
     "more steps than a float": lambda form: inner(form).update(count=10**400),
     "no noise": lambda form: inner(form)["event"]["event"].update(noise_multiplier=1e-300),
-    "tiny rate": lambda form: inner(form)["event"].update(sampling_probability=5e-324),
     "words": lambda form: inner(form).update(type="\x1b[2J\x07evil"),
 }
 
