@@ -17,11 +17,11 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.folder_audit import verify_copies, verify_folder
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
+from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account
+from dpsweep.sweeper.coordinator.admission import Retry, admit
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
@@ -360,21 +360,6 @@ def test_a_sweep_that_version_0_1_0_began_goes_on(place: Places) -> None:
         receipt.write(here.folder.trial(receipt.trial))
     (here.folder.trial(due[0].id) / "claim-1").touch()
     assert finish(here) == [trial.id for trial in due[1:]]
-
-
-def test_a_search_that_version_0_1_0_began_goes_on(place: Places) -> None:
-    here = place(SELECTION)
-    open_account(here.priced, here.ledger)
-    name, plan = "digits", here.plan.id
-    here.ledger.charge(name, plan=plan, trials=[plan], cost=here.priced.quote.guarantee, record={})
-    StoredDraw(plan=plan, attempt=1, draw=Draw(tries=(0, 1, 2))).write(here.folder.draw)
-    here.ledger.start(name, plan=plan, trials=[plan])
-    here.plan.write(here.folder.plan)
-    first = here.folder.runs(here.plan)[0]
-    here.folder.trial(first.id).mkdir(parents=True)
-    (here.folder.trial(first.id) / "claim-1").touch()
-    assert work(here.admit(), FATES) == [1, 2]
-    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=2)
 
 
 @pytest.mark.usefixtures("pages")
