@@ -54,6 +54,7 @@ def bare_environment(folder: Path, modules: Sequence[Path], *, device: str, thre
     }
 
 
+@orphans_adopted()
 def run_script(
     program: Path,
     arguments: Sequence[str],
@@ -67,20 +68,6 @@ def run_script(
 
     Whatever ends this function ends the script and all processes that it started.
     """
-    with orphans_adopted():
-        return _run(program, arguments, environment, folder=folder, output=output, should_stop=should_stop)
-
-
-def _run(
-    program: Path,
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    *,
-    folder: Path,
-    output: Path,
-    should_stop: Callable[[], bool],
-) -> int:
-    """Does what `run_script` does, but for processes that left the script's group."""
     handle = os.open(output, os.O_CREAT | os.O_APPEND | os.O_WRONLY, PRIVATE)
     try:
         process = subprocess.Popen(
