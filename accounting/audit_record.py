@@ -14,11 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.json_files import in_words, require_version, write_json
+from dpsweep.accounting.json_files import FORMAT, in_words, require_format, write_json
 from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
 from dpsweep.accounting.validation import as_written
 
-SCHEMA = 2
 AUDIT_FILE = "audit.json"
 
 NOISE_SHARE = 0.01
@@ -201,17 +200,17 @@ class AuditRecord:
     def write(self, path: Path) -> None:
         """Stores the record, atomically."""
         write_json(
-            path, in_words({"schema": SCHEMA, **self.to_json(), "epsilon": self.epsilon, "refuted": self.refuted})
+            path, in_words({"format": FORMAT, **self.to_json(), "epsilon": self.epsilon, "refuted": self.refuted})
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, which `from_json` reads beside the schema."""
+        """Plain values, which `from_json` reads beside the format."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> AuditRecord:
         """Reads the stored form; what follows from the rest is not read."""
-        require_version("audit schema", form.get("schema"), SCHEMA)
+        require_format("the audit", form)
         findings = tuple(
             AuditFinding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
             for one in form["findings"]

@@ -1,4 +1,4 @@
-"""JSON files written atomically, their versions, digests of values, and infinity, for which JSON has no number."""
+"""JSON files written atomically, their format, digests of values, and infinity, for which JSON has no number."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from dpsweep.accounting.group_commit import Flushing, alone
 
 WORD = "infinity"
 """The stored form of an infinite epsilon, which protects nobody; `float` reads it."""
+
+FORMAT = 1
+"""The number of the format of plans, results and audits; until the first release it may still change its meaning."""
 
 DIGEST_LENGTH = 12
 
@@ -40,15 +43,28 @@ def in_words(form: Any) -> Any:
     return WORD if isinstance(form, float) and form == math.inf else form
 
 
-def require_version(what: str, stored: object, *known: int) -> None:
-    """Raises `BadInput` unless the stored version is one of those that are known; true equals 1 and is none.
+def require_format(what: str, form: Mapping[str, Any]) -> None:
+    """Raises `BadInput` unless a stored form has the number of the current format.
 
-    >>> require_version("plan schema", True, 1)
+    >>> require_format("plan.json", {"format": 1})
+    >>> require_format("plan.json", {"schema": 4})
     Traceback (most recent call last):
-    dpsweep.accounting.errors.BadInput: Expected plan schema=True to be 1.
+    dpsweep.accounting.errors.BadInput: Expected plan.json to have format=1: an unreleased version wrote it.
     """
-    if type(stored) is not int or stored not in known:
-        raise BadInput(f"Expected {what}={stored!r:.200} to be {' or '.join(map(str, known))}.")
+    if "format" not in form:
+        raise BadInput(f"Expected {what} to have format={FORMAT}: an unreleased version wrote it.")
+    require_version(f"format of {what}", form["format"], FORMAT)
+
+
+def require_version(what: str, stored: object, known: int) -> None:
+    """Raises `BadInput` unless the stored version is the known one; true equals 1 and is none.
+
+    >>> require_version("event version", True, 1)
+    Traceback (most recent call last):
+    dpsweep.accounting.errors.BadInput: Expected event version=True to be 1.
+    """
+    if type(stored) is not int or stored != known:
+        raise BadInput(f"Expected {what}={stored!r:.200} to be {known}.")
 
 
 def digest(value: object) -> str:

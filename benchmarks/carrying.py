@@ -85,11 +85,11 @@ def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, fl
         Run(
             trainer=one.trainer,
             sampler=one.sampler,
-            schedule=one.schedule,
+            schedule=one.lr_schedule,
             noise_multiplier=trial.config["privacy"]["noise_multiplier"],
             steps=one.steps,
             train_records=one.train_records,
-            bounds=one.bounds,
+            bounds=one.clip_schedule,
         )
         for one, trial in zip(declared, trials, strict=True)
     ]

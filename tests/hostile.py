@@ -139,4 +139,4 @@ def forge(path: Path, sql: str, renamed: dict[str, str], edit: Callable[[dict[st
         made.commit()
 
 
-_EVENT = Plan.read(Path(__file__).parent / "frozen" / "e41da95" / "composition" / "plan.json").event
+_EVENT = Plan.read(Path(__file__).parent / "frozen" / "format_1" / "composition" / "plan.json").event

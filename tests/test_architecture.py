@@ -145,7 +145,6 @@ HYDRAS_DOOR = {
     "sweeper/launchers/ray_cluster.py": "starts Ray before its launcher of Hydra's",
     "sweeper/keys/missing_values.py": "finds what a configuration lacks",
     "sweeper/keys/unknown_words.py": "knows Hydra's exceptions",
-    "sweeper/planning/former_words.py": "refuses former words in a user's files",
     "sweeper/planning/grid.py": "composes the points of a grid",
     "sweeper/planning/resolution.py": "resolves the points of a grid",
     "sweeper/plugin/hydra_plugins/honest_sweeper.py": "is a plugin of Hydra's",

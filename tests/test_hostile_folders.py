@@ -29,7 +29,7 @@ from dpsweep.reports.pages.model_export import write_export
 from dpsweep.reports.pages.release import compose, write_release
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
-FROZEN = Path(__file__).parent / "frozen" / "e41da95"
+FROZEN = Path(__file__).parent / "frozen" / "format_1"
 SQL = (FROZEN / "ledger.sql").read_text()
 SWEEPS = ("composition", "private_selection")
 FILES = [

@@ -26,7 +26,7 @@ from dpsweep.accounting.chain.hash_chain import Lines, Row
 from dpsweep.accounting.chain.sqlite_file import SqliteFile
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
-SCHEMA = 2
+SCHEMA = 3
 TEXTS = ("account", "kind", "plan", "body", "balance", "who", "at", "previous", "digest")
 TABLES = (
     "CREATE TABLE IF NOT EXISTS schema (version INTEGER NOT NULL PRIMARY KEY)",
@@ -143,7 +143,8 @@ class Chain:
     def _check_version(self, session: DatabaseSession) -> None:
         if (version := _version(session)) != SCHEMA:
             raise LedgerDamaged(
-                f"Expected ledger schema={version} to be {SCHEMA}: {self.name} was written by another version."
+                f"Expected ledger schema={version} to be {SCHEMA}: {self.name} was written by another version, or by "
+                "an unreleased one."
             )
 
 

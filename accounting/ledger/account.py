@@ -44,7 +44,6 @@ from dpsweep.accounting.ledger.composition_policy import (
     stored_amount,
     subtract,
 )
-from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.notation import apart, delta_up, epsilon_down, epsilon_up, typed
 from dpsweep.accounting.validation import as_written
 
@@ -102,8 +101,8 @@ class Balance:
         }
 
     def stands_in(self, form: Mapping[str, Any]) -> bool:
-        """Whether a stored balance equals this one, also if its policy is named as in 0.1.0."""
-        return {**form, "policy": stored(form.get("policy"), "policy")} == self.to_json()
+        """Whether a stored balance equals this one."""
+        return form == self.to_json()
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Balance:

@@ -96,7 +96,7 @@ class Charged:
 
     @property
     def units(self) -> int | None:
-        """The declared number of units, None if an older version charged."""
+        """The declared number of units, None for a charge without a plan."""
         units = self.record.get("units")
         return None if units is None else whole("units", units)
 

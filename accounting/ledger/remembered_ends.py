@@ -49,14 +49,14 @@ WIDTH = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """A chain up to `end`: the balances of all accounts there, in JSON; None if an older version remembered none.
+    """A chain up to `end`: the balances of all accounts there, in JSON.
 
     `facts` are the entries of kinds that no balance holds, in JSON: the fingerprints of data sets, and releases.
     `digests` are those of the entries from the one after `start` on.
     """
 
     end: End = field(default_factory=End)
-    balances: Mapping[str, Mapping[str, Any]] | None = None
+    balances: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     facts: Sequence[Mapping[str, Any]] = ()
     start: int = 0
     digests: bytes = field(default=b"", repr=False)
@@ -72,7 +72,7 @@ class Memory:
                 facts.append({name: row[name] for name in FACT_COLUMNS} | {"body": json.loads(row["body"])})
             digests += shortened(row["digest"])
             end = End(entries=row["seq"], head=row["digest"])
-        earlier = self.balances if start and self.balances else {}
+        earlier = self.balances if start else {}
         later = {account: json.loads(row["balance"]) for account, row in newest.items()}
         return Memory(end=end, balances={**earlier, **later}, facts=tuple(facts), start=start, digests=bytes(digests))
 
@@ -146,12 +146,11 @@ class RememberedEnd:
         """
         with self._writing():
             os.close(os.open(self._lock, os.O_CREAT | os.O_WRONLY, 0o600))
-            whole = known.balances is not None and self.digests().hold(known.end)
-            return known.end.entries if whole else 0
+            return known.end.entries if self.digests().hold(known.end) else 0
 
     def remember(self, known: Memory, later: Memory) -> None:
         """Remembers an end that follows from the known one; a shorter one changes nothing."""
-        if later.end == known.end and known.balances is not None and later.start:
+        if later.end == known.end and later.start:
             return
         with self._writing(), FileLock(self._lock):
             current = self.read()
@@ -228,10 +227,8 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
 
 def memory_from_json(form: Mapping[str, Any]) -> Memory:
     """The memory in a stored form; raises ValueError for values that none has."""
-    balances = form.get("balances")
-    if balances is not None:
-        balances = {account: mapping("balances", one) for account, one in mapping("balances", balances).items()}
-    facts = tuple(_fact(fact) for fact in form.get("facts", ()))
+    balances = {account: mapping("balances", one) for account, one in mapping("balances", form["balances"]).items()}
+    facts = tuple(_fact(fact) for fact in form["facts"])
     end = End(entries=whole("entries", form["entries"]), head=text("head", form["head"]))
     return Memory(end=end, balances=balances, facts=facts)
 

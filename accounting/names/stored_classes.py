@@ -4,7 +4,7 @@ A plan, a ledger and a trial's configuration name a class of ours as `{"kind": t
 (or Optuna's) as `{"_target_": "module.Class", **fields}`. Configurations (conf/, command lines) name both by
 `_target_`, as Hydra does. Invariants:
 
-* Identities are hashes of `canonical` forms: the forms that 0.1.0 stored, even if classes have moved since.
+* Identities are hashes of `identity` forms, which have tags too, and no field at its class's default.
 * Reading a stored form imports nothing. Every name in it is checked against the tags and the expected family before
   anything is built; then only a class of ours is built, or, if the caller passes a builder for them, one of the user's.
 * Inside the fields of a user's class, our classes have the form `{"_target_": tag}`: a tag has no dot, so it is
@@ -20,17 +20,16 @@ from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.format_defaults import class_defaults, part_defaults, without_defaults
 from dpsweep.accounting.names.tags import (
     HOMES,
     PARTS,
-    identity_name,
     is_below_ours,
     own_class,
     require_family,
     tag_of,
     tags_of,
 )
-from dpsweep.accounting.names.typed_names import typed_key
 
 TARGET, KIND = "_target_", "kind"
 """The key of a class's path, and the key of a tag."""
@@ -42,7 +41,7 @@ NESTED: Mapping[str, str] = {
     "rule": "rule",
     "claimants": "accountant",
     "witnesses": "accountant",
-    "then": "schedule",
+    "then": "lr_schedule",
     "transform": "transform",
     "update": "update",
     "files": "files",
@@ -66,23 +65,38 @@ Foreign = Callable[[Mapping[str, Any], str], Any]
 def stored(node: Any, family: str) -> Any:
     """The stored form of a part of a configuration: tags for classes of ours, paths for the user's.
 
-    Stored forms, also those of 0.1.0, are converted to the current stored form. Raises `BadInput` if a class of ours
-    has no tag or is of another family.
+    A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
 
     >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
     >>> stored({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
-    return _written(node, family, lambda tag: {KIND: tag}, lambda tag: tag)
+    if isinstance(node, list):
+        return [stored(one, family) for one in node]
+    if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
+        return node
+    key = TARGET if TARGET in node else KIND
+    name, values = _name(node[key], family), {name: value for name, value in node.items() if name != key}
+    tag = tag_of(name) if key == TARGET else name
+    if tag is None:
+        _require_foreign(name, family)
+        return {TARGET: name} | {field: _below(value, str) for field, value in values.items()}
+    require_family(tag, family)
+    if KIND in values:
+        raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
+    nested = {field: stored(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
+    return {KIND: tag} | values | nested
 
 
-def canonical(node: Any, family: str) -> Any:
-    """The form that identities are hashes of: the stored form of 0.1.0, with its paths.
+def identity(node: Any, family: str) -> Any:
+    """The form that identities are hashes of: the stored form without fields at their class's default.
 
-    >>> canonical({"kind": "private_selection", "mean": 3}, "rule")
-    {'_target_': 'accounting.private_selection.PrivateSelection', 'mean': 3}
+    A field that a class of ours gains, with a default, changes no identity (`accounting/names/format_defaults.py`).
+
+    >>> identity({"kind": "private_selection", "mean": 3.0, "tries": "geometric"}, "rule")
+    {'kind': 'private_selection', 'mean': 3.0}
     """
-    return _written(node, family, lambda tag: {TARGET: identity_name(tag)}, identity_name)
+    return _identity(stored(node, family), family)
 
 
 def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,9 +104,10 @@ def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {part: stored(node, part) if part in PARTS else node for part, node in config.items()}
 
 
-def canonical_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial's configuration, part by part, as `canonical` writes it."""
-    return {part: canonical(node, part) if part in PARTS else node for part, node in config.items()}
+def identity_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A trial's configuration as `identity` writes each part, without parts at their default."""
+    parts = {part: identity(node, part) if part in PARTS else node for part, node in config.items()}
+    return without_defaults(parts, part_defaults("trial"))
 
 
 def name_of(node: Mapping[str, Any]) -> str:
@@ -146,7 +161,7 @@ def foreign_names(value: Any) -> frozenset[str]:
 
 def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
     """Refuses every user's class: raises `BadInput`."""
-    raise BadInput(f"Expected {typed_key(family)}={node[TARGET]} to be a class of ours.")
+    raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
 
 
 def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
@@ -157,7 +172,7 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
     """
     node = stored(node, family)
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
-        raise BadInput(f"Expected {typed_key(family)}={node!r} to name a class.")
+        raise BadInput(f"Expected {family}={node!r} to name a class.")
     if TARGET in node:
         return foreign(node, family)
     kind = own_class(str(node[KIND]), family)
@@ -173,7 +188,7 @@ def check_fields(fields: Iterable[str], name: str, kind: Any) -> None:
     for key in fields:
         if key not in known:
             expected = f"one of {', '.join(sorted(known))}" if known else f"left out: {kind.__name__} has no such field"
-            raise BadInput(f"Expected {typed_key(name)}.{key} to be {expected}.")
+            raise BadInput(f"Expected {name}.{key} to be {expected}.")
 
 
 def _inner(name: str, value: Any, foreign: Foreign) -> Any:
@@ -185,23 +200,17 @@ def _inner(name: str, value: Any, foreign: Foreign) -> Any:
     return build_own(value, family, foreign) if family in CLOSED or (is_class and family != "source") else value
 
 
-def _written(node: Any, family: str, own: Callable[[str], dict[str, Any]], below: Callable[[str], str]) -> Any:
-    """A class with its fields, or a list of classes; `own` writes a tag, `below` one inside a class of the user's."""
+def _identity(node: Any, family: str) -> Any:
+    """A stored class, or a list of them, without fields at their default, also in the classes among its fields."""
     if isinstance(node, list):
-        return [_written(one, family, own, below) for one in node]
-    if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
+        return [_identity(one, family) for one in node]
+    if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
         return node
-    key = TARGET if TARGET in node else KIND
-    name, values = _name(node[key], family), {name: value for name, value in node.items() if name != key}
-    tag = tag_of(name) if key == TARGET else name
-    if tag is None:
-        _require_foreign(name, family)
-        return {TARGET: name} | {field: _below(value, below) for field, value in values.items()}
-    require_family(tag, family)
-    if KIND in values:
-        raise BadInput(f"Expected {typed_key(family)} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
-    nested = {field: _written(values[field], NESTED[field], own, below) for field in values.keys() & NESTED.keys()}
-    return own(tag) | values | nested
+    values = without_defaults(node, part_defaults(family))
+    if TARGET in node:
+        return values
+    values = without_defaults(values, class_defaults(node[KIND]))
+    return values | {field: _identity(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
 
 
 def _below(value: Any, write: Callable[[str], str]) -> Any:
@@ -222,18 +231,17 @@ def _below(value: Any, write: Callable[[str], str]) -> Any:
 
 def _name(value: object, family: str) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"Expected {typed_key(family)} to name a class, got {value!r}.")
+        raise BadInput(f"Expected {family} to name a class, got {value!r}.")
     return value
 
 
 def _require_foreign(path: str, family: str) -> None:
     """Raises `BadInput` unless the path may name a user's class in this family."""
     if not _PATH.fullmatch(path):
-        raise BadInput(f"Expected {typed_key(family)}={path!r} to name a class as module.Class.")
+        raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
     if is_below_ours(path):
         raise BadInput(
-            f"Expected {typed_key(family)}={path} to be a class with a tag in accounting/names/tags.py, or one of your "
-            "own."
+            f"Expected {family}={path} to be a class with a tag in accounting/names/tags.py, or one of your own."
         )
     if family in CLOSED:
         raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")

@@ -4,9 +4,8 @@ A module may move and a class may be renamed; a ledger and a sweep folder must s
 must find the plan that it was charged for. So stored forms name a class of ours by its tag
 (`accounting/names/stored_classes.py`). Invariants:
 
-* A tag means one class for ever. Moving or renaming the class changes its line here and nothing else.
-* An identity names a class of 0.1.0 by its path in 0.1.0, which `former_names` keeps, and a newer class by its tag. So
-  no identity depends on the current path of a class.
+* A tag means one class for ever. Moving or renaming the class changes its line here and nothing else: no stored form
+  and no identity depends on the current path of a class.
 * A class is imported by its tag only if its family is expected: a rule for a rule, a policy for a policy.
 
 To add a class: give it a tag here, in its family. A class below our packages without a tag is refused at planning.
@@ -15,13 +14,10 @@ To add a class: give it a tag here, in its family. A class below our packages wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.former_names import FORMER_NAMES
-from dpsweep.accounting.names.typed_names import typed_key
 
 _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "policy": {
@@ -86,14 +82,14 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "random_allocation": "dpsweep.trainers.declarations.batch_sampling.RandomAllocation",
         "shuffle": "dpsweep.trainers.declarations.batch_sampling.Shuffle",
     },
-    "schedule": {
+    "lr_schedule": {
         "constant_lr": "dpsweep.trainers.declarations.lr_schedules.Constant",
         "cosine_lr": "dpsweep.trainers.declarations.lr_schedules.Cosine",
         "cyclic_lr": "dpsweep.trainers.declarations.lr_schedules.Cyclic",
         "step_decay_lr": "dpsweep.trainers.declarations.lr_schedules.StepDecay",
         "warm_up_lr": "dpsweep.trainers.declarations.lr_schedules.WarmUp",
     },
-    "bounds": {
+    "clip_schedule": {
         "constant_clip_norm": "dpsweep.trainers.declarations.clip_schedules.Constant",
         "geometric_clip_norm": "dpsweep.trainers.declarations.clip_schedules.Geometric",
         "linear_clip_norm": "dpsweep.trainers.declarations.clip_schedules.Linear",
@@ -184,21 +180,6 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
 }
 """The tags of each family, with the path of each class. A part of a configuration has the name of its family."""
 
-_MOVED: Mapping[str, str] = {
-    "dpsweep.trainers.methods.adadp.Adadp": "adadp",
-    "dpsweep.trainers.methods.dpadam.DpAdam": "dp_adam",
-    "dpsweep.trainers.methods.dpadamwosm.DpAdamWosm": "dp_adam_wosm",
-    "dpsweep.trainers.methods.dpmomentum.DpMomentum": "dp_momentum",
-    "dpsweep.trainers.methods.dpnadam.DpNadam": "dp_nadam",
-    "dpsweep.trainers.methods.dpnsgd.DpNsgd": "dp_nsgd",
-    "dpsweep.trainers.methods.dpsgd.DpSgd": "dp_sgd",
-    "dpsweep.trainers.methods.without_noise.clipped_sgd.ClippedSgd": "clipped_sgd",
-    "dpsweep.trainers.methods.without_noise.normalized_sgd.NormalizedSgd": "normalized_sgd",
-    "dpsweep.trainers.methods.without_noise.plain_adam.PlainAdam": "adam",
-    "dpsweep.trainers.methods.without_noise.plain_sgd.PlainSgd": "sgd",
-}
-"""Tags by paths of later versions that users' files may still contain; those of 0.1.0 are in `former_names.py`."""
-
 HOMES: dict[str, str] = {tag: home for family in _FAMILIES.values() for tag, home in family.items()}
 """The current path of each tag's class, or, for a model, of the function that makes it."""
 
@@ -208,16 +189,13 @@ FAMILY_OF: dict[str, str] = {tag: name for name, family in _FAMILIES.items() for
 PARTS = frozenset(_FAMILIES)
 """The families, which are also the names of the parts of a configuration."""
 
-_FORMER_TAGS = {path: tag for tag, path in FORMER_NAMES.items()} | dict(_MOVED)
+_TAGS: Mapping[str, str] = {home: tag for tag, home in HOMES.items()}
 _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
 
 
-@lru_cache(maxsize=1024)
 def tag_of(path: str) -> str | None:
-    """The tag with this current path, path in 0.1.0, or name; None if there is none."""
-    if path in HOMES:
-        return path
-    return next((tag for tag, home in HOMES.items() if home == path), _FORMER_TAGS.get(path))
+    """The tag with this path or name; None if there is none."""
+    return path if path in HOMES else _TAGS.get(path)
 
 
 def tag_of_class(kind: type) -> str:
@@ -226,11 +204,6 @@ def tag_of_class(kind: type) -> str:
     if (tag := tag_of(path)) is None:
         raise BadInput(f"Expected {path} to be a class with a tag in accounting/names/tags.py: it cannot be stored.")
     return tag
-
-
-def identity_name(tag: str) -> str:
-    """The name of a tag's class in an identity: its path in 0.1.0, or the tag of a newer class."""
-    return FORMER_NAMES.get(tag, tag)
 
 
 def own_class(tag: str, family: str) -> Any:
@@ -245,7 +218,7 @@ def require_family(tag: str, family: str) -> None:
     if FAMILY_OF.get(tag) != family:
         known = tags_of(family)
         allowed = f"one of {known}" if known else "a class of your own"
-        raise BadInput(f"Expected {typed_key(family)}={tag} to be {allowed}.")
+        raise BadInput(f"Expected {family}={tag} to be {allowed}.")
 
 
 def tags_of(family: str) -> str:

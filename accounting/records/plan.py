@@ -5,9 +5,9 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 
 * Every setting that changes an access to the data belongs into a trial's config, since a trial's identity is its hash.
   Devices, paths and Hydra's keys do not.
-* The JSON form is versioned; raise `SCHEMA` when a field changes its meaning, and refuse versions that are not `READ`.
-* Classes are stored by their tags and hashed as `accounting/names/tags.py` says, so that moving a module changes no
-  identity.
+* The JSON form has a format number; another one is refused.
+* No identity has a module's path or a field at its default (`accounting/names/stored_classes.py`), so that moving a
+  class, or giving it another field, changes none.
 * Prices are not part of the identity: a better accountant may lower a price, but the plan stays the same.
 """
 
@@ -24,20 +24,17 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import digest, in_words, require_version, write_line
+from dpsweep.accounting.json_files import FORMAT, digest, in_words, require_format, write_line
 from dpsweep.accounting.ledger.composition_policy import stored_amount
-from dpsweep.accounting.names.stored_classes import canonical, canonical_config, foreign_names, stored, stored_config
+from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
+from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored, stored_config
 from dpsweep.accounting.numbers import real, whole
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.validation import as_written, mapping, text, texts, truth
 
-SCHEMA = 4
-READ = (3, 4)
-"""The versions that can be read; up to version 3, dpsweep's classes were stored by their paths."""
-
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
-"""The fields that a plan's identity is the hash of."""
+"""The fields that a plan's identity is the hash of, where they are not at their default."""
 
 FINAL = "final"
 """The key of a trial that marks a final run in its configuration."""
@@ -66,11 +63,11 @@ class Trial:
     @cached_property
     def id(self) -> str:
         """Identity of the point: the hash of its configuration."""
-        return digest({"config": self._canonical})
+        return digest({"config": self._identity})
 
     @cached_property
-    def _canonical(self) -> Mapping[str, Any]:
-        return canonical_config(self.config)
+    def _identity(self) -> Mapping[str, Any]:
+        return identity_config(self.config)
 
     @property
     def paid(self) -> PlanEvent:
@@ -80,7 +77,7 @@ class Trial:
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
         final = {} if self.final is None else {"final": self.final.identity()}
-        return self.to_json() | {"config": self._canonical} | final
+        return self.to_json() | {"config": self._identity} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -202,11 +199,11 @@ class Plan:
     def id(self) -> str:
         """Identity of the plan: the hash of all that is run and charged, without prices and notes."""
         form = self.to_json() | {
-            "rule": canonical(self.rule, "rule"),
+            "rule": identity(self.rule, "rule"),
             "blocks": [[trial.identity() for trial in block.trials] for block in self.blocks],
             "proposed": None if self.proposed is None else self.proposed.identity(),
         }
-        return digest({key: form[key] for key in IDENTITY})
+        return digest(without_defaults({key: form[key] for key in IDENTITY}, part_defaults("plan")))
 
     def block(self, block_id: str) -> Block:
         """The block with this id; raises `BadInput` if there is none."""
@@ -218,7 +215,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal plan."""
         return {
-            "schema": SCHEMA,
+            "format": FORMAT,
             "account": self.account,
             "budget": in_words({"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
             "adjacency": self.budget.adjacency.value,
@@ -236,8 +233,8 @@ class Plan:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
-        """Reads `to_json`'s form, or the form of an older version in `READ`; refuses other schemas."""
-        require_version("plan schema", form.get("schema"), *READ)
+        """Reads `to_json`'s form; refuses another format."""
+        require_format("the plan", form)
         return cls(
             account=text("account", form["account"]),
             budget=Guarantee(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import canonical, class_name, stored
+from dpsweep.accounting.names.stored_classes import class_name, identity, stored
 from dpsweep.accounting.numbers import is_whole
 
 MOST = 10**6
@@ -65,7 +65,7 @@ class Proposed:
 
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
-        return self.to_json() | {"sampler": canonical(self.sampler, "search")}
+        return self.to_json() | {"sampler": identity(self.sampler, "search")}
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Proposed:

@@ -13,12 +13,11 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.group_commit import Flushing, alone
-from dpsweep.accounting.json_files import require_version, writing_line
+from dpsweep.accounting.json_files import FORMAT, require_format, writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
 from dpsweep.accounting.numbers import number, whole
 from dpsweep.accounting.validation import as_written, text
 
-SCHEMA = 1
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
 KEPT = 4096
@@ -52,9 +51,8 @@ class TrialResult:
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
     "training_accuracy", "training_loss", "mean_factor", "shortened" and quantiles of the norms of per-example
     gradients, "gradient_norm_q10", "gradient_norm_q50" and "gradient_norm_q90". A value that is not finite is None.
-    `parameters` is the number of noisy numbers in a step of training, None if an earlier version started the training:
-    then `accounting/rounded_noise_price.py` does not describe its noise. `counts` is the number of noisy counts that
-    the score released.
+    `parameters` is the number of noisy numbers in a step of training, None if the attempt failed before it trained.
+    `counts` is the number of noisy counts that the score released.
     """
 
     trial: str
@@ -113,7 +111,7 @@ class TrialResult:
 
     def writing(self, folder: Path) -> Flushing[None]:
         """Does what `write` does, as a part of a group commit."""
-        return writing_line(folder / RESULT_FILE, {"schema": SCHEMA} | vars(self), mode=PRIVATE)
+        return writing_line(folder / RESULT_FILE, {"format": FORMAT} | vars(self), mode=PRIVATE)
 
     @staticmethod
     def digest(folder: Path) -> str | None:
@@ -146,7 +144,7 @@ def _parsed(content: bytes, path: Path) -> TrialResult:
     except (ValueError, RecursionError) as cause:
         raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
     with as_written(f"result={path}"):
-        require_version(f"schema in {path}", form.pop("schema", None), SCHEMA)
+        require_format(str(path), form)
         known = {entry.name for entry in fields(TrialResult)}
         values = {name: value for name, value in form.items() if name in known}
         return TrialResult(**{"salt": ""} | values | {"status": Status(form["status"])})

@@ -84,7 +84,7 @@ class Lost:
 
 def losses(memory: Memory, base: Base) -> Iterator[Lost]:
     """The loss of every remembered account; raises `BadInput` if it was opened anew for other neighbours."""
-    for account, form in sorted((memory.balances or {}).items()):
+    for account, form in sorted(memory.balances.items()):
         remembered, there = Balance.from_json(form), base.balances.get(account)
         before = base.common.get(account)
         if there is not None and (there.budget.adjacency, there.budget.unit) != (

@@ -76,7 +76,7 @@ class Restoration:
             if known.end in base.restored:
                 sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
             else:
-                sentences += self._put_back(base, known, folders)
+                sentences += self._put_back(base, known)
                 behind = True
         if adopted and not lost:
             for account, balance in before.balances.items():
@@ -123,7 +123,7 @@ class Restoration:
         common, identity = dict(before.balances), identity_of(self.lines) or self.offered
         for memory, known in lost:
             if memory.identity == identity and known.end.head in state.earlier:
-                for account, form in (known.balances or {}).items():
+                for account, form in known.balances.items():
                     remembered = Balance.from_json(form)
                     common[account] = larger(common.get(account, remembered), remembered.reserved)
         return replace(self._base(None), common=common)
@@ -157,20 +157,9 @@ class Restoration:
         self.lines.adopt(copy.beyond(here.entries))
         yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
 
-    def _put_back(self, base: Base, known: Memory, folders: Sequence[Receipts]) -> Iterator[str]:
+    def _put_back(self, base: Base, known: Memory) -> Iterator[str]:
         end = known.end
         note = f"lost lines up to entry {end.entries}, as remembered"
-        if known.balances is None:
-            if not folders:
-                raise LedgerDamaged(self._unknown(end))
-            yield (
-                f"This machine remembers that {self.chain.name} had {end.entries} entries, not what they took; "
-                f"{base.end.entries} are there. Add by `dpsweep budget charge` what these folders do not show."
-            )
-            unknown = replace(_nothing(f"{note}; not known how much"), remembered=end)
-            for account, balance in base.balances.items():
-                self._append(account, balance, unknown)
-            return
         yield (
             f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
             "they said is lost; what they took is charged. What other machines or users charged later is not known."
@@ -253,8 +242,7 @@ class Restoration:
         if receipt.charge in base.paid:
             return True
         start = End(entries=receipt.entries, head=receipt.head)
-        memories = {memory: known for memory, known in self.known.items() if known.balances is not None}
-        remembered = {known.end: memory.digests() for memory, known in memories.items()}
+        remembered = {known.end: memory.digests() for memory, known in self.known.items() if known.end != End()}
         for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
             remembered[end] = lost_digests(end)
         return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())

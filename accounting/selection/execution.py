@@ -56,10 +56,7 @@ def hidden_search_of(rule: SelectionRule, event: PlanEvent, points: Sequence[Pla
 
 
 def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearch | None:
-    """The search, by one law for all records, over these points; None if the event is none.
-
-    Earlier versions charged every try like the worst point, which pays too.
-    """
+    """The search, by one law for all records, over these points; None if the event is none."""
     parts = {"training": [point.training for point in points]}
     if scored := [point.validation for point in points if point.validation is not None]:
         parts["validation"] = scored
@@ -67,17 +64,6 @@ def search_paid_by(event: PlanEvent, points: Sequence[PlanEvent]) -> HiddenSearc
         return None
     searches = [_search(event.parts[name], runs) for name, runs in parts.items()]
     return searches[0] if all(search == searches[0] for search in searches) else None
-
-
-def pays_as(declared: PlanEvent, event: PlanEvent, points: Sequence[PlanEvent]) -> bool:
-    """Whether a declared event is `event`, a rule's own over these points, or the same search at a price that pays too.
-
-    Earlier versions charged every try of a search like the worst point.
-    """
-    if same_parts(declared, event):
-        return True
-    search = search_paid_by(declared, points)
-    return search is not None and search == search_paid_by(event, points)
 
 
 def same_parts(one: PlanEvent, other: PlanEvent) -> bool:
@@ -95,5 +81,5 @@ def _search(event: DpEvent, runs: Sequence[DpEvent]) -> HiddenSearch | None:
     search = HiddenSearch(event=replace(leaf, event=events.nothing()))
     if not search.drawn and search.law.mean != len(runs):
         return None
-    prices = [events.worst(runs), *([events.mixture(runs)] if search.drawn else [])]
-    return search if any(events.same(leaf.event, price) for price in prices) else None
+    price = events.mixture(runs) if search.drawn else events.worst(runs)
+    return search if events.same(leaf.event, price) else None

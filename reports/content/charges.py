@@ -86,7 +86,7 @@ def read_bill(sweep: Sweep) -> Bill:
 
 
 def _units(sweep: Sweep, charges: Iterable[Entry]) -> int | None:
-    """The number of units in the charges, or, for older charges, as the plan's data set declares it."""
+    """The number of units in the charges, or else as the plan's data set declares it."""
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
     recorded = [charged(entry).units for entry in charges]

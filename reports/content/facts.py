@@ -201,8 +201,7 @@ def _noises(sweep: Sweep) -> tuple[float | str, ...]:
 
 def _bounds(sweep: Sweep) -> tuple[str, ...]:
     """The runs' clip schedules in words; empty if no clip norm changes."""
-    schedules = [trial.config.get("bounds") for trial in sweep.plan.trials]
-    words = {"constant" if schedule is None else _schedule(schedule) for schedule in schedules}
+    words = {_schedule(trial.config["clip_schedule"]) for trial in sweep.plan.trials}
     return tuple(sorted(words)) if words != {"constant"} else ()
 
 
@@ -213,7 +212,7 @@ def _schedule(config: Mapping[str, object]) -> str:
     'linear: least 0.5, noise absolute'
     """
     fields = ", ".join(f"{key} {value}" for key, value in fields_of(config).items() if value is not None)
-    return f"{class_name(config).lower()}: {fields}"
+    return f"{class_name(config).lower()}: {fields}" if fields else class_name(config).lower()
 
 
 def _whole(value: int, source: str) -> Fact:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-from dpsweep.accounting.names.typed_names import typed_key
-
 VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
 SPELLED = {
@@ -114,10 +112,10 @@ def metric_label(metric: str) -> str:
 def axis_label(key: str) -> str:
     """The last part of a dotted key, which is the quantity's name.
 
-    >>> axis_label("trainer.clip_norm"), axis_label("bounds")
+    >>> axis_label("trainer.clip_norm"), axis_label("clip_schedule")
     ('clip_norm', 'clip_schedule')
     """
-    return typed_key(key).rpartition(".")[2]
+    return key.rpartition(".")[2]
 
 
 def listed(parts: list[str]) -> str:

@@ -18,7 +18,7 @@ from dpsweep.reports.statistics.score_statistic import ScoreStatistic, statistic
 from dpsweep.reports.statistics.score_statistic import best as highest
 from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
 
-LEAST = "bounds.least"
+LEAST = "clip_schedule.least"
 PLAIN, MOMENTUM, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"
 TOPIC = "Momentum and a falling clip norm beat DP-SGD"
 """The claim of two figures."""

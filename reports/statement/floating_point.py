@@ -38,13 +38,6 @@ def floating_point(context: Context) -> Line:
     results, assumed = _shown(context), _assumed(context)
     if sweep.plan.public:
         return Line(topic=topic, text="No private record is read, so no noise is drawn.", level=EvidenceLevel.STATED)
-    if any(result.event is not None and result.parameters is None for result in results):
-        return Line(
-            topic=topic,
-            text="Gaussian noise is assumed to be exact: an earlier version ran this sweep and drew it in float32.",
-            level=EvidenceLevel.ASSUMED,
-            evidence=("The low bits of float32 noise may reveal whether a record was present (Mironov 2012).",),
-        )
     sizes = [result.parameters for result in results if result.parameters is not None]
     if not sizes:
         return Line(

@@ -158,5 +158,5 @@ def _steps(trial: Trial, adjacency: Adjacency) -> Iterator[CanarySteps]:
     period = sampler.period(records)
     rate = 1 / period if period > 1 else min(1.0, sampler.batch_size / records)
     absent = -1 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0
-    for factor, count in noise_factors(declared.bounds, declared.steps).items():
+    for factor, count in noise_factors(declared.clip_schedule, declared.steps).items():
         yield CanarySteps(rate=rate, noise_multiplier=noise * factor, count=count, instead=absent)

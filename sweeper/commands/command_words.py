@@ -13,7 +13,6 @@ from dpsweep.accounting.names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.keys.environment import decoded
-from dpsweep.sweeper.planning.former_words import renamed
 
 MULTIRUN = "--multirun"
 """Hydra's option for sweeps, which every command gets unless it asks for another mode."""
@@ -36,7 +35,7 @@ def prepared(arguments: Sequence[str]) -> list[str]:
     >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
-    words = (REPEAT_ALL if word == AGAIN else decoded(renamed(_with_group(word))) for word in scaled(arguments))
+    words = (REPEAT_ALL if word == AGAIN else decoded(_with_group(word)) for word in scaled(arguments))
     return [f"++{word}" if _gives_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
 
 

@@ -113,12 +113,11 @@ def _from_hydra(error: BaseException) -> str | None:
     from omegaconf.errors import OmegaConfBaseException
 
     from dpsweep.sweeper.keys.unknown_words import in_our_words
-    from dpsweep.sweeper.planning.former_words import in_one_sentence
 
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return None
     words = sys.argv[1:]
-    sentence = in_one_sentence(str(error)) or in_our_words(error, words)
+    sentence = in_our_words(error, words)
     return sentence or _first_sentence(str(error)) or _first_sentence(str(error.__cause__))
 
 

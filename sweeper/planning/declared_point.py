@@ -54,7 +54,7 @@ class DeclaredPoint:
     def kind(self) -> Hashable:
         """The declarations that determine the event of its training, except for the noise."""
         one = self.declaration
-        return one.sampler, one.train_records, one.bounds, one.steps
+        return one.sampler, one.train_records, one.clip_schedule, one.steps
 
     def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The event of training at this noise, after the declared number of steps or after `steps`."""
@@ -64,8 +64,8 @@ class DeclaredPoint:
     def rough_training(self, noise_multiplier: float) -> DpEvent:
         """The event of training where a schedule's factors are rounded down to few: it costs no less."""
         one = self.declaration
-        factors = _few_factors(one.bounds, one.steps)
-        if len(factors) == len(noise_factors(one.bounds, one.steps)):
+        factors = _few_factors(one.clip_schedule, one.steps)
+        if len(factors) == len(noise_factors(one.clip_schedule, one.steps)):
             return self.training(noise_multiplier)
         counts = step_events(
             one.sampler, factors, records=one.train_records, noise_multiplier=noise_multiplier, public=one.public

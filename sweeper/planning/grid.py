@@ -22,11 +22,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name
-from dpsweep.accounting.names.typed_names import stored_key, typed_key
 from dpsweep.sweeper.foreign.script_file import pinned
 from dpsweep.sweeper.keys.documented_keys import is_known
 from dpsweep.sweeper.keys.unknown_words import in_our_words, unknown_key
-from dpsweep.sweeper.planning.former_words import hint, refuse_in_file
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
 
@@ -113,7 +111,6 @@ class Grid:
     def points(self) -> Iterator[Point]:
         """All points: each method's axes from the grid, or its default ones, replaced by the command line's."""
         request, base = self.request, self.master
-        refuse_in_file(base)
         others = {key: options for key, options in request.groups.items() if key != "trainer"}
         for method in _methods(request, base):
             for choice in itertools.product(*others.values()):
@@ -123,9 +120,8 @@ class Grid:
                 resolution = Resolution(config, method.name, axes)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
-                    swept = {stored_key(key): value for key, value in (choices | values).items()}
                     resolved = pinned(resolution.at(values), request.keys)
-                    yield Point(method=method.name, axes=swept, config=resolved, default_axes=default_axes)
+                    yield Point(method=method.name, axes=choices | values, config=resolved, default_axes=default_axes)
 
     def _axes(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
         """The axes of one method, and whether default ones of the method are among them.
@@ -150,9 +146,7 @@ class Grid:
         """The axes that a file has at a place, without those that the command line fixes or replaces."""
         if not isinstance(axes, dict):
             raise BadInput(f"Expected {place}={axes!r} to map keys to lists of values.")
-        for key in axes:
-            hint(key)
-        kept = {key: values for name, values in axes.items() if (key := typed_key(name)) not in self.request.keys}
+        kept = {key: values for key, values in axes.items() if key not in self.request.keys}
         for key, values in kept.items():
             if not isinstance(values, list) or not values:
                 raise BadInput(f"Expected axis {key}={values!r} of {place} to be a non-empty list of values.")
@@ -163,17 +157,15 @@ class Grid:
 
         Raises `BadInput` if the command line has axes.
         """
-        refuse_in_file(self.master)
         for key in (*self.request.groups, *self.request.values):
             raise BadInput(f"Expected {key} to have one value: one point runs, the one that was found.")
         own = {key: value for key, value in values.items() if key not in self.request.keys}
         choices = {key: str(value) for key, value in own.items() if self.loader.get_group_options(key)}
         config = self._chosen(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
         others = {key: value for key, value in own.items() if key not in choices}
-        named = {stored_key(key): value for key, value in own.items()}
         return Point(
             method=method,
-            axes=named,
+            axes=own,
             config=pinned(Resolution(config, method, others).at(others), self.request.keys),
         )
 

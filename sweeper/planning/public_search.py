@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.records.final_run import best_point
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -51,7 +50,7 @@ def public_winner(root: Path) -> PublicWinner:
     best = best_point({place: score for place, run in enumerate(runs) if (score := _score(folder, run)) is not None})
     if best is None:
         raise BadInput(f"Expected tuning.sweep={root} to have a finished run, got none.")
-    values = {typed_key(key): value for key, value in runs[best].axes.items() if key not in LEFT_OUT}
+    values = {key: value for key, value in runs[best].axes.items() if key not in LEFT_OUT}
     return PublicWinner(plan=plan.id, method=runs[best].method, values=values)
 
 

@@ -14,11 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import name_of, stored
+from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
+from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.names.tags import PARTS
-from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.sweeper.trial.base_weights import with_base_weights
-from dpsweep.sweeper.trial.spec import SAME_BOUND
 
 BY_GRID = "by_grid"
 """The trainer that stands for the methods of the grid."""
@@ -28,8 +27,8 @@ IDENTITY = (
     "model",
     "loss",
     "trainer",
-    "schedule",
-    "bounds",
+    "lr_schedule",
+    "clip_schedule",
     "sampler",
     "subsample",
     "score",
@@ -44,23 +43,8 @@ IDENTITY = (
 WHERE_GIVEN = ("ema", "augmentation", "features", "adapter")
 """Further keys that identify a trial; they are not stored if they are null or empty."""
 
-UNLESS_SAID = (
-    ("dataset", "public", False),
-    ("score", "every", None),
-    ("score", "metric", "accuracy"),
-    ("score", "positive", 1),
-    ("score", "bins", 20),
-)
-"""Group, key and default of keys that are not stored at their default: a user's own class need not know them."""
-
-_NO_UNITS: Mapping[str, Any] = dict.fromkeys(("unit_column", "units", "contribution_cap"))
-
-SINCE: Mapping[str, Mapping[str, Any]] = {
-    "table": {"categories": None, "test_file": None, "test_records": 0},
-    "npz": _NO_UNITS,
-    "torch_dataset": _NO_UNITS,
-}
-"""Keys that a data set of ours has had since after 0.1.0; they are not stored at their default either."""
+OF_GROUPS = ("dataset", "score")
+"""Groups with keys that no class need know as fields: they are not stored at their default."""
 
 HYPERPARAMETERS = "hyperparameters"
 """The key below a trainer whose fields are the user's."""
@@ -90,7 +74,7 @@ class Resolution:
                 raise BadInput(
                     f"Expected {key} to be a field of trainer={self._trainer}; {_fields(self._config, key)}."
                 ) from None
-        return _without_defaults(with_base_weights(dict(self._parts())))
+        return _without_unset(with_base_weights(dict(self._parts())))
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:
@@ -105,12 +89,12 @@ class Resolution:
             return self._constant[key]
         resolved = self._resolved(key)
         part = stored(resolved, key) if key in PARTS else resolved
-        if self._is_constant(typed_key(key)):
+        if self._is_constant(key):
             self._constant[key] = part
         return part
 
     def _resolved(self, key: str) -> Any:
-        node = self._config[typed_key(key)]
+        node = self._config[key]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         if key == "trainer" and self._by_grid:  # a user's class gets no unset keys
             return {name: value for name, value in dict(part).items() if value is not None}
@@ -132,15 +116,9 @@ def choice_of(config: DictConfig, group: str) -> str:
     return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
 
 
-def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without keys at their defaults, which are not part of a trial's identity."""
-    since = (("dataset", *default) for default in SINCE.get(name_of(config["dataset"]), {}).items())
-    for group, key, value in (*UNLESS_SAID, *since):
-        if key in config[group] and config[group][key] == value:
-            config[group] = {name: one for name, one in config[group].items() if name != key}
-    if config["bounds"] == SAME_BOUND:
-        del config["bounds"]
-    return config
+def _without_unset(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without the groups' own keys where they are at their default."""
+    return config | {group: without_defaults(config[group], part_defaults(group)) for group in OF_GROUPS}
 
 
 def _fields(config: DictConfig, key: str) -> str:

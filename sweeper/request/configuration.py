@@ -82,14 +82,13 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
 
 
 def loggers(config: DictConfig) -> Loggers:
-    """The loggers that the configuration names; a folder of an earlier version names none."""
-    nodes = _group(config, "logger") if "logger" in config else {}
-    return {name: build(node, "logger") for name, node in nodes.items()}
+    """The loggers that the configuration names."""
+    return {name: build(node, "logger") for name, node in _group(config, "logger").items()}
 
 
 def audit_settings(config: DictConfig) -> AuditSettings:
-    """The size of an audit; a folder of an earlier version names none."""
-    return AuditSettings.of(_group(config, "audit")) if "audit" in config else AuditSettings()
+    """The size of an audit."""
+    return AuditSettings.of(_group(config, "audit"))
 
 
 def _group(config: DictConfig, name: str) -> dict[str, Any]:

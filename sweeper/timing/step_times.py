@@ -132,7 +132,7 @@ def _as_list(cost: Cost) -> list[float]:
 
 
 def _is_cost(stored: object) -> bool:
-    """Whether a stored value is a list of times; an earlier version stored single numbers."""
+    """Whether a stored value is a list of times."""
     if not isinstance(stored, list) or len(stored) not in _LENGTHS:
         return False
     try:

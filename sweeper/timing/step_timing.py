@@ -211,8 +211,8 @@ class _Probe:
         run = Run(
             trainer=declared.trainer,
             sampler=Poisson(batch_size=declared.sampler.batch_size),
-            schedule=declared.schedule,
-            bounds=declared.bounds,
+            schedule=declared.lr_schedule,
+            bounds=declared.clip_schedule,
             noise_multiplier=0.0 if is_noiseless(declared.trainer) else 1.0,
             steps=declared.steps,
             train_records=declared.train_records,
@@ -247,8 +247,8 @@ class _Probe:
         run = Run(
             trainer=declared.trainer,
             sampler=replace(sampler, batch_size=few),
-            schedule=declared.schedule,
-            bounds=declared.bounds,
+            schedule=declared.lr_schedule,
+            bounds=declared.clip_schedule,
             noise_multiplier=1.0,
             steps=1,
             train_records=few,

@@ -17,7 +17,6 @@ from numbers import Real
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
@@ -166,4 +165,4 @@ def _differences(trials: Sequence[Trial]) -> list[str]:
     """The parts of the configurations that prevent the points from being one block."""
     forms = [_form(trial.config) for trial in trials]
     keys = {key for form in forms for key in form}
-    return sorted(typed_key(key) for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))
+    return sorted(key for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))

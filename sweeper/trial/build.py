@@ -111,8 +111,8 @@ def make_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
     return Run(
         trainer=declaration.trainer,
         sampler=declaration.sampler,
-        schedule=declaration.schedule,
-        bounds=declaration.bounds,
+        schedule=declaration.lr_schedule,
+        bounds=declaration.clip_schedule,
         noise_multiplier=config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
         train_records=declaration.train_records,

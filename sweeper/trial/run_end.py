@@ -88,7 +88,7 @@ class RunEnd:
                 "curve": list(outcome.curve),
                 "empty": results.empty_parts(self.data),
             },
-            parameters=_trained_numbers(one.model) if outcome.rounded else None,
+            parameters=_trained_numbers(one.model),
             counts=noisy_counts(declaration.score, declaration.dataset.classes),
         )
 

@@ -19,7 +19,6 @@ from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
 from dpsweep.accounting.names.tags import own_class
-from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import fraction
 from dpsweep.sweeper.trial.user_class import user_class
 from dpsweep.trainers.data.interface import check_neighbours, is_public, nominal_units, unit_column
@@ -48,8 +47,7 @@ CROSS_ENTROPY = "cross_entropy"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
 _SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
-SAME_BOUND = {"kind": "constant_clip_norm"}
-"""The clip schedule of a configuration without one: a constant clip norm is not part of a trial's identity."""
+CONSTANT_CLIP_NORM = "constant_clip_norm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +72,8 @@ class Declaration:
     loss: Loss
     trainer: Trainer
     sampler: Sampler
-    schedule: LearningRate
-    bounds: BoundSchedule
+    lr_schedule: LearningRate
+    clip_schedule: BoundSchedule
     score: Score
     steps: int
     checkpoints: Checkpoints
@@ -91,11 +89,11 @@ class Declaration:
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
         check_neighbours(self.dataset, self.adjacency)
-        if self.stretch is not None and len(noise_factors(self.bounds, self.steps)) > 1:
+        if self.stretch is not None and len(noise_factors(self.clip_schedule, self.steps)) > 1:
             raise BadInput(
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "
-                f"clip_schedule.noise={self.bounds.noise}: the price of repeated steps would depend on which steps "
-                "were lost."
+                f"clip_schedule.noise={self.clip_schedule.noise}: the price of repeated steps would depend on which "
+                "steps were lost."
             )
         if self.part is not None and self.part.secret and not isinstance(self.sampler, Poisson):
             raise BadInput(
@@ -134,7 +132,7 @@ class Declaration:
         return _training(
             self.sampler,
             self.train_records,
-            self.bounds,
+            self.clip_schedule,
             self.steps,
             self.priced_steps,
             noise_multiplier,
@@ -160,10 +158,9 @@ def declare(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ["loss", "trainer", "sampler", "schedule", "bounds", "score"]
+    names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule", "score"]
     names += [name for name in ("augmentation", ADAPTER) if config.get(name)]
-    whole = {"bounds": SAME_BOUND, **config}
-    parts = {name: _declared(json.dumps(whole[name], sort_keys=True), name) for name in names}
+    parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
     parts["dataset"] = dataset_of(config)
     if isinstance(parts["trainer"], OutputPerturbation):
         parts["sampler"] = _everyone(config, parts)
@@ -181,7 +178,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         check_targets(declaration.loss, declaration.dataset)
         declaration.score.check(declaration.dataset.test_records, public=declaration.public)
         check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
-        check_run(declaration.trainer, declaration.steps, declaration.schedule)
+        check_run(declaration.trainer, declaration.steps, declaration.lr_schedule)
         check_settings(declaration.trainer, config)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)
@@ -189,7 +186,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
             fraction("ema", declaration.ema)
         looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
         check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
-        if stored(whole["bounds"], "bounds") != SAME_BOUND:
+        if name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
             declaration.trainer.transform.shrunk(0.5)
         steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
@@ -233,7 +230,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
         *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER)),
         *(config["checkpoint"]["every"], config["score"].get("every")),
     )
-    if any(settings) or stored(config.get("bounds", SAME_BOUND), "bounds") != SAME_BOUND:
+    if any(settings) or name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
         raise BadInput(
             "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and "
             "clip_schedule=constant: output perturbation has no steps."
@@ -312,7 +309,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
     except DpsweepError:
         raise
     except (ImportError, ValueError, TypeError, KeyError) as cause:
-        raise BadInput(f"{typed_key(name)}: {cause}") from cause
+        raise BadInput(f"{name}: {cause}") from cause
 
 
 def class_of(config: Mapping[str, Any], name: str) -> Any:

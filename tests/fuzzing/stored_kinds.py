@@ -15,6 +15,7 @@ from dpsweep.accounting.chain.entries import Entry
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.json_files import FORMAT
 from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.private_store import LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
@@ -25,12 +26,12 @@ from dpsweep.accounting.records.proposal_file import read_proposals
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
-from dpsweep.accounting.records.trial_result import RESULT_FILE, SCHEMA, TrialResult
+from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.accounting.validation import as_written
 
 TESTS = Path(__file__).resolve().parents[1]
-FROZEN = TESTS / "frozen" / "e41da95"
+FROZEN = TESTS / "frozen" / "format_1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ def _read_event(path: Path) -> Any:
 
 @cache
 def _plans() -> tuple[Any, ...]:
-    """Plans of an earlier version, as this one stores them."""
+    """Plans of two kinds of search, as they are stored."""
     return tuple(_plan_form(Plan.read(FROZEN / sweep / "plan.json")) for sweep in ("composition", "private_selection"))
 
 
@@ -183,7 +184,7 @@ KINDS: Mapping[str, StoredKind] = {
         file=RESULT_FILE,
         examples=lambda: _json(*sorted((FROZEN / "composition").glob(f"trials/*/{RESULT_FILE}"))[:1]),
         read=lambda path: TrialResult.read(path.parent),
-        write=lambda result: {"schema": SCHEMA} | vars(result),
+        write=lambda result: {"format": FORMAT} | vars(result),
     ),
     "receipt": StoredKind(
         file=RECEIPT_FILE,

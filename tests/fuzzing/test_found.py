@@ -80,7 +80,7 @@ OTHERS: dict[str, tuple[str, Any]] = {
     "a budget that is true": ("entry", {"kind": "open", "body": OPEN | {"epsilon": True}}),
     "a plan that is shared by number": ("plan", KINDS["plan"].examples()[0] | {"shared": 0}),
     "a target in words": ("plan", KINDS["plan"].examples()[0] | {"target_epsilon": "2"}),
-    "a version that is true": ("result", KINDS["result"].examples()[0] | {"schema": True}),
+    "a version that is true": ("result", KINDS["result"].examples()[0] | {"format": True}),
     "notes by name": ("plan", KINDS["plan"].examples()[0] | {"notes": {"a": 1}}),
 }
 

@@ -134,7 +134,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
                 },
                 "model": {"_target_": recipe.model},
                 "trainer": _written(method) | trainer,
-                "schedule": {"_target_": "dpsweep.trainers.declarations.lr_schedules.Constant"},
+                "lr_schedule": {"_target_": "dpsweep.trainers.declarations.lr_schedules.Constant"},
                 "sampler": {"_target_": "dpsweep.trainers.declarations.batch_sampling.Poisson", "batch_size": 180},
                 "score": {
                     "_target_": "dpsweep.trainers.declarations.scores.PrivateHoldout",
@@ -148,7 +148,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             step = events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise)
             training = events.repeat(step, STEPS)
             if recipe.bounds is not None:
-                config["bounds"] = dict(recipe.bounds)
+                config["clip_schedule"] = dict(recipe.bounds)
                 noises = noise_factors(instantiate(recipe.bounds), STEPS)
                 training = events.compose(
                     events.repeat(events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise * more), count)

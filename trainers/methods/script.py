@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
-from dpsweep.accounting.names.typed_names import typed_key
 from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.validation import text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
@@ -27,7 +26,7 @@ _CHOSEN_BY_THE_SCRIPT: Mapping[str, tuple[Any, ...]] = {
     "adapter": (None, {}),
     "features": (None, {}),
     "augmentation": (None, {}),
-    "bounds": (None, {"kind": "constant_clip_norm"}),
+    "clip_schedule": (None, {"kind": "constant_clip_norm"}),
     "engine": ({"kind": "auto_engine"},),
     "ema": (None,),
     "subsample": (None, "independent"),
@@ -90,9 +89,7 @@ class Script:
             raise ValueError("Expected trainer.sha256 to be the checksum of the script, which the command computes.")
         for part, absent in _CHOSEN_BY_THE_SCRIPT.items():
             if config.get(part) not in absent:
-                raise ValueError(
-                    f"Expected {typed_key(part)} to be left out with trainer=script, or none: the script chooses it."
-                )
+                raise ValueError(f"Expected {part} to be left out with trainer=script, or none: the script chooses it.")
         if name_of(config.get("loss", {})) == NEXT_TOKEN:
             raise ValueError("Expected loss=next_token to be left out with trainer=script: it hands over no sequences.")
         if config["score"].get("every") is not None:

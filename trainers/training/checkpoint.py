@@ -106,10 +106,6 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
     saved = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
     ran = Counter(dict(flatten(from_json(json.loads(saved["ran"])))))
     ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
-    if not saved.get("rounded", False):
-        log.warning(
-            "an earlier version began this run with float32 noise: the page says so, and a seed cannot repeat the run"
-        )
     return Progress(
         weights=saved["weights"],
         average=saved.get("average"),
@@ -120,7 +116,6 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
         drawn=Drawn(**saved["drawn"]),
         seconds=saved["seconds"],
         curve=tuple(json.loads(saved["curve"])),
-        rounded=saved.get("rounded", False),
     )
 
 
@@ -138,7 +133,6 @@ def _content(progress: Progress) -> bytes:
             "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
             "curve": json.dumps(progress.curve),
-            "rounded": progress.rounded,
         },
         buffer,
     )

@@ -159,7 +159,6 @@ class _Member:
             batch_sizes=progress.drawn.batch_sizes,
             company=company,
             curve=progress.curve,
-            rounded=progress.rounded,
             moved=tuple(bool(each.any()) for each in moved),
         )
 

@@ -125,8 +125,7 @@ class Progress:
     `weights` is the model as one vector after `step` steps, `average` the running average of the weights if the run
     declares one, `fixed` the tensors that training does not change, and `state` the state of the update rule. `ran`
     counts every step or epoch that touched the records, including lost ones. `drawn` (batch sizes), `seconds` and
-    `curve` (scores on public records) cover only the steps that are not lost. `rounded` is true if all noise was that
-    of `dpsweep.trainers.noise`, and False if an earlier version began the run. `moved` says which weights an update
+    `curve` (scores on public records) cover only the steps that are not lost. `moved` says which weights an update
     like the last one changes at the method's full learning rate, None before the first step of this job.
     """
 
@@ -139,7 +138,6 @@ class Progress:
     drawn: Drawn = Drawn()
     seconds: float = 0.0
     curve: tuple[CurvePoint, ...] = ()
-    rounded: bool = True
     moved: Tensor | None = None
 
     @property
@@ -186,8 +184,8 @@ class Outcome:
 
     `stopped` is true if it ended before its last step. `company` is the number of runs, itself included, with the same
     batches: together they are one mechanism, and `event` is this run's part. `curve` holds the scores on public
-    records, each with its `step`; `rounded` is as in `Progress`. `moved` says for each trainable parameter whether its
-    updates were large enough to change one of its numbers; empty if it was not looked at.
+    records, each with its `step`; `moved` says for each trainable parameter whether its updates were large enough to
+    change one of its numbers; empty if it was not looked at.
     """
 
     event: DpEvent
@@ -198,5 +196,4 @@ class Outcome:
     batch_sizes: BatchSizes
     company: int = 1
     curve: tuple[CurvePoint, ...] = ()
-    rounded: bool = True
     moved: tuple[bool, ...] = ()

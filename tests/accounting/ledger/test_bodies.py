@@ -32,7 +32,6 @@ from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.witness import VARIABLE
-from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.restoration.restore import restore
 from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.hostile import DEEP, VALUES, places, put
@@ -48,7 +47,6 @@ _DIGEST = re.compile(r"\b([0-9a-f]{64}|[0-9a-f]{32})\b")
 """A digest, or a ledger's identity."""
 
 OPENED = Opened(budget=BUDGET, policy=Addition())
-OLD = [FROZEN.parent / "e41da95" / "ledger.sql", Path(__file__).parents[2] / "reports" / "frozen" / "ledger.sql"]
 RECORD = {
     "reason": "plan",
     "rule": {"kind": "composition", "name": "composition"},
@@ -129,16 +127,6 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         folder=Path("folder"), account="mnist", plan="z", budget=BUDGET, cost=ONE, event=EVENT, receipts=(receipt,)
     )
     restore(adopted, backup=whole, folders=[sweep])
-    unknown = tmp_path / "unknown" / "ledger.sqlite"
-    unknown.parent.mkdir()
-    lives(Ledger(unknown), tmp_path / "third.sqlite")
-    unknown.unlink()
-    (tmp_path / "third.sqlite").rename(unknown)
-    for memory in (tmp_path / "state").rglob("*.json"):
-        form = json.loads(memory.read_text())
-        if form.get("ledger") == str(unknown):
-            memory.write_text(json.dumps({name: value for name, value in form.items() if name != "balances"}))
-    restore(unknown, backup=None, folders=[sweep])
     another = tmp_path / "another.sqlite"
     copy.rename(another)
     restore(another, backup=None, folders=[], as_another=True)
@@ -146,11 +134,10 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     seen = tmp_path / "seen.sqlite"
     Ledger(seen).open("digits", BUDGET)
     Ledger(seen).record_outside("digits", ONE, "a pilot study")
-    made = {"whole": whole, "lost": lost, "adopted": adopted, "unknown": unknown, "another": another}
-    return made | {"seen": seen}
+    return {"whole": whole, "lost": lost, "adopted": adopted, "another": another, "seen": seen}
 
 
-def test_the_bytes_of_every_kind_of_line_are_those_of_earlier_versions(books: dict[str, Path]) -> None:
+def test_the_bytes_of_every_kind_of_line_are_those_of_format_1(books: dict[str, Path]) -> None:
     written = {name: [list(line) for line in lines_of(path)] for name, path in books.items()}
     assert written == json.loads(FROZEN.read_text())
 
@@ -171,21 +158,6 @@ def test_every_kind_of_line_comes_back_from_its_body() -> None:
         assert not isinstance(body, UnknownBody)
         assert body.to_json() == masked
         assert read_body(entry_of(kind, body.to_json())) == body
-
-
-@pytest.mark.parametrize("sql", OLD, ids=lambda path: path.parent.name)
-def test_lines_of_older_versions_are_read_and_lose_nothing(sql: Path, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as made:
-        made.executescript(sql.read_text())
-        rows = made.execute("SELECT kind, body FROM entries").fetchall()
-    assert rows
-    for kind, text in rows:
-        form, written = json.loads(text), read_body(entry_of(kind, json.loads(text))).to_json()
-        if "policy" in form:
-            form, written = ({**one, "policy": stored(one["policy"], "policy")} for one in (form, written))
-        assert (
-            form.items() <= written.items() if "trials" not in form else form == {name: written[name] for name in form}
-        )
 
 
 def test_hostile_values_in_a_body_are_refused_in_one_sentence_or_read_as_data() -> None:

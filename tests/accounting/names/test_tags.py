@@ -1,13 +1,10 @@
-"""Durable names: tags stand for classes wherever these live, and no identity of 0.1.0 ever changes."""
+"""Durable names: tags stand for classes wherever these live, and no identity changes where one moves."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -18,13 +15,10 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import digest
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.composition_policy import Addition
-from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names import tags
-from dpsweep.accounting.names.former_names import FORMER_NAMES
-from dpsweep.accounting.names.stored_classes import build_own, canonical, foreign_names, stored, stored_config
+from dpsweep.accounting.names.stored_classes import build_own, foreign_names, identity, stored, stored_config
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
@@ -32,9 +26,9 @@ from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 ROOT = Path(__file__).parent.parent.parent.parent
-FROZEN = ROOT / "tests" / "frozen" / "e41da95"
+FROZEN = ROOT / "tests" / "frozen" / "format_1"
 OURS = ("dpsweep.",)
-GROUPS = {"tuning": "rule", "policy": "policy", "lr_schedule": "schedule", "clip_schedule": "bounds"}
+GROUPS = {"tuning": "rule"}
 """Groups of conf/ that are called otherwise than what they hold."""
 
 
@@ -85,13 +79,6 @@ def test_every_tag_has_a_class(tag: str) -> None:
     assert callable(tags.own_class(tag, tags.FAMILY_OF[tag]))
 
 
-def test_the_former_names_are_those_of_0_1_0() -> None:
-    """The table is part of identities: whoever edits it makes charged sweeps unknown. Add to HOMES alone."""
-    assert len(FORMER_NAMES) == 75
-    assert digest(dict(FORMER_NAMES)) == "fe0715658bbb"
-    assert FORMER_NAMES.keys() <= tags.HOMES.keys()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
     """A class of ours after a move; its old module is gone as far as this test can tell."""
@@ -100,17 +87,16 @@ class Elsewhere:
 
 
 @pytest.fixture
-def moved(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def moved(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Poisson sampler, the selection rule and the policy, each at another path."""
     module = ModuleType("dpsweep_of_tomorrow")
     classes = {"poisson": Elsewhere, "private_selection": PrivateSelection, "addition": Addition}
     for tag, kind in classes.items():
         setattr(module, kind.__name__, kind)
-        monkeypatch.setitem(tags.HOMES, tag, f"{module.__name__}.{kind.__name__}")
+        path = f"{module.__name__}.{kind.__name__}"
+        monkeypatch.setitem(tags.HOMES, tag, path)
+        monkeypatch.setitem(tags._TAGS, path, tag)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    tags.tag_of.cache_clear()
-    yield
-    tags.tag_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["composition", "private_selection"])
@@ -132,12 +118,6 @@ def test_moving_a_module_changes_no_identity(name: str, tmp_path: Path) -> None:
     assert build_own(point.config["sampler"], "sampler") == Elsewhere(batch_size=720)
 
 
-def test_a_newer_class_is_hashed_by_its_tag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tags.HOMES, "newer", "trainers.newer.Newer")
-    monkeypatch.setitem(tags.FAMILY_OF, "newer", "sampler")
-    assert canonical({"kind": "newer", "rate": 1}, "sampler") == {"_target_": "newer", "rate": 1}
-
-
 def test_identities_tell_classes_apart() -> None:
     sampler = Proposed(trials=3, sampler={"_target_": "optuna.samplers.TPESampler"})
     assert sampler.identity() == sampler.to_json()
@@ -146,19 +126,7 @@ def test_identities_tell_classes_apart() -> None:
         sampler={"_target_": "dpsweep.sweeper.planning.linear_scaling.LinearScaling", "noise_multipliers": [2]},
     )
     assert own.sampler == {"kind": "linear_scaling", "noise_multipliers": [2]}
-    former = " ".join(["sweeper", "linear_scaling", "LinearScaling"]).replace(" ", ".")
-    assert own.identity()["sampler"] == {"_target_": former, "noise_multipliers": [2]}
-
-
-def test_a_balance_of_0_1_0_is_the_same_balance(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as made:
-        made.executescript((FROZEN / "ledger.sql").read_text())
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.record_outside("digits", Guarantee(epsilon=1.0, delta=0.0), "elsewhere")
-    assert ledger.verify() == 12
-    entries = ledger.statement("digits").entries
-    assert entries[-2].balance["policy"] == {"_target_": FORMER_NAMES["addition"]}
-    assert entries[-1].balance["policy"] == {"kind": "addition"}
+    assert own.identity()["sampler"] == own.sampler
 
 
 def test_policies_are_stored_by_their_tags() -> None:
@@ -179,7 +147,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     written = stored(net, "model")
     assert written == net | {"head": {"_target_": "linear"}}
     assert stored(written, "model") == written
-    assert canonical(written, "model") == net | {"head": {"_target_": FORMER_NAMES["linear"]}}
+    assert identity(written, "model") == written
     assert foreign_names({"model": written}) == {"my_model.Net"}
 
 
@@ -195,7 +163,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
         ("trainer", {"_target_": "os"}),
         ("model", {"_target_": "x import y; z.a"}),
         ("model", {"_target_": "my_model.Net", "head": {"_target_": "dpsweep.sweeper.commands.cli.main"}}),
-        ("schedule", {"kind": "warm_up_lr", "then": {"kind": "poisson"}}),
+        ("lr_schedule", {"kind": "warm_up_lr", "then": {"kind": "poisson"}}),
         ("dataset", {"kind": "torch_dataset", "source": {"kind": "table"}}),
         ("dataset", {"kind": "sst2_tokens", "vocabulary": {"kind": "table"}}),
         ("sampler", {"_target_": "dpsweep.trainers.declarations.batch_sampling.Poisson", "kind": "shuffle"}),
@@ -245,11 +213,3 @@ def test_what_was_stored_is_stored_again_as_it_is() -> None:
     for name in ("composition", "private_selection"):
         for trial in Plan.read(FROZEN / name / "plan.json").trials:
             assert stored_config(trial.config) == trial.config
-
-
-def test_a_copy_of_a_frozen_sweep_is_read_by_either_schema(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(FROZEN / "private_selection", tmp_path / "sweep"))
-    plan = Plan.read(folder / "plan.json")
-    plan.write(folder / "plan.json")
-    assert json.loads((folder / "plan.json").read_text())["schema"] == 4
-    assert Plan.read(folder / "plan.json").id == "0747c24f82fe"

@@ -72,8 +72,8 @@ def test_an_edited_plan_is_refused(tmp_path: Path, edit: object) -> None:
 
 
 def test_other_schemas_and_damaged_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="schema=99"):
-        Plan.from_json(plan().to_json() | {"schema": 99})
+    with pytest.raises(BadInput, match="format of the plan=99"):
+        Plan.from_json(plan().to_json() | {"format": 99})
     (tmp_path / "plan.json").write_text("{")
     with pytest.raises(BadInput, match="readable plan file"):
         Plan.read(tmp_path / "plan.json")
@@ -165,6 +165,6 @@ def test_a_damaged_result_is_refused_and_named(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:40])
     with pytest.raises(BadInput, match=r"result\.json to be a readable result file"):
         TrialResult.read(tmp_path)
-    path.write_text('{"schema": 7}')
-    with pytest.raises(BadInput, match="schema"):
+    path.write_text('{"format": 7}')
+    with pytest.raises(BadInput, match="format"):
         TrialResult.read(tmp_path)

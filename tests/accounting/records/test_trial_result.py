@@ -42,7 +42,7 @@ def test_a_file_that_changes_is_read_anew(tmp_path: Path) -> None:
     assert TrialResult.read(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[", "[]", '{"schema": 7}', '{"schema": 1, "status": "finished"}'])
+@pytest.mark.parametrize("content", ["", "[", "[]", '{"format": 7}', '{"format": 1, "status": "finished"}'])
 def test_the_same_damage_is_said_of_each_file(tmp_path: Path, content: str) -> None:
     for name in ("one", "two", "one"):
         (tmp_path / name).mkdir(exist_ok=True)

@@ -27,10 +27,9 @@ from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.execution import pays_as, pays_for_execution, same_parts
+from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, Search
 from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
@@ -95,10 +94,10 @@ def claimed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, scores: Any = THREE) -> PlanEvent:
-    """The best of tries as dear as the worst `of` these points."""
+    """The best of tries, each of them one `of` these points by chance."""
 
     def best(ran: Sequence[DpEvent], law: Any) -> DpEvent:
-        return events.select(events.worst(ran), law)
+        return events.select(events.mixture(ran), law)
 
     scored = [trial.event.validation for trial in of if trial.event.validation is not None]
     return PlanEvent(
@@ -107,26 +106,10 @@ def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, s
     )
 
 
-def test_a_search_for_the_best_of_tries_as_dear_as_the_worst_point_runs_its_draw(claimed: dict[str, Any]) -> None:
+def test_a_search_for_the_best_of_random_tries_runs_its_draw(claimed: dict[str, Any]) -> None:
     for scored in (True, False):
         trials = points(scored)
         assert execution_of(plan_of(claimed, searched(trials, trials), trials)) is Execution.DRAWN_TRIES
-
-
-def test_a_search_that_was_charged_at_the_worst_points_price_pays_as_one_over_the_mixture() -> None:
-    paid = [trial.event for trial in points()]
-    rule, other = PrivateSelection(mean=3.0), PrivateSelection(mean=5.0)
-
-    def over(chosen: Sequence[PlanEvent], law: PrivateSelection = rule) -> PlanEvent:
-        parts = {name: events.worst(point.parts[name] for point in chosen) for name in ("training", "validation")}
-        return PlanEvent(**{name: events.select(part, law.search(3).law) for name, part in parts.items()})
-
-    own = rule.event(paid)
-    assert not same_parts(over(paid), own)
-    assert pays_as(own, own, paid)
-    assert pays_as(over(paid), own, paid)
-    assert not pays_as(over(paid[2:]), own, paid)
-    assert not pays_as(over(paid, other), own, paid)
 
 
 def test_what_is_priced_otherwise_than_it_would_run_does_not_run(claimed: dict[str, Any]) -> None:

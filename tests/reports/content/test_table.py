@@ -104,7 +104,7 @@ def test_other_sweeps_on_the_account_are_set_apart(sweep_of: SweepOf) -> None:
     assert bill.epsilon == charge.body["epsilon"]
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"schema": 1}', '{"schema": 99}'])
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"format": 1}', '{"format": 99}'])
 def test_what_is_no_plan_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "plan.json").write_text(content)

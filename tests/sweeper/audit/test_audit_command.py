@@ -130,7 +130,7 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         **{"halved_seen": 0.9},
     }
     whole = {
-        **{"schema": 2, "plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
+        **{"format": 1, "plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
         **{"trainings": 1, "floating_point": 4, "notes": [], "findings": [form], "noise": [noise]},
     }
     record = AuditRecord.from_json(whole)

@@ -105,7 +105,7 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
     assert {trial.config["privacy"]["noise_multiplier"] for trial in heatmaps.trials} == {3.6, 2.0, 1.2}
     first = heatmaps.trials[0].config
     assert (first["steps"], first["sampler"]["batch_size"], first["dataset"]["records"]) == (5000, 1000, 50_000)
-    assert first["schedule"]["milestones"] == [0.5, 0.75]
+    assert first["lr_schedule"]["milestones"] == [0.5, 0.75]
     assert "resnet20" in home_of(first["model"])
     sentences = compose_priced(["experiment=a_fig4", *PUBLISHED, *FAST]).plan
     first = sentences.trials[0].config

@@ -149,7 +149,7 @@ def test_a_file_of_configurations_is_named_harmlessly(program: Program, tmp_path
 def test_a_plan_of_a_stranger_is_refused_harmlessly(program: Program, tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     folder.mkdir()
-    (folder / "plan.json").write_text(json.dumps({"schema": HOSTILE, "account": HOSTILE}))
+    (folder / "plan.json").write_text(json.dumps({"format": HOSTILE, "account": HOSTILE}))
     for verb in ("report", "verify", "release", "resume"):
         done = program(verb, "sweep", module="dpsweep.sweeper.commands.cli")
         assert done.returncode != 0

@@ -17,7 +17,7 @@ from tests.randomized import TRAINS
 
 pytestmark = TRAINS
 
-FROZEN = Path(__file__).parent.parent.parent / "frozen" / "e41da95" / "composition" / "plan.json"
+FROZEN = Path(__file__).parent.parent.parent / "frozen" / "format_1" / "composition" / "plan.json"
 
 
 def plan_naming(path: str) -> Plan:

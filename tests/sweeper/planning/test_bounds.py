@@ -31,10 +31,10 @@ REST = ["score.noise_std=60", "steps=100", "clip_schedule=linear", "trainer.clip
 SPENT = [*GIVEN, "steps=when_budget_spent", "privacy.epsilon=2", "trainer.clip_norm=1"]
 
 
-def test_a_bound_that_never_changes_is_no_part_of_a_trial(compose_priced: Compose) -> None:
+def test_a_constant_clip_norm_is_no_part_of_a_trials_identity(compose_priced: Compose) -> None:
     usual, named = compose_priced(GIVEN).plan, compose_priced([*GIVEN, "clip_schedule=constant"]).plan
     assert usual.id == named.id
-    assert all("bounds" not in trial.config for trial in usual.trials)
+    assert all(trial.config["clip_schedule"] == {"kind": "constant_clip_norm"} for trial in usual.trials)
     step = poisson_gaussian(sample_rate=usual_rate(usual), noise_multiplier=20.0)
     assert usual.trials[0].event.training == repeat(step, usual.trials[0].config["steps"])
 
@@ -147,16 +147,16 @@ def test_checkpoints_go_with_noise_that_shrinks_along(compose_priced: Compose) -
 
 
 @pytest.mark.parametrize(
-    ("bounds", "rule"),
+    ("clip_schedule", "rule"),
     [
         ("constant", "private_selection"),
         ("linear", "composition"),
         pytest.param("linear", "private_selection", marks=pytest.mark.long),
     ],
 )
-def test_runs_go_on_until_the_budget_is_spent(compose_priced: Compose, bounds: str, rule: str) -> None:
+def test_runs_go_on_until_the_budget_is_spent(compose_priced: Compose, clip_schedule: str, rule: str) -> None:
     """The schedule itself depends on the steps, so one more step is another schedule."""
-    line = [*SPENT, f"clip_schedule={bounds}", f"tuning={rule}"]
+    line = [*SPENT, f"clip_schedule={clip_schedule}", f"tuning={rule}"]
     spent = compose_priced(line)
     (steps,) = {trial.config["steps"] for trial in spent.plan.trials}
     typed = [word for word in line if not word.startswith(("steps=", "privacy.epsilon="))]
@@ -173,11 +173,12 @@ def test_every_run_spends_alike(compose_priced: Compose) -> None:
     assert spent.quote.epsilon <= 2
     steps, alone = {}, {}
     for trial in spent.plan.trials:
-        key = ("bounds" in trial.config, trial.config["privacy"]["noise_multiplier"])
+        key = (trial.config["clip_schedule"]["kind"], trial.config["privacy"]["noise_multiplier"])
         steps[key] = trial.config["steps"]
         alone[key] = Rdp().epsilon(trial.event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
-    assert steps[False, 20] < steps[True, 20] < steps[True, 40]
-    assert steps[False, 20] < steps[False, 40]
+    constant, falling = "constant_clip_norm", "linear_clip_norm"
+    assert steps[constant, 20] < steps[falling, 20] < steps[falling, 40]
+    assert steps[constant, 20] < steps[constant, 40]
     assert min(alone.values()) > 0.85 * max(alone.values()), "of few steps, one is much"
 
 

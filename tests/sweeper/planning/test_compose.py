@@ -212,7 +212,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
             "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be a class with a tag",
         ),
         (
-            ["sampler._target_=dpsweep.trainers.methods.dpsgd.DpSgd"],
+            ["sampler._target_=dpsweep.trainers.methods.named.DpSgd"],
             "sampler=dp_sgd to be one of fixed_size, poisson, random_allocation, shuffle",
         ),
     ],

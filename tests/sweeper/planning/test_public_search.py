@@ -90,6 +90,6 @@ def test_what_is_no_public_sweep_is_refused_and_costs_nothing(program: Program, 
     assert "to be the folder of a sweep, with a plan.json" in refusal(program, PRIVATE)
     assert "  tuning.sweep=  the folder of that sweep" in refusal(program, PRIVATE[:-1])
     (tmp_path / "open").mkdir()
-    (tmp_path / "open" / "plan.json").write_text(json.dumps({"schema": 4}))
+    (tmp_path / "open" / "plan.json").write_text(json.dumps({"format": 1}))
     assert "Traceback" not in refusal(program, PRIVATE)
     assert ledger.accounts() == ()

@@ -26,7 +26,7 @@ from dpsweep.accounting.events.build import (
     same,
 )
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import canonical
+from dpsweep.accounting.names.stored_classes import fields_of, name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
@@ -312,7 +312,8 @@ def test_a_score_that_is_no_number_is_a_failure(
 ) -> None:
     (tmp_path / "brokenscores.py").write_text(SCORES)
     monkeypatch.syspath_prepend(tmp_path)
-    score = {"_target_": "brokenscores.Broken", "held": canonical(trial.config["score"], "score")}
+    held = {"_target_": name_of(trial.config["score"]), **fields_of(trial.config["score"])}
+    score = {"_target_": "brokenscores.Broken", "held": held}
     shown = {name: str(value) for name, value in wrong.items()}  # a configuration is JSON, which has no such numbers
     result = run(replace(trial, config={**trial.config, "score": score | shown}), tmp_path / "trial")
     assert result.status is Status.FAILED

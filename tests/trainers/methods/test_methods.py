@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.former_names import FORMER_NAMES
-from dpsweep.accounting.names.stored_classes import build_own, canonical, stored
-from dpsweep.accounting.names.tags import FAMILY_OF, HOMES, own_class
+from dpsweep.accounting.names.stored_classes import build_own, identity, stored
+from dpsweep.accounting.names.tags import FAMILY_OF, own_class
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.methods.interface import check_run, is_noiseless
 from dpsweep.trainers.methods.method import Method
@@ -39,31 +38,6 @@ def numbers_of(kind: Any) -> dict[str, float]:
     """A value for each number that has no default."""
     needed = [name for name, one in inspect.signature(kind).parameters.items() if one.default is one.empty]
     return {name: NUMBERS[name] for name in needed}
-
-
-OLD_PATHS = {
-    "adadp": "adadp.Adadp",
-    "adam": "without_noise.plain_adam.PlainAdam",
-    "clipped_sgd": "without_noise.clipped_sgd.ClippedSgd",
-    "dp_adam": "dpadam.DpAdam",
-    "dp_adam_wosm": "dpadamwosm.DpAdamWosm",
-    "dp_momentum": "dpmomentum.DpMomentum",
-    "dp_nadam": "dpnadam.DpNadam",
-    "dp_nsgd": "dpnsgd.DpNsgd",
-    "dp_sgd": "dpsgd.DpSgd",
-    "normalized_sgd": "without_noise.normalized_sgd.NormalizedSgd",
-    "sgd": "without_noise.plain_sgd.PlainSgd",
-}
-"""The modules that methods had to themselves once."""
-
-
-@pytest.mark.parametrize("tag", NAMED)
-def test_a_named_method_has_the_identity_that_it_always_had(tag: str) -> None:
-    numbers = numbers_of(NAMED[tag])
-    for path in (tag, FORMER_NAMES[tag], f"dpsweep.trainers.methods.{OLD_PATHS[tag]}", HOMES[tag]):
-        node = {"_target_": path, **numbers}
-        assert stored(node, "trainer") == {"kind": tag, **numbers}
-        assert canonical(node, "trainer") == {"_target_": FORMER_NAMES[tag], **numbers}
 
 
 def test_all_but_three_methods_are_rows() -> None:
@@ -104,7 +78,7 @@ def test_a_composed_method_is_stored_by_tags_and_hashed_with_all_of_its_numbers(
         "update": {"kind": "adam_wosm_update", "beta1": 0.8},
     }
     assert stored(form, "trainer") == form
-    assert canonical(form, "trainer")["update"] == {"_target_": "adam_wosm_update", "beta1": 0.8}
+    assert identity(form, "trainer")["update"] == {"kind": "adam_wosm_update", "beta1": 0.8}
     assert build_own(form, "trainer") == Method(
         lr=0.001, transform=Normalize(regularizer=0.01), update=AdamWithoutSecondMoments(beta1=0.8)
     )

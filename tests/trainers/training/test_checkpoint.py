@@ -44,29 +44,9 @@ def test_a_checkpoint_is_tensors_numbers_and_text(tmp_path: Path) -> None:
     attempt = Attempt(place=tmp_path)
     attempt.session()
     kept = torch.load(attempt.tensors, weights_only=True)
-    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve", "rounded"}
+    assert set(kept) == {"weights", "average", "fixed", "state", "ran", "drawn", "seconds", "curve"}
     assert set(kept["state"]) == {"first", "second", "steps"}
     assert kept["state"]["steps"] == 4
-
-
-def test_a_checkpoint_of_an_earlier_version_is_gone_on_with_and_not_taken_for_one_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its first steps had float32 noise from another generator: no page may say that all noise was on lattices."""
-    monkeypatch.setattr(logging.getLogger("dpsweep"), "propagate", True)
-    assert stopped_and_resumed(Attempt(place=tmp_path / "ours")).rounded
-    assert "earlier version" not in caplog.text
-
-    def as_before(content: dict[str, object], path: object) -> None:
-        torch_save({key: value for key, value in content.items() if key != "rounded"}, path)
-
-    torch_save = torch.save
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "save", as_before)
-        outcome = stopped_and_resumed(Attempt(place=tmp_path / "theirs"), restored=patch.undo)
-    assert not outcome.rounded
-    assert same(outcome.event, repeat(RUN.step_event, 6))
-    assert "an earlier version began this run with float32 noise" in caplog.text
 
 
 def stopped_and_resumed(attempt: Attempt, restored: Callable[[], object] = lambda: None) -> Outcome:

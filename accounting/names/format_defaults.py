@@ -1,0 +1,46 @@
+"""The default values as of format 1, which no identity contains: of the fields of stored classes, and of other parts.
+
+An identity is the hash of a stored form without the fields that are at their default here. So a class may gain a field:
+once its default is in the table, the same command keeps its plan and its charge. `docs/format_defaults.py` adds new
+fields from the classes' own defaults. Invariant: what the table has is never changed, also where a class's default is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_suffix(".json")
+
+
+def class_defaults(tag: str) -> Mapping[str, Any]:
+    """The defaults of the fields of a stored class of ours, by its tag; empty if no field has one."""
+    return _table()["classes"].get(tag, {})
+
+
+def part_defaults(part: str) -> Mapping[str, Any]:
+    """The defaults of keys that are no field of one class: of a plan, of a trial's configuration, or of its groups."""
+    return _table()["parts"].get(part, {})
+
+
+def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without those that equal the default of their key.
+
+    >>> without_defaults({"a": 1.0, "b": True, "c": 3}, {"a": 1, "b": 1})
+    {'b': True, 'c': 3}
+    """
+    return {key: value for key, value in values.items() if key not in defaults or not _equal(value, defaults[key])}
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Equality of plain values, where true is not 1."""
+    return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    forms: dict[str, dict[str, dict[str, Any]]] = json.loads(TABLE.read_text())
+    return forms

@@ -1,0 +1,52 @@
+"""Adds the defaults of new fields of stored classes to accounting/names/format_defaults.json.
+
+python docs/format_defaults.py
+
+What the table has stays: it says the defaults as of format 1, and identities depend on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import Parameter, signature
+from typing import Any
+
+from dpsweep.accounting.names.format_defaults import TABLE
+from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+
+OUTSIDE = frozenset({"accountant", "policy", "logger"})
+"""Families of classes that no identity contains."""
+
+
+def defaults_of(tag: str) -> Mapping[str, Any]:
+    """The plain defaults of the fields of a class, or of the parameters of a model's function, by name."""
+    kind = own_class(tag, FAMILY_OF[tag])
+    if is_dataclass(kind):
+        given = {one.name: one.default for one in fields(kind) if one.init and one.default is not MISSING}
+        made = {one.name: one.default_factory() for one in fields(kind) if one.init and callable(one.default_factory)}
+        return _plain(given | made)
+    parameters = signature(kind).parameters.items()
+    return _plain({name: one.default for name, one in parameters if one.default is not Parameter.empty})
+
+
+def with_new_fields(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table with the defaults of all fields that it lacks."""
+    classes = table["classes"]
+    stored = sorted(tag for tag, family in FAMILY_OF.items() if family not in OUTSIDE)
+    return {**table, "classes": {tag: {**defaults_of(tag), **classes.get(tag, {})} for tag in stored}}
+
+
+def written(table: Mapping[str, Any]) -> str:
+    """The text of the file."""
+    return json.dumps(table, indent=1, sort_keys=True) + "\n"
+
+
+def _plain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    plain: Mapping[str, Any] = json.loads(json.dumps(values))
+    return plain
+
+
+if __name__ == "__main__":
+    TABLE.write_text(written(with_new_fields(json.loads(TABLE.read_text()))))

@@ -1,0 +1,116 @@
+"""A field at its default as of format 1 is in no identity: a class may gain one, and charged plans stay the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from dpsweep.accounting.names import format_defaults
+from dpsweep.accounting.names.format_defaults import TABLE, class_defaults, part_defaults
+from dpsweep.accounting.names.stored_classes import identity, identity_config, stored
+from dpsweep.accounting.names.tags import FAMILY_OF
+from dpsweep.accounting.records.plan import Plan
+from tests.freezing import FROZEN, SEARCHES
+
+ROOT = Path(__file__).parent.parent.parent.parent
+NEW = {"newer": [{"deep": 1}], "flag": False}
+"""Fields that no class has yet, with their defaults."""
+
+
+def generator() -> ModuleType:
+    """docs/format_defaults.py, which is no module of the package."""
+    spec = importlib.util.spec_from_file_location("docs_format_defaults", ROOT / "docs" / "format_defaults.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def gained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every class and every part has gained fields since format 1."""
+    table = json.loads(TABLE.read_text())
+    tags = {tag: {**table["classes"].get(tag, {}), **NEW} for tag in FAMILY_OF}
+    later = {"classes": tags, "parts": {part: {**own, **NEW} for part, own in table["parts"].items()}}
+    monkeypatch.setattr(format_defaults, "_table", lambda: later)
+
+
+def data_sets() -> Mapping[str, Mapping[str, Any]]:
+    """The data sets of conf/, by the name of their file."""
+    files = sorted((ROOT / "conf" / "dataset").glob("*.yaml"))
+    forms = {path.stem: yaml.safe_load(path.read_text()) for path in files}
+    return {name: form.get("dataset", form) for name, form in forms.items()}
+
+
+def test_the_table_has_every_field_with_a_default() -> None:
+    """Where this fails, run `python docs/format_defaults.py`."""
+    table = json.loads(TABLE.read_text())
+    assert TABLE.read_text() == generator().written(generator().with_new_fields(table))
+
+
+@pytest.mark.parametrize("tag", sorted(json.loads(TABLE.read_text())["classes"]))
+def test_no_class_has_another_default_than_in_the_table(tag: str) -> None:
+    """A stored form without the field would mean something else than its identity says."""
+    assert class_defaults(tag) == generator().defaults_of(tag)
+
+
+@pytest.mark.parametrize("tag", FAMILY_OF)
+@pytest.mark.usefixtures("gained")
+def test_a_new_field_of_any_class_changes_no_identity(tag: str) -> None:
+    family, needed = FAMILY_OF[tag], {"kind": tag, "given": 0.5}
+    assert identity(needed | NEW, family) == needed
+    assert identity(needed | NEW | {"flag": 0}, family) == needed | {"flag": 0}, "0 is not false"
+
+
+@pytest.mark.parametrize("name", data_sets())
+@pytest.mark.usefixtures("gained")
+def test_a_new_field_of_any_data_set_changes_no_identity(name: str) -> None:
+    node = data_sets()[name]
+    assert identity({**node, **NEW}, "dataset") == identity(node, "dataset")
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.usefixtures("gained")
+def test_no_plan_of_format_1_changes_where_everything_gains_fields(search: str) -> None:
+    form = json.loads((FROZEN / search / "plan.json").read_text())
+    for trial in (trial for block in form["blocks"] for trial in block):
+        for run in (trial, *([trial["final"]] if "final" in trial else [])):
+            later = {part: with_new(node) for part, node in run["config"].items()} | NEW
+            assert identity_config(later) == identity_config(run["config"])
+            run["config"] = later
+    form["rule"] = with_new(form["rule"])
+    assert Plan.from_json(form).id == form["id"]
+
+
+def with_new(node: Any) -> Any:
+    """The stored form, with the new fields in it and in every class within."""
+    if isinstance(node, list):
+        return [with_new(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    inner = {key: with_new(value) for key, value in node.items()}
+    return inner | NEW if "kind" in node else inner
+
+
+def test_classes_within_classes_lose_their_defaults_and_the_users_keep_theirs() -> None:
+    form = {
+        "kind": "final",
+        "rule": {"kind": "private_selection", "mean": 3.0, "eta": 1, "gamma": None, "limit": None},
+    }
+    assert identity(form, "rule") == {"kind": "final", "rule": {"kind": "private_selection", "mean": 3.0}}
+    own = {"_target_": "my_model.Net", "activation": "relu", "head": {"_target_": "mlp", "activation": "relu"}}
+    assert identity(own, "model") == stored(own, "model") == own
+
+
+def test_parts_at_their_default_are_left_out() -> None:
+    parts = dict(part_defaults("trial"))
+    assert identity_config(parts | {"steps": 3}) == {"steps": 3}
+    assert identity_config({"seed": 0, "ema": None}) == {"seed": 0}
