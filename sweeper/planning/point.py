@@ -11,9 +11,8 @@ from typing import Any
 class Point:
     """One point of the grid: its method, its swept values, its resolved configuration.
 
-    The keys of `axes` and `config` are stored keys (`accounting/names/typed_names.py`). `final` is the run that follows
-    the search if this point wins. `default_axes` says that the grid has no axes for the method, so that it runs over
-    default ones.
+    `final` is the run that follows the search if this point wins. `default_axes` says that the grid has no axes for
+    the method, so that it runs over default ones.
     """
 
     method: str

@@ -67,7 +67,7 @@ def test_a_release_holds_what_was_declared_and_nothing_of_where_files_lie(sweep_
 def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
     sweep_of: SweepOf, dataset: dict[str, str]
 ) -> None:
-    """As where an older version wrote the declaration, or where the class is the user's own."""
+    """As where the file was lost, or where the class is the user's own."""
     declaration = {"name": "mine", "shape": [1, 8, 8], "classes": 10, **dataset}
     assert declared(declaration) is None
     code = snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)

@@ -145,12 +145,6 @@ def test_outsiders_learn_no_counts_of_what_went_wrong(sweep_of: SweepOf) -> None
     assert quiet["Sampling and noise"].level is EvidenceLevel.CHECKED
 
 
-def test_noise_of_an_earlier_version_is_an_assumption(sweep_of: SweepOf) -> None:
-    line = lines_of(sweep_of(AXES))["Floating point"]
-    assert line.level is EvidenceLevel.ASSUMED
-    assert "assumed to be exact" in line.text
-
-
 def test_what_the_noise_adds_is_a_number(sweep_of: SweepOf) -> None:
     """By hand: 4 runs, 7850 numbers a step, all steps that were priced, and two counts each."""
     made = sweep_of(AXES)

@@ -21,7 +21,7 @@ from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry, admit
+from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
@@ -349,17 +349,6 @@ def test_statuses_of_results_that_are_there_are_kept(pair: tuple[Place, Place]) 
     copied(first, second)
     assert finish(second) == []
     assert len(begin(second).log.states().finished) == 4
-
-
-def test_a_sweep_that_version_0_1_0_began_goes_on(place: Places) -> None:
-    """It kept its claims in the folder, and its ledger has no line for a launch."""
-    here = place(GRID)
-    due = admit(here.priced, here.ledger, here.folder, Retry.NONE)
-    here.plan.write(here.folder.plan)
-    for receipt in here.ledger.start("digits", plan=here.plan.id, trials=[trial.id for trial in due]):
-        receipt.write(here.folder.trial(receipt.trial))
-    (here.folder.trial(due[0].id) / "claim-1").touch()
-    assert finish(here) == [trial.id for trial in due[1:]]
 
 
 @pytest.mark.usefixtures("pages")
