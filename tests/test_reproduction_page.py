@@ -42,12 +42,18 @@ def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> No
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}
 
 
+LARGE = ("a_fig3_c", "a_fig4", "a_fig5")
+"""Figures with thousands of stored runs; a shorter run leaves them out, and has the others of each kind."""
+
+
 @pytest.fixture(scope="module")
 def gallery() -> dict[str, Any]:
     return runpy.run_path(str(DOCS / "gallery.py"))
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LARGE) else []) for name in known()]
+)
 def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
     """The section of a figure, and its lines in the summary."""
     made = gallery["make"](name)

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 import yaml
 from hydra.utils import instantiate
+from matplotlib.figure import Figure
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.events.serialize import canonical
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -29,9 +31,11 @@ from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution
+from dpsweep.reports.exhibits import other_rules
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 
+_PRICES: dict[tuple[Any, ...], tuple[other_rules.Price, ...]] = {}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 COUNTS_STD = 9.0
 STEPS = 80
@@ -101,6 +105,33 @@ def make(root: Path, recipe: Recipe) -> Made:
     for place in recipe.repeats:
         _charge(ledger, plan, (trials[place],), trials[place].event, "repeat", recipe.claimants)
     return Made(folder=folder, ledger=ledger, plan=plan)
+
+
+@pytest.fixture(autouse=True)
+def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most sweeps of these tests have the same events; their prices under other rules take a page's longest time."""
+    price = other_rules.prices
+
+    def prices(plan: Plan, rule: Callable[[int], Any]) -> tuple[other_rules.Price, ...]:
+        runs = tuple(canonical(part) for trial in plan.trials for part in trial.event.parts.values())
+        key = (runs, plan.delta, plan.adjacency, repr(rule(3)))
+        if key not in _PRICES:
+            _PRICES[key] = price(plan, rule)
+        return _PRICES[key]
+
+    monkeypatch.setattr(other_rules, "prices", prices)
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are empty: for tests of what stands beside them, since drawing takes most of a release's time."""
+    save = Figure.savefig
+
+    def save_blank(figure: Figure, *args: Any, **options: Any) -> None:
+        figure.clear()
+        save(figure, *args, **options)
+
+    monkeypatch.setattr(Figure, "savefig", save_blank)
 
 
 def _written(method: str) -> dict[str, str]:

@@ -91,6 +91,7 @@ def test_every_name_has_its_form() -> None:
     assert len({one.file for one in ALL}) == len(ALL)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("rule", ["composition", "only_winner"])
 def test_documents_are_as_their_standards_say(
     sweep_of: SweepOf, only_winner: dict[str, str], complaints: Any, rule: str
@@ -150,6 +151,7 @@ def test_under_such_a_rule_no_document_depends_on_losers(sweep_of: SweepOf, only
     assert contents(made.folder) == before
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, repeats=(1,))
     made.ledger.record_outside("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
@@ -177,6 +179,7 @@ def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     assert all(str(commitment) in (made.folder / "release" / one.file).read_text() for one in ALL)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_registry_is_told_how_hyperparameters_were_tuned(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     write_release(made.folder, made.ledger, ALL, DAY)
@@ -187,6 +190,7 @@ def test_the_registry_is_told_how_hyperparameters_were_tuned(sweep_of: SweepOf) 
     assert "Not accounted for:" in tuning
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_sweep_of_one_point_does_not_say_that_it_tuned(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1,), "trainer.clip_norm": (1,)}})
     write_release(made.folder, made.ledger, ALL, DAY)
@@ -194,6 +198,7 @@ def test_a_sweep_of_one_point_does_not_say_that_it_tuned(sweep_of: SweepOf) -> N
     assert told["preprocessing_and_hyperparameter_tuning"].startswith("This sweep tuned no hyperparameter")
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_same_release_has_the_same_documents(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     seen = []
@@ -211,6 +216,7 @@ def test_what_the_records_speak_against_has_no_document(sweep_of: SweepOf) -> No
     assert not (made.folder / "curator" / "opening.json").exists()
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_release_has_the_documents_that_were_asked_for(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     write_release(made.folder, made.ledger, formats_of(["tre", "hf"]))

@@ -173,13 +173,19 @@ AMBIENT: Mapping[str, tuple[Mapping[str, bytes], Mapping[str, str]]] = {
 }
 
 
+MORE = frozenset({"in the working folder, no text", "a style, no text", "a backend with windows", "a date"})
+"""Cases that a shorter run leaves out: others have the same cause."""
+
+
 @pytest.fixture(scope="module")
 def digests() -> dict[str, str]:
     """The digest that the first case drew."""
     return {}
 
 
-@pytest.mark.parametrize("name", AMBIENT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in MORE else []) for name in AMBIENT]
+)
 def test_no_configuration_stops_an_import_or_says_a_word(name: str, tmp_path: Path, digests: dict[str, str]) -> None:
     files, variables = AMBIENT[name]
     for path, content in files.items():

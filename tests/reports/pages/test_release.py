@@ -146,6 +146,7 @@ def test_what_the_records_speak_against_is_refused(sweep_of: SweepOf, fields: di
     assert not (made.folder / "release").exists()
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_new_release_replaces_the_old_one_whole(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     stale = made.folder / "release" / "old.txt"
@@ -163,6 +164,7 @@ def published(made: Any) -> dict[str, Path]:
     return {path.relative_to(made.folder).as_posix(): path for path in files}
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     write_export(made.folder, made.ledger, formats_of(["registry", "tre", "hf", "cyclonedx"]))
@@ -183,6 +185,7 @@ def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> No
     assert verify_folder(made.folder, made.ledger) == words
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_release_of_another_day_or_with_another_document_is_a_line_and_no_winner(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     for formats, day in ((), date(2026, 1, 2)), (("tre",), date(2026, 1, 2)), (("tre",), date(2026, 1, 3)):
@@ -193,6 +196,7 @@ def test_a_release_of_another_day_or_with_another_document_is_a_line_and_no_winn
     assert (kinds.count(Kind.RELEASE), kinds.count(Kind.MANIFEST)) == (1, 3)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_an_older_release_stays_true(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     first = write_release(made.folder, made.ledger).parent
@@ -204,6 +208,7 @@ def test_an_older_release_stays_true(sweep_of: SweepOf, tmp_path: Path) -> None:
     assert ", and a later one was made on" in verify_folder(made.folder, made.ledger)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_kill_after_the_line_leaves_a_line_without_a_release(
     sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +224,7 @@ def test_a_kill_after_the_line_leaves_a_line_without_a_release(
     assert "Its release is the one of" in verify_folder(made.folder, made.ledger)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_files_that_a_witness_saw_before_a_kill_are_published_on_another_day(
     sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -240,6 +246,7 @@ def stopped(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_second_command_waits_for_the_first(sweep_of: SweepOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two exports at once removed each other's folders, and ended with an error of the disk."""
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
@@ -260,6 +267,7 @@ def test_a_second_command_waits_for_the_first(sweep_of: SweepOf, monkeypatch: py
         write_release(made.folder, made.ledger)
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_lock_that_is_a_link_is_not_followed(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     (tmp_path / "private").write_text("kept")

@@ -128,6 +128,7 @@ SMALL = AuditSettings(gradients=200, records=0, trainings=1, confidence=0.8)
 TIMES = 200
 
 
+@pytest.mark.long
 @pytest.mark.randomized(
     draws="secret coins, noise and batches of 200 audits",
     bound="binomial quantile: each audit contradicts a right price with a probability of at most 1 - confidence",

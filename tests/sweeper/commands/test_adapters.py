@@ -125,11 +125,15 @@ def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Progra
     [
         (("adapter.rank=0",), "Expected adapter.rank=0"),
         (("adapter.targets=[attention]",), "to name a layer of the model; it has query, key, value, dense, head."),
-        (("model.path=/nowhere",), "to be a folder with"),
+        pytest.param(("model.path=/nowhere",), "to be a folder with", marks=pytest.mark.long),
         (("model.path=bert",), "Expected model.path=bert to be an absolute path of a folder."),
         (("model.trained=encoder",), "to be frozen with adapter=lora"),
-        (("dataset.shape=[13]",), "to be (length,), at most 12 words."),
-        (("dataset.vocabulary.padding=1",), "Expected dataset.vocabulary.padding=1 == 0, the model's."),
+        pytest.param(("dataset.shape=[13]",), "to be (length,), at most 12 words.", marks=pytest.mark.long),
+        pytest.param(
+            ("dataset.vocabulary.padding=1",),
+            "Expected dataset.vocabulary.padding=1 == 0, the model's.",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_before_the_charge(

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 
@@ -15,6 +17,7 @@ NO_LATEX = b"text.usetex: True\nfont.family: serif\nsavefig.dpi: 20\nsvg.fonttyp
 PICTURES = (".png", ".svg", ".pdf")
 
 
+@pytest.mark.long
 @TRAINS
 def test_a_matplotlibrc_costs_no_page_and_changes_no_release(
     program: Program, fresh_program: Program, tmp_path: Path

@@ -147,6 +147,7 @@ def test_an_unknown_experiment_is_one_sentence(program: Program, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_reproducing_runs_the_ordinary_command_on_an_account_of_its_own(program: Program, tmp_path: Path) -> None:
     done = program("a_fig5_sst2", "--scale", "smoke", "steps=3", module="dpsweep.reports.reproduction")
     assert done.returncode == 0, done.stderr

@@ -139,7 +139,11 @@ def test_features_of_other_records_are_refused_before_a_second_charge(
     assert len(ledger.statement("digits").charges) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL],
+    ids=lambda number: number.name,
+)
 def test_what_stops_the_computation_costs_nothing_more_and_a_restored_beginning_is_charged(
     number: signal.Signals,
     program: Program,

@@ -140,7 +140,7 @@ def test_every_draw_shows_the_same_processes_that_all_compute(
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs dpsweep[parallel]")
     line = [*SELECTION, *LONGER, *launcher]
     shown = []
-    for number, draw in enumerate([(0,), (2, 1), (3, 0, 0, 2, 1)]):
+    for number, draw in enumerate([(0,), (3, 0, 0, 2, 1), *([(2, 1)] if launcher is JOBLIB else [])]):
         own = Ledger(tmp_path / str(number) / "ledger.sqlite")
         own.path.parent.mkdir()
         here = place(line, root=str(number), own=own)
@@ -151,7 +151,7 @@ def test_every_draw_shows_the_same_processes_that_all_compute(
         shown.append(watch.shown)
         computed = sorted(watch.seconds.values())[-2:]
         assert computed[0] > computed[1] / 3, "a worker without a try would tell how many tries there are"
-    assert shown[0] == shown[1] == shown[2]
+    assert all(one == shown[0] for one in shown)
     assert sum(shown[0][0].values()) == (2 if launcher is FORK else 4)
 
 
@@ -185,6 +185,7 @@ def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
     assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
 
 
+@pytest.mark.long
 def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     place: Callable[..., Place], environment: dict[str, str], tmp_path: Path
 ) -> None:

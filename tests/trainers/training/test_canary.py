@@ -169,6 +169,7 @@ def test_a_canary_gives_away_no_more_than_is_charged_and_nearly_as_much(
     assert attack.least() <= attack.lower_bound() <= attack.charged
 
 
+@pytest.mark.long
 @attacked
 def test_a_canary_gives_away_no_more_to_another_engine() -> None:
     attack = Attack(trainer=METHODS[0], sums=fused, times=1500, noise_multiplier=0.5, threshold=2.0)
