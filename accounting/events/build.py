@@ -109,6 +109,12 @@ class PlanEvent:
         final = {} if self.final is None else {f"{FINAL} {name}": part for name, part in self.final.parts.items()}
         return {"training": self.training, **scored, **final}
 
+    def same_as(self, other: PlanEvent) -> bool:
+        """Whether the other plan event is the same mechanisms on the same populations."""
+        return self.parts.keys() == other.parts.keys() and all(
+            same(part, other.parts[name]) for name, part in self.parts.items()
+        )
+
     @classmethod
     def from_parts(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
         """The plan event with these populations; raises KeyError for an unknown name or without training records."""

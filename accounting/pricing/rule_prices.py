@@ -18,7 +18,6 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 
 BEST_SHARE = 0.1
@@ -59,7 +58,7 @@ class Offer:
 def may_run(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
     """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
     try:
-        return pays_for_execution(rule, rule.event(trials), trials)
+        return rule.pays(rule.event(trials), trials)
     except DpsweepError:
         return True
 
@@ -95,7 +94,7 @@ def _offer(
     quote, runs, refusal = None, False, ""
     try:
         event = rule.event(trials)
-        runs = pays_for_execution(rule, event, trials)
+        runs = rule.pays(event, trials)
         quote = panel.quote(event, delta, adjacency, unit)
     except DpsweepError as cause:
         refusal = str(cause)

@@ -23,13 +23,17 @@ from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_o
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
-from dpsweep.accounting.selection.interface import Disclosure, Execution, Search, SelectionRule, rule_from_config
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.interface import (
+    ACCURACY,
+    Disclosure,
+    Execution,
+    Search,
+    SelectionRule,
+    rule_from_config,
+)
 
-AUTO, ACCURACY = "auto", "accuracy"
-"""The tuning that chooses a rule, and the metric that is a number of right predictions."""
+AUTO = "auto"
+"""The tuning that chooses a rule."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,11 @@ def price_search(spec: SearchSpec) -> PricedSearch:
         runs, target = spend(runs, terms, target), None
     runs, target = solve_for(runs, terms, target, spec.solve)
     trials = trials_of(runs, terms, target)
-    _check_counts(terms.rule, trials)
+    if refusal := terms.rule.score_refusal(
+        private=all(trial.event.validation is not None for trial in trials),
+        metrics={str(trial.config["score"].get("metric", ACCURACY)) for trial in trials},
+    ):
+        raise BadInput(refusal)
     event = terms.event(trial.paid for trial in trials)
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
     if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
@@ -136,7 +144,11 @@ def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
 
 def _has_its_parts(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
     """Whether the runs read the parts of the records that a rule pays for."""
-    return not isinstance(rule, DisjointParts | Subsampled) or all(run.final is not None for run in runs)
+    return not _in_parts(rule) or all(run.final is not None for run in runs)
+
+
+def _in_parts(rule: SelectionRule) -> bool:
+    return rule.final_run is not None and rule.final_run.in_parts
 
 
 def covers(rule: SelectionRule, search: Search) -> bool:
@@ -176,22 +188,6 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
     )
 
 
-def _check_counts(rule: SelectionRule, trials: Sequence[Trial]) -> None:
-    """Raises `BadInput` if a noisy maximum would not compare noisy numbers of right predictions."""
-    if not isinstance(rule, NoisyMax):
-        return
-    if any(trial.event.validation is None for trial in trials):
-        raise BadInput(
-            f"Expected score=private under {rule.name}: public scores need no noise, and tuning=composition shows all "
-            "of them for the same price."
-        )
-    for metric in {str(trial.config["score"].get("metric", ACCURACY)) for trial in trials} - {ACCURACY}:
-        raise BadInput(
-            f"Expected score.metric={metric} to be {ACCURACY} under {rule.name}: its noise is for numbers of right "
-            "predictions."
-        )
-
-
 def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
     terms.rule.check(spec.search)
@@ -210,7 +206,7 @@ def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
             f"Expected plan.spare_attempts={spec.spares} to be 0 with subsample=shared: what is killed is killed for "
             "all runs at once, and another attempt at one of them would have subsamples of its own."
         )
-    if spec.spares and isinstance(terms.rule, DisjointParts | Subsampled):
+    if spec.spares and _in_parts(terms.rule):
         raise BadInput(
             f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: an attempt that is paid for "
             "on the search's records would not pay for a final run on the others."

@@ -14,9 +14,7 @@ from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, n
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 
 def cheapest_rule(
@@ -147,6 +145,4 @@ def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float
         score = _scored(noise, terms)
         return [score if run.final is None else replace(score, final=score) for run in runs]
 
-    if isinstance(terms.rule, NoisyMax):  # the comparison has noise of its own; one score alone must stay within it
-        return replace(terms, rule=Composition(), shared=False).noise(lambda noise: scored(noise)[:1], allowed)
-    return replace(terms, shared=False).noise(scored, allowed)
+    return replace(terms, rule=terms.rule.scored_alone, shared=False).noise(scored, allowed)

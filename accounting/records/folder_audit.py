@@ -30,7 +30,6 @@ from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.stored_draw import SearchOutcome, read_draw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS, Status, TrialResult
-from dpsweep.accounting.selection.execution import same_parts
 from dpsweep.accounting.selection.interface import Execution, rule_from_config
 from dpsweep.accounting.validation import as_written
 
@@ -60,7 +59,7 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
     event = rule_from_config(plan.rule).event(plan.paid)
     declared = charged(charges[0]).plan_event
-    if declared is None or not same_parts(declared, plan.event) or not same_parts(event, plan.event):
+    if declared is None or not declared.same_as(plan.event) or not event.same_as(plan.event):
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     if plan.public != statement.budget.vacuous:
         said, promised = ("", " not") if plan.public else (" not", "")

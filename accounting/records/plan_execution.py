@@ -8,11 +8,14 @@ from __future__ import annotations
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.records.plan import FINAL, Plan
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
-from dpsweep.accounting.selection.execution import pays_for_execution
-from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import Execution, Proposals, Search, SelectionRule, rule_from_config
-from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.interface import (
+    Execution,
+    Proposals,
+    Search,
+    SelectionRule,
+    Use,
+    rule_from_config,
+)
 
 
 def execution_of(plan: Plan) -> Execution:
@@ -28,7 +31,7 @@ def _execution(plan: Plan) -> Execution:
     """The execution of a plan, for which its event is composed anew: a sweep asks for it many times."""
     rule = rule_from_config(plan.rule)
     _require_declared_finals(plan, rule)
-    execution = rule.execution if pays_for_execution(rule, plan.event, plan.paid) else None
+    execution = rule.execution if rule.pays(plan.event, plan.paid) else None
     if plan.proposed is not None:
         rule.check(Search(proposals=Proposals.ADAPTIVE))
         execution = Execution.PROPOSED if execution is Execution.EVERY_POINT else None
@@ -43,14 +46,15 @@ def _execution(plan: Plan) -> Execution:
 
 def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
     """Raises `BadInput` unless the plan has the final runs that its rule pays for, on the records that it says."""
-    if len(plan.finals) != (len(plan.trials) if isinstance(rule, DisjointParts | Final) else 0):
+    final = rule.final_run
+    if len(plan.finals) != (0 if final is None else len(plan.trials)):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
-    if plan.spares and isinstance(rule, DisjointParts | Subsampled):
+    if plan.spares and final is not None and final.in_parts:
         raise BadInput(f"Expected plan {plan.id} to have no spare attempts, which {rule.name} does not pay for.")
-    if any(final.final is not None for final in plan.finals):
+    if any(one.final is not None for one in plan.finals):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
     for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.finals)):
-        part = rule.part(use) if isinstance(rule, DisjointParts | Final) else None
+        part = None if final is None else final.parts[use]
         for trial in trials:
             if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
                 raise BadInput(f"Expected trial {trial.id} to be a run of the {use} as {rule.name} pays for it.")

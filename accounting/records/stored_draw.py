@@ -12,23 +12,19 @@ Invariants of such a search:
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.types import ThresholdDpEvent
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.execution import hidden_search_of, pays_for_execution
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.validation import DAMAGE, as_written, in_short, text
 
 DRAW = "draw"
@@ -50,36 +46,9 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
-    rule, points = rule_from_config(plan.rule), range(len(plan.trials))
-    if isinstance(rule, NoisyMax):
-        return _check_noisy(plan, rule, draw)
-    search = hidden_search_of(rule, plan.event, [trial.paid for trial in plan.trials])
-    limit = None if search is None else search.limit
-    first_good = search is not None and isinstance(search.event, ThresholdDpEvent)
-    for condition, holds in (
-        ("pay for a search", search is not None),
-        ("compare scores as they are", not draw.handicaps),
-        ("have a threshold if its event has one", (draw.threshold is not None) == first_good),
-        (f"try points of {points}", all(point in points for point in draw.tries)),
-        (f"make at most {limit} tries", limit is None or len(draw.tries) <= limit),
-        ("try each point once", search is None or search.drawn or sorted(draw.tries) == list(points)),
-    ):
-        if not holds:
-            raise BadInput(
-                f"Expected the draw of {rule.name} to {condition}: another one is not what the plan pays for."
-            )
-    return draw
-
-
-def _check_noisy(plan: Plan, rule: NoisyMax, draw: Draw) -> Draw:
-    """The draw of a noisy maximum: every point once, with noise for each."""
-    noises = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
-    for condition, holds in (
-        ("pay for its runs", pays_for_execution(rule, plan.event, plan.paid)),
-        ("try each point once", draw.tries == tuple(range(len(plan.trials)))),
-        ("have a finite noise for each point", len(noises) == len(draw.handicaps) == len(plan.trials)),
-        ("have no threshold", draw.threshold is None),
-    ):
+    rule = rule_from_config(plan.rule)
+    conditions = {"be paid for": rule.pays(plan.event, plan.paid), **rule.draw_conditions(draw, len(plan.trials))}
+    for condition, holds in conditions.items():
         if not holds:
             raise BadInput(
                 f"Expected the draw of {rule.name} to {condition}: another one is not what the plan pays for."

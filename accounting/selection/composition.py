@@ -11,11 +11,11 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MIRONOV_2017, Work
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, require_points
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule, require_points
 
 
 @dataclass(frozen=True, kw_only=True)
-class Composition:
+class Composition(SelectionRule):
     """Runs every declared point once, at the price of all of them.
 
     *Guarantee*: covers adaptive choice of lr, clip norm, regularizer and optimiser among the declared points, since

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import ClassVar
 
 from dpsweep.accounting import numbers
@@ -12,13 +11,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
-
-
-class Use(StrEnum):
-    """The use of a part of the records."""
-
-    SEARCH = "search"
-    FINAL = "final"
+from dpsweep.accounting.selection.interface import FinalRunTerms, Use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +44,27 @@ class DisjointParts(Composition):
         """The rule's name in commands and reports."""
         return "disjoint parts"
 
-    def part(self, use: Use) -> dict[str, float | str]:
-        """The part of the records that the runs of this use read, as their configurations state it."""
-        return {"share": self.share, "use": use.value}
+    @property
+    def final_run(self) -> FinalRunTerms:
+        """The winning point on all records that the search does not read."""
+        return FinalRunTerms(
+            parts={use: {"share": self.share, "use": use.value} for use in Use},
+            carry=self.carry,
+            records=f"the {1 - self.share:.0%} of the records that the search does not read",
+            statement="The search read one part of the {unit}s, about "
+            f"{self.share:.0%}; the best point then ran once more on all others. "
+            "The part of a {unit} depends on {key} and a public key alone.",
+            evidence=(
+                "The final run's score is of its own held-out part: unlike the best score of the map, it is not the "
+                "best of several.",
+                "The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the power "
+                f"{self.carry:g}, as the plan declares.",
+            ),
+        )
+
+    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+        """Only plans with a final run are run."""
+        return event.final is not None and super().pays(event, trials)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points on their part, and a final run of the worst point on the other part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -10,13 +10,21 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import Work, works_of
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.interface import (
+    Disclosure,
+    Draw,
+    Execution,
+    FinalRunTerms,
+    Search,
+    SelectionRule,
+    Use,
+)
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 
 @dataclass(frozen=True, kw_only=True)
-class Final:
+class Final(SelectionRule):
     """A search by `rule`, then a final run of the winning point; its model is the one to hand over.
 
     *Guarantee*: the search composed with the pointwise worst final run, which is a point's `final`: the winner is not
@@ -55,9 +63,20 @@ class Final:
         """The search's own; the final run follows it."""
         return self.rule.execution
 
-    def part(self, use: Use) -> dict[str, float | str | bool] | None:
-        """The part of the records that the runs of this use read; None for all of them."""
-        return None
+    @property
+    def final_run(self) -> FinalRunTerms:
+        """The winning point on the same records."""
+        return FinalRunTerms(
+            parts=dict.fromkeys(Use),
+            carry=None,
+            records="the same records",
+            statement="The best point ran once more on the same {unit}s. Its price is part of the claim, and its score "
+            "is not the best of several.",
+        )
+
+    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+        """The search's own conditions."""
+        return self.rule.draw_conditions(draw, n_points)
 
     def check(self, search: Search) -> None:
         """Applies the search's own conditions."""

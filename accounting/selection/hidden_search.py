@@ -12,8 +12,8 @@ the number of tries. This module derives the draw, the disclosures, the executio
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -28,6 +28,7 @@ from dpsweep.accounting.selection.interface import (
     Draw,
     Execution,
     Search,
+    SelectionRule,
     best_points,
     refuse_unless_fixed,
     require_points,
@@ -91,13 +92,8 @@ class HiddenSearch:
         return replace(self.event, event=mixture(runs) if self.drawn else worst(runs))
 
 
-class HiddenSearchRule(ABC):
+class HiddenSearchRule(SelectionRule):
     """A selection rule that is one hidden search; the answers of `SelectionRule` follow from that search."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
 
     @abstractmethod
     def search(self, n_points: int) -> HiddenSearch:
@@ -132,6 +128,18 @@ class HiddenSearchRule(ABC):
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search over these points."""
         return self._search(len(trials)).over(trials)
+
+    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+        """Tries of points as they are, no more than the search pays for."""
+        search = self._search(n_points)
+        first_good = isinstance(search.event, ThresholdDpEvent)
+        return {
+            "compare scores as they are": not draw.handicaps,
+            "have a threshold if its event has one": (draw.threshold is not None) == first_good,
+            f"try points of {range(n_points)}": all(point in range(n_points) for point in draw.tries),
+            f"make at most {search.limit} tries": search.limit is None or len(draw.tries) <= search.limit,
+            "try each point once": search.drawn or sorted(draw.tries) == list(range(n_points)),
+        }
 
     def _search(self, n_points: int) -> HiddenSearch:
         require_points(n_points)

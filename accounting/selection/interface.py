@@ -4,7 +4,7 @@ The honesty of a sweep depends on keeping these three answers together. Planner,
 of them knows a rule by name. Invariants of every rule:
 
 * `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
-* `execution` declares how a plan under the rule is run. The run is also compared with the plan's event.
+* `execution` declares how a plan under the rule is run; a plan runs only if its event is the rule's over its points.
 * `discloses` lists all results that the curator may release. The price covers no other result.
 * `draw` takes its randomness from the given generator, and is stored before the first run. A draw is never repeated,
   extended or cut short: a failed try stays in the draw with the worst score.
@@ -15,11 +15,12 @@ of them knows a rule by name. Invariants of every rule:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
@@ -127,46 +128,114 @@ class Draw:
         )
 
 
-class SelectionRule(Protocol):
+ACCURACY = "accuracy"
+"""The metric of a score that is a number of right predictions."""
+
+
+class Use(StrEnum):
+    """The use of a part of the records."""
+
+    SEARCH = "search"
+    FINAL = "final"
+
+
+Part = Mapping[str, float | str | bool]
+"""A part of the records, as the configuration of a run on it states it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRunTerms:
+    """The run of the winning point after a search, and the records that both read.
+
+    `parts` has the part of each use, None for all records. The final run's learning rate grows with the ratio of the
+    noise per example, that of the search over its own, to the power `carry`; None keeps it. `records` says for a price
+    list which records it reads; `statement` and `evidence` say it for a privacy statement, with `{unit}` and `{key}`
+    (what a unit's part depends on) for the reader to fill in.
+    """
+
+    parts: Mapping[Use, Part | None]
+    carry: float | None
+    records: str
+    statement: str
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the search reads a part of the records only."""
+        return self.parts[Use.SEARCH] is not None
+
+
+class SelectionRule(ABC):
     """A rule by which a search spends its budget."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The rule's name in commands and reports."""
-        ...
 
     @property
+    @abstractmethod
     def discloses(self) -> frozenset[Disclosure]:
         """All results whose release the price covers."""
-        ...
 
     @property
+    @abstractmethod
     def execution(self) -> Execution | None:
         """The execution of a plan whose event pays for it; None if plans under this rule are only priced.
 
         A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` if a plan has a sampler.
         """
-        ...
 
+    @abstractmethod
     def check(self, search: Search) -> None:
         """Raises `BadInput` with the reason if the rule's theorem does not cover the search."""
-        ...
 
+    @abstractmethod
     def expected_tries(self, n_points: int) -> float:
         """The mean number of runs over `n_points` points."""
-        ...
 
+    @abstractmethod
     def chance_of_best(self, n_points: int, share: float) -> float:
         """The probability that some try is among the best `share` of the points, which are at least one point."""
-        ...
 
+    @abstractmethod
     def draw(self, n_points: int, rng: Random) -> Draw:
         """Draws the tries among `n_points` points."""
-        ...
 
+    @abstractmethod
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The privacy event of the whole search over points with these events."""
-        ...
+
+    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+        """Whether plans under this rule are run, and `event` is the price of one over these points."""
+        return self.execution is not None and event.same_as(self.event(trials))
+
+    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+        """What a stored draw over `n_points` points has to do, and whether it does it."""
+        return {"try each point once": draw == Draw(tries=tuple(range(n_points)))}
+
+    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+        """Why the rule cannot choose by such scores, of private records or not; empty if it can."""
+        return ""
+
+    @property
+    def final_run(self) -> FinalRunTerms | None:
+        """The run of the winning point that follows the search; None if the price pays for none."""
+        return None
+
+    @property
+    def scored_alone(self) -> SelectionRule:
+        """The rule under which the noise of scores is solved for, where it is open."""
+        return self
+
+    def comparison(self, unit: str) -> str | None:
+        """What the runs are compared by, where no score of them is shown; None where scores are shown."""
+        return None
+
+    @property
+    def assumption(self) -> str | None:
+        """What the curator asserts about the search and no record proves, as a sentence; None if nothing."""
+        return None
 
 
 def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:

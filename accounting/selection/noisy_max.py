@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
@@ -11,19 +11,23 @@ from typing import ClassVar
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.notation import typed
 from dpsweep.accounting.references import DURFEE_2019, MCSHERRY_2007, Work
+from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
+    ACCURACY,
     Disclosure,
     Draw,
     Execution,
     Search,
+    SelectionRule,
     refuse_unless_fixed,
     require_points,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyMax:
+class NoisyMax(SelectionRule):
     """Runs every point once; held-out records pay for one noisy maximum, training records for all the runs.
 
     *Guarantee*: for the held-out records 1 / `noise_scale` (2 / `noise_scale` if a record is replaced) for any number
@@ -85,3 +89,50 @@ class NoisyMax:
             training=events.compose(trial.training for trial in trials),
             validation=events.noisy_max(noise_scale=self.noise_scale) if scored else None,
         )
+
+    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+        """Only plans with private scores are run."""
+        return event.validation is not None and super().pays(event, trials)
+
+    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+        """Every point once, with noise for each."""
+        noises = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
+        return {
+            "try each point once": draw.tries == tuple(range(n_points)),
+            "have a finite noise for each point": len(noises) == len(draw.handicaps) == n_points,
+            "have no threshold": draw.threshold is None,
+        }
+
+    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+        """Noisy numbers of right predictions alone are compared."""
+        if not private:
+            return (
+                f"Expected score=private under {self.name}: public scores need no noise, and tuning=composition shows "
+                "all of them for the same price."
+            )
+        for metric in sorted({*metrics} - {ACCURACY}):
+            return (
+                f"Expected score.metric={metric} to be {ACCURACY} under {self.name}: its noise is for numbers of right "
+                "predictions."
+            )
+        return ""
+
+    @property
+    def scored_alone(self) -> SelectionRule:
+        """The comparison has noise of its own, so one score alone has to stay within the price."""
+        return _OneScore()
+
+    def comparison(self, unit: str) -> str:
+        """Noisy counts, which are never shown."""
+        return (
+            f"numbers of right predictions on held-out private {unit}s, compared under Gumbel noise of scale "
+            f"{typed(self.noise_scale)}"
+        )
+
+
+class _OneScore(Composition):
+    """The cost of one point's score, whatever the number of points."""
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """The first point's event."""
+        return super().event(trials[:1])

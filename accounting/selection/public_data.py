@@ -26,3 +26,11 @@ class Public(Composition):
     def name(self) -> str:
         """The rule's name in commands and reports."""
         return "public"
+
+    @property
+    def assumption(self) -> str:
+        """That the data of the search are public."""
+        return (
+            f"The point that ran was found by sweep {self.sweep} on other data, which its curator declared public: "
+            "that search read no record of this data set, and none of its cost is in the claim."
+        )

@@ -11,9 +11,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_of
-from dpsweep.accounting.selection.disjoint_parts import Use
 from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import Execution, require_points
+from dpsweep.accounting.selection.interface import Execution, FinalRunTerms, Use, require_points
 
 
 class TrainOn(StrEnum):
@@ -72,11 +71,30 @@ class Subsampled(Final):
         """The tries of the rule's secret draw."""
         return Execution.DRAWN_TRIES
 
-    def part(self, use: Use) -> dict[str, float | str | bool] | None:
-        """The part of the records that the runs of this use read; None for all of them."""
-        if use is Use.FINAL and self.train_on is TrainOn.ALL:
-            return None
-        return {"share": self.rate, "use": use.value, "secret": True}
+    @property
+    def final_run(self) -> FinalRunTerms:
+        """The winning point on all records, or on those that the search does not read."""
+        part = {"share": self.rate, "secret": True}
+        rest = self.train_on is TrainOn.REST
+        return FinalRunTerms(
+            parts={
+                Use.SEARCH: {**part, "use": Use.SEARCH.value},
+                Use.FINAL: {**part, "use": Use.FINAL.value} if rest else None,
+            },
+            carry=self.carry,
+            records="all records that the search does not read" if rest else "all records",
+            statement="The search read a secret random part of the {unit}s: each {unit} joined it with probability "
+            f"{self.rate:g}, by a coin of its own. The winner then ran once more, on all {'other ' if rest else ''}"
+            "{unit}s.",
+            evidence=(
+                "The claim is the composition of the search, amplified by the sampling of its part, and of the final "
+                "run (Balle, Barthe, Gaboardi 2018, Theorem 8; Koskela and Kulkarni 2023).",
+                "The coins come from 256 secret random bits, which are drawn once, before the first run, and stay with "
+                "the curator.",
+                "The learning rate of the final run is the winner's times (the ratio of noise per {unit}) to the power "
+                f"{self.carry:g}, as the plan declares.",
+            ),
+        )
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The sampled search composed with one final run of the worst point, for each population."""

@@ -13,11 +13,9 @@ from typing import Any
 from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_in_words
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name
-from dpsweep.accounting.notation import agreement, delta_up, epsilon_down, epsilon_up, population, typed
+from dpsweep.accounting.notation import agreement, delta_up, epsilon_down, epsilon_up, population
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.public_data import Public
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill, Charge
@@ -75,14 +73,8 @@ def write_statement(context: Context) -> tuple[Line, ...]:
 
 def searched_elsewhere(context: Context) -> Iterator[Line]:
     """The line on a search that read public data, which no record of this data set can prove."""
-    rule = context.sweep.rule
-    if isinstance(rule, Public):
-        yield Line(
-            topic="Search",
-            text=f"The point that ran was found by sweep {rule.sweep} on other data, which its curator declared "
-            "public: that search read no record of this data set, and none of its cost is in the claim.",
-            level=EvidenceLevel.ASSUMED,
-        )
+    if (assumption := context.sweep.rule.assumption) is not None:
+        yield Line(topic="Search", text=assumption, level=EvidenceLevel.ASSUMED)
 
 
 def _claim(context: Context) -> Line:
@@ -209,12 +201,11 @@ def _scores(context: Context) -> Line:
         for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.parts)
     }
     shares = [f"Price of the {name} {unit}s: epsilon {epsilon_up(share)}." for name, share in parts.items()]
-    if isinstance(rule := context.sweep.rule, NoisyMax):
+    if (comparison := context.sweep.rule.comparison(unit)) is not None:
         return Line(
             topic="Scores",
-            text=f"The runs are compared by their numbers of right predictions on held-out private {unit}s, with "
-            f"Gumbel noise of scale {typed(rule.noise_scale)} on each. The best is named; no score may be shown, and "
-            f"the held-out {unit}s pay for one comparison, whatever the number of runs.",
+            text=f"The runs are chosen by {comparison}. The best is named; no score may be shown, and the held-out "
+            f"{unit}s pay for one comparison, whatever the number of runs.",
             level=EvidenceLevel.CHECKED,
             evidence=(f"Training and held-out {unit}s are disjoint: the price is the larger of the two.", *shares),
         )

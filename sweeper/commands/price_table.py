@@ -24,10 +24,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import steps_priced
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.selection.noisy_max import NoisyMax
-from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.sweeper.processes.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.timing.duration import duration
 from dpsweep.sweeper.trial.spec import declare
@@ -188,23 +185,17 @@ def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, st
         yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
 
 
-_TRAINED_ON = {TrainOn.ALL: "all records", TrainOn.REST: "all records that the search does not read"}
-
-
 def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
-    finals, rule = priced.plan.finals, priced.rule
-    if not finals:
+    plan, run = priced.plan, priced.rule.final_run
+    if run is None or not plan.finals:
         return
-    noises = ", ".join(map(noise_down, sorted({final.config["privacy"]["noise_multiplier"] for final in finals})))
-    if isinstance(rule, DisjointParts):
-        cost = max(share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
-        on = f"on the {1 - rule.share:.0%} of the records that the search does not read, epsilon {epsilon_up(cost)}"
-    elif isinstance(rule, Subsampled):
-        on = f"on {_TRAINED_ON[rule.train_on]}, included in the price"
-    else:
-        on = "on the same records, included in the price"
-    yield "final run", f"the best point again, {on}; noise multiplier {noises}"
+    noises = ", ".join(map(noise_down, sorted({final.config["privacy"]["noise_multiplier"] for final in plan.finals})))
+    cost = "included in the price"
+    if plan.event.final is not None:
+        own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
+        cost = f"epsilon {epsilon_up(max(own))}"
+    yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises}"
 
 
 def _cautions(priced: PricedPlan) -> Iterator[str]:
@@ -235,14 +226,12 @@ def _scores(priced: PricedPlan) -> str:
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
-    if isinstance(rule := priced.rule, NoisyMax):
-        return (
-            f"numbers of right predictions on held-out private {priced.plan.unit}s, compared under Gumbel noise of "
-            f"scale {typed(rule.noise_scale)} and never shown, epsilon {epsilon_up(priced.quote.parts['validation'])}"
-        )
+    cost = f"epsilon {epsilon_up(priced.quote.parts['validation'])}"
+    if (comparison := priced.rule.comparison(priced.plan.unit)) is not None:
+        return f"{comparison} and never shown, {cost}"
     return (
-        f"{name}noisy counts on held-out private {priced.plan.unit}s, "
-        f"epsilon {epsilon_up(priced.quote.parts['validation'])}; they are not trained on, so the larger part counts"
+        f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; they are not trained on, so the larger "
+        "part counts"
     )
 
 

@@ -14,10 +14,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
-from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.interface import SelectionRule, Use
 from dpsweep.sweeper.planning.limits import LIMITS
 from dpsweep.sweeper.planning.point import Point
 from dpsweep.sweeper.trial.spec import declare, train_records
@@ -29,24 +26,26 @@ DIGITS = 4
 
 def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
     """The points as the rule runs them, each with its final run if the rule has one."""
+    run = rule.final_run
     for point in points:
-        if isinstance(rule, DisjointParts | Final):
-            search, final = (_in_part(point, rule.part(use)) for use in (Use.SEARCH, Use.FINAL))
-            yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
-        else:
+        if run is None:
             yield point
+        else:
+            search, final = (_in_part(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
+            yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
 
 
 def carried(trial: Trial, rule: SelectionRule) -> Trial:
     """The trial with the learning rate of its final run carried over from its own noise per example."""
-    if trial.final is None or not isinstance(rule, DisjointParts | Subsampled) or "lr" not in trial.config["trainer"]:
+    run = rule.final_run
+    if trial.final is None or run is None or run.carry is None or "lr" not in trial.config["trainer"]:
         return trial
     own, final = (_noise_per_example(one.config) for one in (trial, trial.final))
     if not own or not final:
         return trial
-    rate = float(f"{trial.config['trainer']['lr'] * (own / final) ** rule.carry:.{DIGITS}g}")
+    rate = float(f"{trial.config['trainer']['lr'] * (own / final) ** run.carry:.{DIGITS}g}")
     if not LIMITS[RATE][0] <= rate <= LIMITS[RATE][1]:
-        raise BadInput(f"Expected tuning.carry={rule.carry} to carry {RATE} to a number in its limits, got {rate:g}.")
+        raise BadInput(f"Expected tuning.carry={run.carry} to carry {RATE} to a number in its limits, got {rate:g}.")
     config: Mapping[str, Any] = {**trial.final.config, "trainer": {**trial.final.config["trainer"], "lr": rate}}
     axes = {**trial.final.axes, RATE: rate} if RATE in trial.final.axes else trial.final.axes
     return replace(trial, final=replace(trial.final, axes=axes, config=config))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +29,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.exhibits import other_rules
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
@@ -267,20 +266,11 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnlyWinner:
+class OnlyWinner(Composition):
     """A rule that pays for everything and hides every loser."""
 
     name: str = "only_winner"
     discloses: frozenset[Disclosure] = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
-    execution: Execution = Execution.EVERY_POINT
-
-    def draw(self, n_points: int, rng: Random) -> Draw:
-        """All points."""
-        return Draw(tries=tuple(range(n_points)))
-
-    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
-        """The composition of all points."""
-        return Composition().event(trials)
 
 
 @pytest.fixture

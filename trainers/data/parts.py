@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction
-from dpsweep.accounting.selection.disjoint_parts import Use
+from dpsweep.accounting.selection.interface import Use
 from dpsweep.accounting.validation import truth
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisso
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import DisjointParts, Use
-from dpsweep.accounting.selection.execution import pays_for_execution
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.interface import Use
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from tests.accounting.finite import Pairs, cases
@@ -79,22 +79,22 @@ def test_a_final_run_on_other_records_costs_the_larger_of_both_on_finite_mechani
 
 def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
     rule = DisjointParts()
-    assert pays_for_execution(rule, rule.event(POINTS), POINTS)
-    assert not pays_for_execution(rule, Composition().event(POINTS), POINTS)
-    assert not pays_for_execution(rule, rule.event(POINTS[:2]), POINTS)
-    assert not pays_for_execution(Composition(), rule.event(POINTS), POINTS)
+    assert rule.pays(rule.event(POINTS), POINTS)
+    assert not rule.pays(Composition().event(POINTS), POINTS)
+    assert not rule.pays(rule.event(POINTS[:2]), POINTS)
+    assert not Composition().pays(rule.event(POINTS), POINTS)
     bare = [PlanEvent(training=one.training, validation=one.validation) for one in POINTS]
-    assert not pays_for_execution(rule, rule.event(bare), bare)
+    assert not rule.pays(rule.event(bare), bare)
 
 
 def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     final = Final(rule=Composition())
-    assert pays_for_execution(final, final.event(POINTS), POINTS)
-    assert not pays_for_execution(final, Composition().event(POINTS), POINTS)
+    assert final.pays(final.event(POINTS), POINTS)
+    assert not final.pays(Composition().event(POINTS), POINTS)
     hidden = Final(rule=PrivateSelection())
-    assert pays_for_execution(hidden, hidden.event(POINTS), POINTS)
+    assert hidden.pays(hidden.event(POINTS), POINTS)
     for other in (hidden.rule, final, Final(rule=PrivateSelection(eta=0.0))):
-        assert not pays_for_execution(hidden, other.event(POINTS), POINTS)
+        assert not hidden.pays(other.event(POINTS), POINTS)
     with pytest.raises(BadInput, match="pays for no score that is shown"):
         Final(rule=NoisyMax(noise_scale=2.0))
 
@@ -105,4 +105,4 @@ def test_shares_and_exponents_are_checked() -> None:
             DisjointParts(share=share)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="carry=-1"):
         DisjointParts(carry=-1)
-    assert DisjointParts(share=0.4).part(Use.FINAL) == {"share": 0.4, "use": "final"}
+    assert DisjointParts(share=0.4).final_run.parts[Use.FINAL] == {"share": 0.4, "use": "final"}

@@ -27,8 +27,7 @@ from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.execution import pays_for_execution
-from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, Search
+from dpsweep.accounting.selection.interface import Draw, Execution
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
@@ -65,32 +64,20 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claimed:
-    """A rule that says anything at all about what it shows and how it is executed."""
+class Declared(Composition):
+    """A composition that declares any execution at all."""
 
-    shows_all: bool
-    execution: Execution | None = Execution.DRAWN_TRIES
-    name: str = "claimed"
-
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        return frozenset(Disclosure) if self.shows_all else THE_WINNER
-
-    def check(self, search: Search) -> None:
-        """Anything goes."""
-
-    def draw(self, n_points: int, rng: Random) -> Draw:
-        return Draw(tries=(0,))
+    execution: Execution | None = None  # type: ignore[assignment]
 
 
 @pytest.fixture
-def claimed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def declared(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     module = ModuleType("rules_of_these_plans")
-    module.Claimed = Claimed  # type: ignore[attr-defined]
+    module.Declared = Declared  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(tags.HOMES, "claimed", f"{module.__name__}.Claimed")
-    monkeypatch.setitem(tags.FAMILY_OF, "claimed", "rule")
-    return {"kind": "claimed", "shows_all": False}
+    monkeypatch.setitem(tags.HOMES, "declared", f"{module.__name__}.Declared")
+    monkeypatch.setitem(tags.FAMILY_OF, "declared", "rule")
+    return {"kind": "declared"}
 
 
 def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, scores: Any = THREE) -> PlanEvent:
@@ -106,17 +93,18 @@ def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, s
     )
 
 
-def test_a_search_for_the_best_of_random_tries_runs_its_draw(claimed: dict[str, Any]) -> None:
+def test_a_search_for_the_best_of_random_tries_runs_its_draw() -> None:
     for scored in (True, False):
         trials = points(scored)
-        assert execution_of(plan_of(claimed, searched(trials, trials), trials)) is Execution.DRAWN_TRIES
+        assert execution_of(plan_of(SELECTION, searched(trials, trials), trials)) is Execution.DRAWN_TRIES
 
 
-def test_what_is_priced_otherwise_than_it_would_run_does_not_run(claimed: dict[str, Any]) -> None:
+def test_what_is_priced_otherwise_than_it_would_run_does_not_run() -> None:
     trials, public = points(), points(scored=False)
     good = searched(trials, trials)
     for event in (
         searched(trials, trials[:2]),
+        searched(trials, trials, tries=FIVE, scores=FIVE),
         searched(trials, trials, tries=THREE, scores=FIVE),
         PlanEvent(training=good.training, validation=trials[0].event.validation),
         PlanEvent(training=good.training),
@@ -131,35 +119,24 @@ def test_what_is_priced_otherwise_than_it_would_run_does_not_run(claimed: dict[s
         ),
         PlanEvent(training=events.nothing()),
         searched(public, public),
+        Composition().event([trial.event for trial in trials]),
     ):
         with pytest.raises(BadInput, match="but not run"):
-            execution_of(plan_of(claimed, event, trials))
+            execution_of(plan_of(SELECTION, event, trials))
 
 
-def test_a_rule_that_shows_what_a_search_does_not_pay_for_does_not_run(claimed: dict[str, Any]) -> None:
-    trials = points()
-    with pytest.raises(BadInput, match="but not run"):
-        execution_of(plan_of({**claimed, "shows_all": True}, searched(trials, trials), trials))
-
-
-@pytest.mark.parametrize("declared", [None, Execution.PROPOSED, Execution.DRAWN_TRIES])
-def test_only_what_the_rule_declares_runs_even_if_its_event_would_pay_for_more(
-    claimed: dict[str, Any], declared: Execution | None
-) -> None:
+def test_only_what_the_rule_declares_runs(declared: dict[str, Any]) -> None:
     trials = points()
     composed = Composition().event([trial.event for trial in trials])
-    rule = {**claimed, "shows_all": True}
-    assert (
-        execution_of(plan_of({**rule, "execution": Execution.EVERY_POINT}, composed, trials)) is Execution.EVERY_POINT
-    )
+    assert execution_of(plan_of({"kind": "composition"}, composed, trials)) is Execution.EVERY_POINT
     with pytest.raises(BadInput, match="but not run"):
-        execution_of(plan_of({**rule, "execution": declared}, composed, trials))
+        execution_of(plan_of(declared, composed, trials))
 
 
-def test_a_rule_that_declares_every_point_runs_no_search(claimed: dict[str, Any]) -> None:
+def test_a_rule_that_runs_every_point_runs_no_search() -> None:
     trials = points()
     with pytest.raises(BadInput, match="but not run"):
-        execution_of(plan_of({**claimed, "execution": Execution.EVERY_POINT}, searched(trials, trials), trials))
+        execution_of(plan_of({"kind": "composition"}, searched(trials, trials), trials))
 
 
 def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point() -> None:
@@ -169,7 +146,7 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
 
     def paid(run: DpEvent, law: Any) -> bool:
         search = PlanEvent(training=events.select(run, law), validation=rule.event(events_of).validation)
-        return pays_for_execution(rule, search, events_of)
+        return rule.pays(search, events_of)
 
     assert paid(events.worst(runs), EachPoint(count=3))
     assert not paid(events.mixture(runs), EachPoint(count=3)), "no point is drawn"
@@ -178,14 +155,14 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
     drawn = PlanEvent(
         training=events.select(events.worst(runs), THREE), validation=searched(points(), points()).validation
     )
-    assert not pays_for_execution(rule, drawn, events_of), "its number of tries is secret, and the rule shows it"
+    assert not rule.pays(drawn, events_of), "its points are drawn, and its number of tries is secret"
 
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     trials, rule = points(scored), NoisyMax(noise_scale=9.0)
     event = rule.event([trial.event for trial in trials])
-    assert pays_for_execution(rule, event, [trial.event for trial in trials]) is scored
+    assert rule.pays(event, [trial.event for trial in trials]) is scored
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, same, sampled_part
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.disjoint_parts import Use
-from dpsweep.accounting.selection.execution import hidden_search_of, pays_for_execution
+from dpsweep.accounting.selection.interface import Use
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
@@ -74,22 +73,22 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
     assert event.validation is not None
     assert same(event.validation, compose([sampled_part(inner.validation, sample_rate=0.1), final.validation]))
     assert event.final is None, "the same records are in both"
-    assert pays_for_execution(rule, event, POINTS)
-    search = hidden_search_of(rule, event, POINTS)
-    assert search is not None
-    assert search.law == PrivateSelection().search(3).law
+    assert rule.pays(event, POINTS)
     for other in (rule.rule, Subsampled(rate=0.05, rule=PrivateSelection()), Composition()):
-        assert not pays_for_execution(rule, other.event(POINTS), POINTS)
-        assert hidden_search_of(rule, other.event(POINTS), POINTS) is None
+        assert not rule.pays(other.event(POINTS), POINTS)
     price = Pld().epsilon(event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price > Pld().epsilon(final.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
 
 
 def test_parts_are_those_of_the_final_runs_records() -> None:
     rest, whole = (Subsampled(rate=0.2, rule=PrivateSelection(), train_on=train_on) for train_on in ("rest", "all"))
-    assert rest.part(Use.SEARCH) == whole.part(Use.SEARCH) == {"share": 0.2, "use": "search", "secret": True}
-    assert rest.part(Use.FINAL) == {"share": 0.2, "use": "final", "secret": True}
-    assert whole.part(Use.FINAL) is None
+    assert (
+        rest.final_run.parts[Use.SEARCH]
+        == whole.final_run.parts[Use.SEARCH]
+        == {"share": 0.2, "use": "search", "secret": True}
+    )
+    assert rest.final_run.parts[Use.FINAL] == {"share": 0.2, "use": "final", "secret": True}
+    assert whole.final_run.parts[Use.FINAL] is None
 
 
 def test_what_makes_no_sense_is_refused() -> None:

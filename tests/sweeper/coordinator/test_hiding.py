@@ -23,7 +23,6 @@ from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.selection.execution import pays_for_execution
 from dpsweep.accounting.selection.interface import Draw, Execution
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
@@ -317,7 +316,7 @@ def test_a_noisy_maximum_from_command_to_release(program: Program, ledger: Ledge
 @pytest.mark.parametrize("line", [GRID, *HIDING], ids=lambda line: line[-1])
 def test_a_rule_is_known_to_run_before_there_is_a_plan(compose_priced: Compose, line: Sequence[str]) -> None:
     priced = compose_priced(line)
-    assert pays_for_execution(priced.rule, priced.plan.event, priced.plan.paid)
+    assert priced.rule.pays(priced.plan.event, priced.plan.paid)
 
 
 def test_a_draw_of_another_ledger_or_plan_is_refused_before_the_charge(

@@ -7,7 +7,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.selection.disjoint_parts import Use
+from dpsweep.accounting.selection.interface import Use
 from dpsweep.trainers.data.parts import DataPart
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import hold_out, part_mask
