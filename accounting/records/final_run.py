@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
@@ -54,12 +54,3 @@ def recover_final(plan: Plan, path: Path, started: Container[str]) -> None:
             if final.id in started:
                 store_final(plan, path, point)
                 return
-
-
-def best_point(scores: Mapping[int, float]) -> int | None:
-    """The point with the best score, the first among equals; None without scores.
-
-    >>> best_point({3: 0.5, 1: 0.7, 2: 0.7})
-    1
-    """
-    return max(sorted(scores), key=scores.__getitem__, default=None)

@@ -101,7 +101,7 @@ class Draw:
         added = self.handicaps or (0.0,) * len(self.tries)
         known = {place: score + added[place] for place, score in sorted(scores.items()) if score is not None}
         if self.threshold is None:
-            return max(known, key=known.__getitem__, default=None)
+            return _first_best(known)
         return next((place for place, score in known.items() if score >= self.threshold), None)
 
     def over(self, scores: Mapping[int, float | None]) -> bool:
@@ -210,6 +210,13 @@ class SelectionRule(ABC):
         """Whether plans under this rule are run, and `event` is the price of one over these points."""
         return self.execution is not None and event.same_as(self.event(trials))
 
+    def winner(self, scores: Mapping[int, float]) -> int | None:
+        """The run that wins, by its place, given the scores of all finished ones; None if none has finished.
+
+        That of a draw is `Draw.winner`, which also knows what the draw has decided beforehand.
+        """
+        return _first_best(scores)
+
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """What a stored draw over `n_points` points has to do, and whether it does it."""
         return {"try each point once": draw == Draw(tries=tuple(range(n_points)))}
@@ -250,6 +257,15 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
             f"Expected tuning={written_name(config)} to name a selection rule: {str(cause).rstrip('.')}."
         ) from cause
     return rule
+
+
+def _first_best(scores: Mapping[int, float]) -> int | None:
+    """The place with the best score, the first among equals; None without scores.
+
+    >>> _first_best({3: 0.5, 1: 0.7, 2: 0.7})
+    1
+    """
+    return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
 def refuse_unless_fixed(rule: str, search: Search) -> None:

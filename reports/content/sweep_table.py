@@ -141,7 +141,9 @@ class Sweep:
             return self.runs.winner
         if self.plan.finals:
             return None
-        best = self.best_of(self.table)
+        scored = self.table.loc[self.table["state"] == State.FINISHED, "accuracy"].dropna()
+        scores = {int(str(row)): float(score) for row, score in scored.items()}
+        best = self.rule.winner(scores)
         return None if best is None else str(self.table.loc[best, "trial"])
 
     @property

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.records.final_run import best_point, read_final, store_final
+from dpsweep.accounting.records.final_run import read_final, store_final
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.proposal_file import read_proposals
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.selection.interface import Execution, rule_from_config
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.work import RunQueue
 
@@ -33,7 +33,7 @@ class FinalRun:
         runs = self.search.more(many)
         if runs or self.folder.stop.exists() or self._waits() or read_final(self.plan, self.folder.final):
             return runs
-        point = best_point(self._scores())
+        point = rule_from_config(self.plan.rule).winner(self._scores())
         return () if point is None else (store_final(self.plan, self.folder.final, point),)
 
     def _waits(self) -> bool:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.final_run import best_point
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal
+from dpsweep.accounting.selection.interface import rule_from_config
 
 PUBLIC = "public"
 """The tag of the rule."""
@@ -47,7 +47,8 @@ def public_winner(root: Path) -> PublicWinner:
             f"{plan.account} found is not free."
         )
     runs = folder.search_runs(plan)
-    best = best_point({place: score for place, run in enumerate(runs) if (score := _score(folder, run)) is not None})
+    scores = {place: score for place, run in enumerate(runs) if (score := _score(folder, run)) is not None}
+    best = rule_from_config(plan.rule).winner(scores)
     if best is None:
         raise BadInput(f"Expected tuning.sweep={root} to have a finished run, got none.")
     values = {key: value for key, value in runs[best].axes.items() if key not in LEFT_OUT}
