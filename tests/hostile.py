@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import GENESIS, digest
+from dpsweep.accounting.chain.hash_chain import digest
 from dpsweep.accounting.records.plan import Plan, Trial
 
 DEEP = "@nested without end@"
@@ -128,8 +128,9 @@ def forge(path: Path, sql: str, renamed: dict[str, str], edit: Callable[[dict[st
         for (name,) in made.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             made.execute(f"DROP TRIGGER {name}")
         made.row_factory = sqlite3.Row
-        previous = GENESIS
-        for row in [dict(row) for row in made.execute("SELECT * FROM entries ORDER BY seq")]:
+        rows = [dict(row) for row in made.execute("SELECT * FROM entries ORDER BY seq")]
+        previous = rows[0]["previous"]  # the ledger's identity
+        for row in rows:
             if edit is not None:
                 edit(row)
             row["previous"] = previous
