@@ -141,20 +141,17 @@ def non_private() -> DpEvent:
 
 def black_box(*, epsilon: float, delta: float, adjacency: Adjacency) -> DpEvent:
     """A mechanism known only by its claim, which holds for this adjacency only."""
-    _require(not math.isnan(epsilon) and epsilon >= 0, "epsilon", epsilon, ">= 0")
-    _require(0 <= delta < 1, "delta", delta, "in [0, 1)")
     return BlackBoxDpEvent(epsilon=float(epsilon), delta=float(delta), adjacency=Adjacency(adjacency))
 
 
 def gaussian(*, noise_multiplier: float) -> DpEvent:
     """A Gaussian mechanism on a sum to which each record adds a vector of norm at most 1."""
-    _require_noise(noise_multiplier)
     return GaussianDpEvent(noise_multiplier=float(noise_multiplier))
 
 
 def noisy_count(*, noise_std: float) -> DpEvent:
     """One count with Gaussian noise: its sensitivity is 1 for both adjacencies."""
-    _require_noise(noise_std, "noise_std")
+    numbers.non_negative("noise_std", noise_std)
     return StatedGaussianDpEvent(noise_multiplier=float(noise_std))
 
 
@@ -164,14 +161,13 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
     *Source*: Chaudhuri, Monteleoni, Sarwate 2011; for strongly convex losses the sensitivity is 2 l / (n lambda) under
     replacement.
     """
-    _require_noise(noise_std, "noise_std")
-    _require(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", sensitivity, "> 0 and finite")
+    numbers.non_negative("noise_std", noise_std)
+    numbers.positive("sensitivity", sensitivity)
     return StatedGaussianDpEvent(noise_multiplier=noise_std / sensitivity, adjacency=Adjacency(adjacency))
 
 
 def noisy_max(*, noise_scale: float) -> DpEvent:
     """The index of the largest of several counts with Gumbel noise of this scale; the counts are not released."""
-    _require_noise(noise_scale, "noise_scale")
     return NoisyMaxDpEvent(noise_scale=float(noise_scale))
 
 
@@ -194,7 +190,6 @@ def truncated_poisson_gaussian(
     numbers.positive_int("records", records)
     numbers.positive_int("largest_batch", largest_batch)
     numbers.share("sample_rate", sample_rate)
-    _require_noise(noise_multiplier)
     return TruncatedSubsampledGaussianDpEvent(
         dataset_size=records,
         sampling_probability=float(sample_rate),
@@ -207,7 +202,8 @@ def without_replacement_gaussian(*, records: int, batch_size: int, noise_multipl
     """A step on exactly `batch_size` of `records` records, drawn uniformly without replacement."""
     numbers.positive_int("records", records)
     numbers.positive_int("batch_size", batch_size)
-    _require(batch_size <= records, "batch_size", batch_size, f"<= records={records}")
+    if batch_size > records:
+        raise ValueError(f"Expected batch_size={batch_size} <= records={records}.")
     return SampledWithoutReplacementDpEvent(
         source_dataset_size=records, sample_size=batch_size, event=gaussian(noise_multiplier=noise_multiplier)
     )
@@ -219,8 +215,6 @@ def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
     *Source*: a record enters one step of an epoch, and the other steps depend on it only through the output of this
     step (adaptive parallel composition; McSherry 2009, Theorem 4). So an epoch is one Gaussian mechanism.
     """
-    numbers.positive_int("steps", steps)
-    _require_noise(noise_multiplier)
     return repeat(EpochDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
 
@@ -229,8 +223,6 @@ def random_allocation(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
 
     *Source*: Feldman and Shenfeld 2025 (Privacy amplification by random allocation).
     """
-    numbers.positive_int("steps", steps)
-    _require_noise(noise_multiplier)
     return repeat(RandomAllocationDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
 
@@ -241,7 +233,7 @@ def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) 
     trials with independent subsamples.
     """
     for noise in noise_multipliers:
-        _require_noise(noise)
+        numbers.non_negative("noise_multiplier", noise)
     if not noise_multipliers:
         return nothing()
     precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
@@ -328,8 +320,6 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
 
 def select(event: DpEvent, tries: NegativeBinomial | Poisson | EachPoint, limit: int | None = None) -> SelectionDpEvent:
     """The best of this number of independent runs of `event`; `limit` ends the search early."""
-    if limit is not None:
-        numbers.positive_int("limit", limit)
     return SelectionDpEvent(event=one(event), tries=tries, limit=limit)
 
 
@@ -349,12 +339,3 @@ def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> ThresholdDpE
 def _even(iterations: int) -> int:
     numbers.integer("iterations", iterations)
     return 2 * iterations
-
-
-def _require(holds: bool, name: str, value: object, condition: str) -> None:
-    if not holds:
-        raise ValueError(f"Expected {name}={value} {condition}.")
-
-
-def _require_noise(value: float, name: str = "noise_multiplier") -> None:
-    _require(math.isfinite(value) and value >= 0, name, value, ">= 0")

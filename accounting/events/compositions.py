@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from dpsweep.accounting import numbers
 from dpsweep.accounting.events.match import EPOCHS
 from dpsweep.accounting.events.recent import Recent
 from dpsweep.accounting.events.serialize import canonical, hashable
@@ -22,9 +21,6 @@ Leaves = tuple[tuple[DpEvent, int], ...]
 
 def repeat(event: DpEvent, count: int) -> DpEvent:
     """The same mechanism `count` times, each with fresh randomness."""
-    numbers.integer("count", count)
-    if count < 0:
-        raise ValueError(f"Expected count={count} >= 0.")
     return SelfComposedDpEvent(event=event, count=count)
 
 

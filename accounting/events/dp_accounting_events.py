@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -35,16 +34,8 @@ _SHARED = {
 }
 
 
-_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
-    "noise_multiplier": numbers.non_negative,
-    "sampling_probability": numbers.share,
-    "count": numbers.count,
-    "source_dataset_size": numbers.positive_int,
-    "sample_size": numbers.positive_int,
-    "dataset_size": numbers.positive_int,
-    "truncated_batch_size": numbers.positive_int,
-}
-"""What the number in a field must be; that package's own classes accept any."""
+_FLOATS = frozenset({"noise_multiplier", "sampling_probability"})
+_COUNTS = frozenset({"count", "source_dataset_size", "sample_size", "dataset_size", "truncated_batch_size"})
 
 
 def from_dp_accounting(event: Any) -> DpEvent:
@@ -56,20 +47,15 @@ def from_dp_accounting(event: Any) -> DpEvent:
     kind = _SHARED.get(type(event).__name__)
     if kind is None:
         raise UnsupportedEvent(f"Expected {type(event).__name__} to be one of {', '.join(sorted(_SHARED))}.")
-    converted = kind(**{field.name: _converted(field.name, getattr(event, field.name)) for field in fields(kind)})
-    if isinstance(converted, SampledWithoutReplacementDpEvent) and not (
-        converted.sample_size <= converted.source_dataset_size
-    ):
-        raise ValueError(
-            f"Expected sample_size={converted.sample_size} <= source_dataset_size={converted.source_dataset_size}."
-        )
-    return converted
+    return kind(**{field.name: _converted(field.name, getattr(event, field.name)) for field in fields(kind)})
 
 
 def _converted(name: str, value: Any) -> Any:
-    if name in _CHECKS:
-        _CHECKS[name](name, value)
-        return float(value) if name in ("noise_multiplier", "sampling_probability") else int(value)
+    if name in _FLOATS:
+        return numbers.real(name, value)
+    if name in _COUNTS:
+        numbers.integer(name, value)
+        return int(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(from_dp_accounting, value))
     return from_dp_accounting(value)

@@ -11,7 +11,6 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.recent import Recent
-from dpsweep.accounting.events.stored_fields import check_fields
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -156,7 +155,6 @@ def _decode(form: Any) -> Any:
     kind = _TYPES[form["type"]]
     _require_keys(form, ("type", *_FIELDS[kind]))
     fields = {name: _decode(form[name]) for name in _FIELDS[kind]}
-    check_fields(kind, fields)
     return kind(**fields)
 
 
@@ -168,10 +166,6 @@ def _decoded_table(form: Mapping[str, Any]) -> ComposedDpEvent:
         raise TypeError(
             "Expected the noise multipliers and counts of a table to be lists, beside a step without noise."
         )
-    for noise in noises:
-        check_fields(GaussianDpEvent, {NOISE: noise})
-    for count in counts:
-        check_fields(SelfComposedDpEvent, {"count": count})
     rows = zip(noises, counts, strict=True)
     return ComposedDpEvent([SelfComposedDpEvent(_at_noise(step, noise), count) for noise, count in rows])
 

@@ -77,7 +77,7 @@ class NegativeBinomial:
     gamma: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.eta) and self.eta > -1):
+        if not (math.isfinite(numbers.real("eta", self.eta)) and self.eta > -1):
             raise ValueError(f"Expected eta={self.eta} > -1.")
         numbers.share("gamma", self.gamma)
 
@@ -150,7 +150,7 @@ class Poisson:
     mean: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.mean) and self.mean > 0):
+        if not (math.isfinite(numbers.real("mean", self.mean)) and self.mean > 0):
             raise ValueError(f"Expected mean={self.mean} > 0 and finite.")
 
     def generating(self, x: float) -> float:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +10,8 @@ from dp_accounting import dp_event as theirs
 from dp_accounting.dp_event import LaplaceDpEvent, SelfComposedDpEvent
 
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
+from dpsweep.accounting.events import types
+from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.build import (
     DpEvent,
     as_epoch,
@@ -31,6 +35,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
+from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency
 from tests.accounting.library_events import to_dp_accounting
 
@@ -105,6 +110,51 @@ def test_an_event_of_dp_accounting_without_a_counterpart_is_refused() -> None:
 def test_an_event_of_dp_accounting_that_no_mechanism_has_is_refused(event: Any, refusal: str) -> None:
     with pytest.raises(ValueError, match=refusal):
         from_dp_accounting(event)
+
+
+STOP = Stopping(gamma=0.5, limit=40)
+
+
+@pytest.mark.parametrize(
+    ("build", "refusal"),
+    [
+        (lambda: types.GaussianDpEvent(math.nan), "noise_multiplier=nan to be finite"),
+        (lambda: types.GaussianDpEvent(True), "noise_multiplier=True to be a number"),
+        (lambda: types.GaussianDpEvent("1.0"), "noise_multiplier='1.0' to be a number"),
+        (lambda: types.StatedGaussianDpEvent(-1.0), "noise_multiplier=-1.0 >= 0"),
+        (lambda: types.StatedGaussianDpEvent(1.0, "sideways"), "adjacency='sideways' to be one of"),
+        (lambda: types.SelfComposedDpEvent(STEP, -3), "count=-3 >= 0"),
+        (lambda: types.SelfComposedDpEvent(STEP, 2.0), "count=2.0 to be an integer"),
+        (lambda: types.SelfComposedDpEvent(3, 2), "event=3 to be an event"),
+        (lambda: types.ComposedDpEvent([STEP, None]), "events=None to be an event"),
+        (lambda: types.WorstDpEvent([]), "to be at least one"),
+        (lambda: types.MixtureDpEvent([STEP], [0]), "counts=0 >= 1"),
+        (lambda: types.MixtureDpEvent([STEP], [1, 1]), "a count >= 1 for each of 1 events"),
+        (lambda: types.PoissonSampledDpEvent(1.5, STEP), "sampling_probability=1.5 in"),
+        (lambda: types.SampledWithoutReplacementDpEvent(9, 10, STEP), "sample_size=10 <= source_dataset_size=9"),
+        (lambda: types.TruncatedSubsampledGaussianDpEvent(9, 0.1, 0, 1.0), "truncated_batch_size=0 >= 1"),
+        (lambda: types.EpochDpEvent(0, 1.0), "steps=0 >= 1"),
+        (lambda: types.RandomAllocationDpEvent(3, math.inf), "noise_multiplier=inf to be finite"),
+        (lambda: types.NoisyMaxDpEvent(math.nan), "noise_scale=nan to be finite"),
+        (lambda: types.BlackBoxDpEvent(math.nan, 0.1, Adjacency.REPLACE_ONE), "epsilon=nan >= 0"),
+        (lambda: types.BlackBoxDpEvent(1.0, 1.0, Adjacency.REPLACE_ONE), "delta=1.0 in"),
+        (lambda: types.SelectionDpEvent(STEP, STOP), "search that does not stop"),
+        (lambda: types.SelectionDpEvent(STEP, NegativeBinomial(eta=1.0, gamma=0.5), 0), "limit=0 >= 1"),
+        (lambda: types.ThresholdDpEvent(STEP, NegativeBinomial(eta=1.0, gamma=0.5)), "search that stops"),
+        (lambda: types.RandomStoppingDpEvent(STEP, STOP, 1e-13), "with probability delta2=1e-13 at most"),
+    ],
+)
+def test_an_event_that_no_mechanism_has_cannot_be_built(build: Callable[[], object], refusal: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=refusal):
+        build()
+
+
+def test_every_field_of_an_event_is_checked() -> None:
+    """A field that was forgotten could hold a number that no mechanism has, and be priced too low."""
+    kinds = [kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, types.DpEvent)]
+    assert len(kinds) > 15
+    for kind in kinds:
+        assert kind.checks.keys() == {field.name for field in dataclasses.fields(kind)}, kind
 
 
 @pytest.mark.parametrize("count", [2.5, True, "3"])

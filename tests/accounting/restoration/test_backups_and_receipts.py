@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -22,10 +21,8 @@ from tests.accounting.losses import (
     ONE,
     Loss,
     charge,
-    emptied,
     kinds,
     lived,
-    memory_of,
     reserved,
     without_file,
 )
@@ -152,52 +149,6 @@ def receipts_of(folder: Path, *receipts: Receipt, account: str = "digits", spare
         receipts=receipts,
         spares=spares,
     )
-
-
-def test_an_old_memory_knows_no_amounts_and_folders_must_be_named(place: Place, tmp_path: Path) -> None:
-    ledger, put_back = lived(place)
-    charge(ledger, "p")
-    receipts = ledger.start("digits", plan="p", trials=["a"]) + ledger.start("digits", plan="p", trials=["a"])
-    remembered = memory_of(ledger)
-    form = json.loads(remembered.path.read_text())
-    remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))
-    remembered.digests().path.unlink()
-    put_back()
-    with pytest.raises(LedgerDamaged, match="Name every sweep folder"):
-        restore(place.address, backup=None, folders=())
-    with pytest.raises(LedgerDamaged, match="13 that this machine remembers"):
-        Ledger(place.address).statement("digits")
-    told = restore(place.address, backup=None, folders=[receipts_of(tmp_path, *receipts)])
-    assert "not what they took" in told[0]
-    assert "1 times its whole price" in told[1], "the first charge of the plan is in the copy"
-    again = Ledger(place.address)
-    assert reserved(again)["epsilon"] == 2.0
-    assert restore(place.address, backup=None, folders=[receipts_of(tmp_path, *receipts)]) == ()
-    assert memory_of(ledger).read().balances is not None
-
-
-def test_an_old_memory_of_a_ledger_that_is_gone_is_never_forgotten(place: Place, tmp_path: Path) -> None:
-    ledger, _ = lived(place)
-    remembered = memory_of(ledger)
-    form = json.loads(remembered.path.read_text())
-    remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))
-    emptied(place)
-    with pytest.raises(LedgerDamaged, match="Name every sweep folder"):
-        restore(place.address, backup=None, folders=[receipts_of(tmp_path)])
-    with pytest.raises(LedgerDamaged, match="this machine remembers"):
-        Ledger(place.address).open("digits", BUDGET)
-
-
-def test_an_old_memory_of_a_ledger_that_is_there_is_completed(place: Place) -> None:
-    ledger, _ = lived(place)
-    remembered = memory_of(ledger)
-    whole = remembered.read()
-    form = json.loads(remembered.path.read_text())
-    remembered.path.write_text(json.dumps({key: form[key] for key in ("ledger", "entries", "head")}))
-    remembered.digests().path.unlink()
-    ledger.verify()
-    assert remembered.read() == whole
-    assert len(remembered.digests().read()) == 80
 
 
 def test_receipts_behind_the_remembered_end_are_charged_once_and_others_not(
