@@ -33,9 +33,9 @@ def defaults_of(tag: str) -> Mapping[str, Any]:
 
 def with_new_fields(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """The table with the defaults of all fields that it lacks."""
-    classes = table["classes"]
-    stored = sorted(tag for tag, family in FAMILY_OF.items() if family not in OUTSIDE)
-    return {**table, "classes": {tag: {**defaults_of(tag), **classes.get(tag, {})} for tag in stored}}
+    known = table["classes"]
+    stored = (tag for tag, family in FAMILY_OF.items() if family not in OUTSIDE)
+    return {**table, "classes": known | {tag: {**defaults_of(tag), **known.get(tag, {})} for tag in stored}}
 
 
 def written(table: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ _SCORED = (*_NOISY, "score=private", "score.noise_std=30")
 
 SEARCHES: Mapping[str, tuple[str, ...]] = {
     "composition": (*_SMALL, "tuning=composition", "privacy.epsilon=2"),
+    "private_selection": (*_SCORED, "tuning=private_selection", "tuning.mean=3"),
     "composition_final": (*_SCORED, "tuning=composition", "final=true"),
     "shared_subsample": (*_NOISY, "tuning=composition", "subsample=shared"),
     "spare_attempt": (*_NOISY, "tuning=composition", "plan.spare_attempts=1"),
@@ -43,7 +44,6 @@ SEARCHES: Mapping[str, tuple[str, ...]] = {
     "proposed_final": (*_SCORED, "tuning=composition", "search=random", "search.trials=2", "final=true"),
     "best_of_grid": (*_SCORED, "tuning=best_of_grid"),
     "noisy_max": (*_NOISY, "score=private", "tuning=noisy_max"),
-    "private_selection": (*_SCORED, "tuning=private_selection", "tuning.mean=3"),
     "private_selection_final": (*_SCORED, "tuning=private_selection", "tuning.mean=2", "final=true"),
     "poisson_selection": (*_SCORED, "tuning=poisson_selection", "tuning.mean=3"),
     "random_stopping": (*_SCORED, "tuning=random_stopping", "tuning.gamma=0.5"),
@@ -91,6 +91,15 @@ def restored(name: str, root: Path) -> Path:
     Path(shutil.copy(FROZEN / "fingerprint.key", root)).chmod(0o600)
     plan = json.loads((FROZEN / name / "plan.json").read_text())
     return Path(shutil.copytree(FROZEN / name, root / "sweeps" / plan["account"] / plan["id"]))
+
+
+def shorter_ledger(*names: str) -> str:
+    """The statements that make the frozen ledger up to the last line of these sweeps: a ledger of few lines."""
+    plans = [json.loads((FROZEN / name / "plan.json").read_text())["id"] for name in names]
+    lines = (FROZEN / "ledger.sql").read_text().splitlines(keepends=True)
+    entries = [place for place, line in enumerate(lines) if line.startswith('INSERT INTO "entries"')]
+    last = max(place for place in entries if any(f"'{plan}'" in lines[place] for plan in plans))
+    return "".join(line for place, line in enumerate(lines) if place <= last or place not in entries)
 
 
 def _keep(folder: Path, target: Path) -> None:

@@ -27,11 +27,12 @@ from dpsweep.reports.content.provenance import read_command
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.reports.pages.release import compose, write_release
+from tests.freezing import shorter_ledger
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
 FROZEN = Path(__file__).parent / "frozen" / "format_1"
-SQL = (FROZEN / "ledger.sql").read_text()
 SWEEPS = ("composition", "private_selection")
+SQL = shorter_ledger(*SWEEPS)
 FILES = [
     (sweep, str(path.relative_to(FROZEN / sweep)))
     for sweep in SWEEPS

@@ -2,7 +2,8 @@
 
 An identity is the hash of a stored form without the fields that are at their default here. So a class may gain a field:
 once its default is in the table, the same command keeps its plan and its charge. `docs/format_defaults.py` adds new
-fields from the classes' own defaults. Invariant: what the table has is never changed, also where a class's default is.
+fields from the classes' own defaults. Invariant: what the table has is never changed, and neither is a class's own
+default: a field that a stored form lacks has the default that its identity says.
 """
 
 from __future__ import annotations
@@ -27,12 +28,21 @@ def part_defaults(part: str) -> Mapping[str, Any]:
 
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those that equal the default of their key.
+    """The values without those that equal the default of their key; so are the values of a group, key by key.
 
-    >>> without_defaults({"a": 1.0, "b": True, "c": 3}, {"a": 1, "b": 1})
-    {'b': True, 'c': 3}
+    >>> without_defaults({"a": 1.0, "b": True, "c": {"d": 1, "e": 2}}, {"a": 1, "b": 1, "c": {"d": 1, "e": 3}})
+    {'b': True, 'c': {'e': 2}}
     """
-    return {key: value for key, value in values.items() if key not in defaults or not _equal(value, defaults[key])}
+    kept = {}
+    for key, value in values.items():
+        default = defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping) and "kind" not in default:
+            value = without_defaults(value, default)
+            if value:
+                kept[key] = value
+        elif key not in defaults or not _equal(value, default):
+            kept[key] = value
+    return kept
 
 
 def _equal(value: Any, default: Any) -> bool:

@@ -206,10 +206,9 @@ def _identity(node: Any, family: str) -> Any:
         return [_identity(one, family) for one in node]
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
         return node
-    values = without_defaults(node, part_defaults(family))
     if TARGET in node:
-        return values
-    values = without_defaults(values, class_defaults(node[KIND]))
+        return node
+    values = without_defaults(node, {**part_defaults(family), **class_defaults(node[KIND])})
     return values | {field: _identity(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
 
 

@@ -145,4 +145,4 @@ def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float
         score = _scored(noise, terms)
         return [score if run.final is None else replace(score, final=score) for run in runs]
 
-    return replace(terms, rule=terms.rule.scored_alone, shared=False).noise(scored, allowed)
+    return replace(terms, rule=terms.rule.score_noise_rule, shared=False).noise(scored, allowed)

@@ -57,9 +57,9 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
     if not charges:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
-    event = rule_from_config(plan.rule).event(plan.paid)
     declared = charged(charges[0]).plan_event
-    if declared is None or not declared.same_as(plan.event) or not event.same_as(plan.event):
+    paid = rule_from_config(plan.rule).pays(plan.event, plan.paid)
+    if declared is None or not declared.same_as(plan.event) or not paid:
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     if plan.public != statement.budget.vacuous:
         said, promised = ("", " not") if plan.public else (" not", "")

@@ -58,7 +58,8 @@ class Trial:
     final: Trial | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "config", stored_config(self.config))
+        absent = {part: one for part, one in part_defaults("trial").items() if part not in self.config}
+        object.__setattr__(self, "config", stored_config({**self.config, **absent}))
 
     @cached_property
     def id(self) -> str:

@@ -30,10 +30,13 @@ _EXECUTIONS: Recent[Execution] = Recent(most=4)
 def _execution(plan: Plan) -> Execution:
     """The execution of a plan, for which its event is composed anew: a sweep asks for it many times."""
     rule = rule_from_config(plan.rule)
+    if not plan.trials:
+        raise BadInput(f"Expected plan {plan.id} to have a point, got none.")
     _require_declared_finals(plan, rule)
+    proposals = Proposals.FIXED if plan.proposed is None else Proposals.ADAPTIVE
+    rule.check(Search(proposals=proposals, shared=plan.shared))
     execution = rule.execution if rule.pays(plan.event, plan.paid) else None
     if plan.proposed is not None:
-        rule.check(Search(proposals=Proposals.ADAPTIVE))
         execution = Execution.PROPOSED if execution is Execution.EVERY_POINT else None
     if execution is None:
         raise BadInput(
@@ -49,7 +52,8 @@ def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
     final = rule.final_run
     if len(plan.finals) != (0 if final is None else len(plan.trials)):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
-    if plan.spares and final is not None and final.in_parts:
+    in_parts = final is not None and final.in_parts
+    if plan.spares and (in_parts or rule.execution is not Execution.EVERY_POINT):
         raise BadInput(f"Expected plan {plan.id} to have no spare attempts, which {rule.name} does not pay for.")
     if any(one.final is not None for one in plan.finals):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")

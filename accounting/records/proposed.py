@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
 from dpsweep.accounting.names.stored_classes import class_name, identity, stored
 from dpsweep.accounting.numbers import is_whole
 
@@ -65,7 +66,8 @@ class Proposed:
 
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
-        return self.to_json() | {"sampler": identity(self.sampler, "search")}
+        form = self.to_json() | {"sampler": identity(self.sampler, "search")}
+        return without_defaults(form, part_defaults("proposed"))
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Proposed:

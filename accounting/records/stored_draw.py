@@ -47,7 +47,8 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
 def check_draw(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule = rule_from_config(plan.rule)
-    conditions = {"be paid for": rule.pays(plan.event, plan.paid), **rule.draw_conditions(draw, len(plan.trials))}
+    paid = rule.pays(plan.event, [trial.paid for trial in plan.trials])  # each try is a run of its own
+    conditions = {"be paid for": paid, **rule.draw_conditions(draw, len(plan.trials))}
     for condition, holds in conditions.items():
         if not holds:
             raise BadInput(

@@ -51,7 +51,7 @@ class TrialResult:
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
     "training_accuracy", "training_loss", "mean_factor", "shortened" and quantiles of the norms of per-example
     gradients, "gradient_norm_q10", "gradient_norm_q50" and "gradient_norm_q90". A value that is not finite is None.
-    `parameters` is the number of noisy numbers in a step of training, None if the attempt failed before it trained.
+    `parameters` is the number of noisy numbers in a step of training, None if no training of ours ran.
     `counts` is the number of noisy counts that the score released.
     """
 

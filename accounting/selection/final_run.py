@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -73,6 +73,24 @@ class Final(SelectionRule):
             statement="The best point ran once more on the same {unit}s. Its price is part of the claim, and its score "
             "is not the best of several.",
         )
+
+    @property
+    def score_noise_rule(self) -> SelectionRule:
+        """The search's own; the final run's score is solved for by itself."""
+        return self.rule.score_noise_rule
+
+    @property
+    def assumption(self) -> str | None:
+        """The search's own."""
+        return self.rule.assumption
+
+    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+        """The search's own."""
+        return self.rule.score_refusal(private=private, metrics=metrics)
+
+    def winner(self, scores: Mapping[int, float]) -> int | None:
+        """The search's own."""
+        return self.rule.winner(scores)
 
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """The search's own conditions."""

@@ -129,6 +129,11 @@ class HiddenSearchRule(SelectionRule):
         """The search over these points."""
         return self._search(len(trials)).over(trials)
 
+    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+        """Only a rule is run that shows no more than its search covers: no number of tries if that is drawn."""
+        shown = THE_WINNER if self._search(len(trials)).drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+        return self.discloses <= shown and super().pays(event, trials)
+
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """Tries of points as they are, no more than the search pays for."""
         search = self._search(n_points)

@@ -24,7 +24,7 @@ from typing import Any
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.names.stored_classes import build_own, written_name
 from dpsweep.accounting.validation import listed
 
@@ -207,19 +207,25 @@ class SelectionRule(ABC):
         """The privacy event of the whole search over points with these events."""
 
     def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
-        """Whether plans under this rule are run, and `event` is the price of one over these points."""
-        return self.execution is not None and event.same_as(self.event(trials))
+        """Whether plans under this rule are run, and `event` is the price of one over these points.
+
+        The parameters of a law of tries may differ in their last digits: other machines compute some differently.
+        """
+        if self.execution is None:
+            return False
+        own = self.event(trials)
+        return event.same_as(own) or _without_last_digits(event) == _without_last_digits(own)
 
     def winner(self, scores: Mapping[int, float]) -> int | None:
-        """The run that wins, by its place, given the scores of all finished ones; None if none has finished.
+        """The point that wins, by its place, given the scores of all finished ones; None if none has finished.
 
-        That of a draw is `Draw.winner`, which also knows what the draw has decided beforehand.
+        For rules without a draw; with one, `Draw.winner` also knows what the draw has decided beforehand.
         """
         return _first_best(scores)
 
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
-        """What a stored draw over `n_points` points has to do, and whether it does it."""
-        return {"try each point once": draw == Draw(tries=tuple(range(n_points)))}
+        """What a stored draw over `n_points` points has to do, and whether it does it; by default there is none."""
+        return {"be absent": False}
 
     def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
         """Why the rule cannot choose by such scores, of private records or not; empty if it can."""
@@ -231,7 +237,7 @@ class SelectionRule(ABC):
         return None
 
     @property
-    def scored_alone(self) -> SelectionRule:
+    def score_noise_rule(self) -> SelectionRule:
         """The rule under which the noise of scores is solved for, where it is open."""
         return self
 
@@ -257,6 +263,23 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
             f"Expected tuning={written_name(config)} to name a selection rule: {str(cause).rstrip('.')}."
         ) from cause
     return rule
+
+
+def _without_last_digits(event: PlanEvent) -> Any:
+    """The stored form of an event, with the parameters of each law of tries to twelve digits."""
+
+    def rounded(form: Any, key: str = "") -> Any:
+        if isinstance(form, Mapping):
+            return {name: rounded(one, name) for name, one in form.items()}
+        if isinstance(form, list):
+            return [rounded(one) for one in form]
+        return float(f"{form:.12g}") if key in _COMPUTED and isinstance(form, float) else form
+
+    return {name: rounded(to_json(part)) for name, part in event.parts.items()}
+
+
+_COMPUTED = frozenset({"eta", "gamma", "mean", "delta2"})
+"""The numbers of an event that are found by logarithms or by iteration."""
 
 
 def _first_best(scores: Mapping[int, float]) -> int | None:

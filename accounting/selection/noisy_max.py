@@ -118,7 +118,7 @@ class NoisyMax(SelectionRule):
         return ""
 
     @property
-    def scored_alone(self) -> SelectionRule:
+    def score_noise_rule(self) -> SelectionRule:
         """The comparison has noise of its own, so one score alone has to stay within the price."""
         return _OneScore()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.events.noisy_tables import table_noise
-from dpsweep.accounting.names.stored_classes import class_name, fields_of
+from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.reports.content import formatting as notation
@@ -201,8 +201,9 @@ def _noises(sweep: Sweep) -> tuple[float | str, ...]:
 
 def _bounds(sweep: Sweep) -> tuple[str, ...]:
     """The runs' clip schedules in words; empty if no clip norm changes."""
-    words = {_schedule(trial.config["clip_schedule"]) for trial in sweep.plan.trials}
-    return tuple(sorted(words)) if words != {"constant"} else ()
+    schedules = [trial.config["clip_schedule"] for trial in sweep.plan.trials]
+    changing = any(name_of(schedule) != "constant_clip_norm" for schedule in schedules)
+    return tuple(sorted({_schedule(schedule) for schedule in schedules})) if changing else ()
 
 
 def _schedule(config: Mapping[str, object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import delta_up
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.records.trial_result import TrialResult
@@ -38,6 +39,8 @@ def floating_point(context: Context) -> Line:
     results, assumed = _shown(context), _assumed(context)
     if sweep.plan.public:
         return Line(topic=topic, text="No private record is read, so no noise is drawn.", level=EvidenceLevel.STATED)
+    if any(result.event is not None and result.parameters is None for result in results):
+        raise BadInput("Expected each result of a run to say how many noisy numbers a step has.")
     sizes = [result.parameters for result in results if result.parameters is not None]
     if not sizes:
         return Line(

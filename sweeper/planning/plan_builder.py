@@ -14,7 +14,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import digest
-from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.names.stored_classes import identity_config
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -31,8 +31,8 @@ from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.methods.script import is_script
 
-FINAL, WITHOUT = "final", ("disjoint_parts", "subsampled", "noisy_max")
-"""The tags of the rule that adds a final run, and of those that it cannot be added to."""
+FINAL = "final"
+"""The tag of the rule that adds a final run to another one."""
 
 SOLVED = ("noise", "steps", "points")
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
@@ -170,7 +170,7 @@ def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     distinct: dict[str, Point] = {}
     repeated = 0
     for point in points:
-        repeated += distinct.setdefault(digest(_finite(point)), point) is not point
+        repeated += distinct.setdefault(digest(identity_config(_finite(point))), point) is not point
     if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
     return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()
@@ -220,13 +220,18 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
 
 
 def _offered(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
-    """The rules that may be compared; with final=true, those without a final run of their own, followed by one."""
-    rules = settings.offered.items()
-    return {
-        label: _with_final(rule, settings.final)
-        for label, rule in rules
-        if not (settings.final and name_of(rule) in WITHOUT)
-    }
+    """The rules that may be compared; with final=true, those that a final run may follow, followed by one."""
+    rules = {label: _with_final(rule, settings.final) for label, rule in settings.offered.items()}
+    return {label: rule for label, rule in rules.items() if not settings.final or _is_rule(rule)}
+
+
+def _is_rule(config: Mapping[str, Any]) -> bool:
+    """Whether a rule may be made of this configuration."""
+    try:
+        rule_from_config(config)
+    except BadInput:
+        return False
+    return True
 
 
 def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:

@@ -74,7 +74,7 @@ class Resolution:
                 raise BadInput(
                     f"Expected {key} to be a field of trainer={self._trainer}; {_fields(self._config, key)}."
                 ) from None
-        return _without_unset(with_base_weights(dict(self._parts())))
+        return _without_group_defaults(with_base_weights(dict(self._parts())))
 
     def _parts(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:
@@ -116,7 +116,7 @@ def choice_of(config: DictConfig, group: str) -> str:
     return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
 
 
-def _without_unset(config: dict[str, Any]) -> dict[str, Any]:
+def _without_group_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without the groups' own keys where they are at their default."""
     return config | {group: without_defaults(config[group], part_defaults(group)) for group in OF_GROUPS}
 

@@ -39,7 +39,9 @@ def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every class and every part has gained fields since format 1."""
     table = json.loads(TABLE.read_text())
     tags = {tag: {**table["classes"].get(tag, {}), **NEW} for tag in FAMILY_OF}
-    later = {"classes": tags, "parts": {part: {**own, **NEW} for part, own in table["parts"].items()}}
+    parts = {part: {**own, **NEW} for part, own in table["parts"].items()}
+    parts["trial"]["checkpoint"] = {**parts["trial"]["checkpoint"], **NEW}
+    later = {"classes": tags, "parts": parts}
     monkeypatch.setattr(format_defaults, "_table", lambda: later)
 
 
@@ -84,6 +86,7 @@ def test_no_plan_of_format_1_changes_where_everything_gains_fields(search: str) 
     for trial in (trial for block in form["blocks"] for trial in block):
         for run in (trial, *([trial["final"]] if "final" in trial else [])):
             later = {part: with_new(node) for part, node in run["config"].items()} | NEW
+            later["checkpoint"] = later["checkpoint"] | NEW
             assert identity_config(later) == identity_config(run["config"])
             run["config"] = later
     form["rule"] = with_new(form["rule"])
@@ -113,4 +116,23 @@ def test_classes_within_classes_lose_their_defaults_and_the_users_keep_theirs() 
 def test_parts_at_their_default_are_left_out() -> None:
     parts = dict(part_defaults("trial"))
     assert identity_config(parts | {"steps": 3}) == {"steps": 3}
-    assert identity_config({"seed": 0, "ema": None}) == {"seed": 0}
+    assert identity_config({"seed": 0}) == {"seed": 0}
+    assert identity_config({"checkpoint": {"every": 5, "resumes": 1}}) == {"checkpoint": {"every": 5}}
+    assert identity_config({"checkpoint": {"every": None, "resumes": True}}) == {"checkpoint": {"resumes": True}}
+
+
+@pytest.mark.parametrize("part", sorted(part_defaults("trial")))
+def test_a_part_that_a_stored_plan_lacks_is_at_its_default(part: str) -> None:
+    """Its identity says so: whoever leaves the part out of a plan changes nothing."""
+    form = json.loads((FROZEN / "composition" / "plan.json").read_text())
+    for trial in (trial for block in form["blocks"] for trial in block):
+        del trial["config"][part]
+    plan = Plan.from_json(form)
+    assert plan.id == form["id"]
+    assert all(trial.config[part] == part_defaults("trial")[part] for trial in plan.trials)
+
+
+def test_a_key_that_a_class_of_the_users_gets_is_in_its_identity() -> None:
+    """Another default may stand in that class."""
+    own = {"_target_": "my_score.Own", "metric": "accuracy", "every": None}
+    assert identity(own, "score") == own

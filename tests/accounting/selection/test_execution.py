@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -27,8 +27,9 @@ from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Draw, Execution
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, rule_from_config
 from dpsweep.accounting.selection.noisy_max import NoisyMax
+from dpsweep.accounting.selection.private_selection import PrivateSelection
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
@@ -129,8 +130,58 @@ def test_only_what_the_rule_declares_runs(declared: dict[str, Any]) -> None:
     trials = points()
     composed = Composition().event([trial.event for trial in trials])
     assert execution_of(plan_of({"kind": "composition"}, composed, trials)) is Execution.EVERY_POINT
+    assert not Declared().pays(composed, [trial.event for trial in trials])
     with pytest.raises(BadInput, match="but not run"):
         execution_of(plan_of(declared, composed, trials))
+
+
+@pytest.mark.parametrize("rule", [SELECTION, GRID_WINNER, NOISY])
+def test_a_search_that_hides_losers_runs_on_no_shared_subsamples(rule: Mapping[str, Any]) -> None:
+    """Its runs together would be one event, and the search would be priced as one of a single point."""
+    trials = points()
+    plan = plan_of(rule, PlanEvent(training=events.nothing()), trials)
+    shared = replace(plan, blocks=(Block(trials=tuple(trials), shared=True),))
+    paid = replace(shared, event=rule_from_config(rule).event(shared.paid))
+    with pytest.raises(BadInput, match="subsample=shared"):
+        execution_of(paid)
+    with pytest.raises(BadInput, match="to be paid for"):
+        check_draw(paid, rule_from_config(rule).draw(len(trials), Random(1)))
+
+
+def test_a_search_that_hides_losers_has_no_spare_attempts() -> None:
+    trials = points()
+    plan = replace(plan_of(SELECTION, PlanEvent(training=events.nothing()), trials), spares=1)
+    with pytest.raises(BadInput, match="no spare attempts"):
+        execution_of(replace(plan, event=rule_from_config(SELECTION).event(plan.paid)))
+
+
+def test_a_plan_without_points_does_not_run() -> None:
+    for rule in (SELECTION, NOISY, {"kind": "composition"}):
+        with pytest.raises(BadInput, match="to have a point"):
+            execution_of(plan_of(rule, PlanEvent(training=events.nothing()), []))
+
+
+def test_the_last_digits_of_a_law_may_be_those_of_another_machine() -> None:
+    trials = points()
+    for law, runs in ((THREE, True), (NegativeBinomial.with_mean(eta=1.0, mean=3.00001), False)):
+        other = replace(law, gamma=math.nextafter(law.gamma, 1.0))
+        plan = plan_of(SELECTION, searched(trials, trials, tries=other, scores=other), trials)
+        if runs:
+            assert execution_of(plan) is Execution.DRAWN_TRIES
+        else:
+            with pytest.raises(BadInput, match="but not run"):
+                execution_of(plan)
+
+
+def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
+    class Telling(PrivateSelection):
+        """Tells the number of its tries, which its price does not cover."""
+
+        discloses = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+
+    events_of = [trial.event for trial in points()]
+    assert not Telling(mean=3.0).pays(Telling(mean=3.0).event(events_of), events_of)
+    assert PrivateSelection(mean=3.0).pays(Telling(mean=3.0).event(events_of), events_of)
 
 
 def test_a_rule_that_runs_every_point_runs_no_search() -> None:
@@ -184,8 +235,6 @@ def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     ],
 )
 def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
-    from dpsweep.accounting.selection.interface import rule_from_config
-
     trials = points()
     plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)
     honest = rule_from_config(rule).draw(len(trials), Random(1))

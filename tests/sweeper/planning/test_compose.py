@@ -105,6 +105,13 @@ def test_repeated_points_are_dropped_and_said(compose_priced: Compose) -> None:
     assert plan.notes == ("2 repeated points were dropped.",)
 
 
+def test_points_of_one_identity_are_one_point(compose_priced: Compose) -> None:
+    """Both values are the default of the field, and no part of an identity."""
+    line = ["model=one_hidden", "model.width=100,100.0", "trainer=dpsgd", "trainer.clip_norm=1", "trainer.lr=1"]
+    (trial,) = compose_priced([*FAST, *line]).plan.trials
+    assert trial.config["model"]["width"] == 100
+
+
 def test_the_noise_is_calibrated_to_the_whole_plan(compose_priced: Compose) -> None:
     few = compose_priced([*FAST, "trainer=dpnsgd", "trainer.lr=1,2", "trainer.regularizer=1", "privacy.epsilon=4"])
     many = compose_priced(
