@@ -26,7 +26,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPSWEEP_KEY", str(tmp_path / "fingerprint.key"))
 
 
-@pytest.fixture(params=SEARCHES)
+QUICK = frozenset({"composition", "private_selection_final", "proposed_final", "disjoint", "public"})
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in SEARCHES])
 def search(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

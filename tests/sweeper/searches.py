@@ -127,6 +127,7 @@ def result_of(trial: Trial, fate: float | str, attempt: int = 1, records: int = 
         ended="2026-01-01T00:00:09+00:00",
         error="OSError: gone" if status is Status.FAILED else None,
         curator={"right": records * value},
+        parameters=None if status is Status.FAILED else 650,
     )
 
 
