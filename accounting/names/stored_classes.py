@@ -93,7 +93,7 @@ def identity(node: Any, family: str) -> Any:
 
     A field that a class of ours gains, with a default, changes no identity (`accounting/names/format_defaults.py`).
 
-    >>> identity({"kind": "private_selection", "mean": 3.0, "tries": "geometric"}, "rule")
+    >>> identity({"kind": "private_selection", "mean": 3.0, "eta": 1.0}, "rule")
     {'kind': 'private_selection', 'mean': 3.0}
     """
     return _identity(stored(node, family), family)
