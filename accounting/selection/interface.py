@@ -241,8 +241,9 @@ class SelectionRule(ABC):
         """The rule under which the noise of scores is solved for, where it is open."""
         return self
 
-    def comparison(self, unit: str) -> str | None:
-        """What the runs are compared by, where no score of them is shown; None where scores are shown."""
+    @property
+    def comparison(self) -> str | None:
+        """What the runs are compared by, with `{unit}` to fill in, where no score is shown; None where one may be."""
         return None
 
     @property

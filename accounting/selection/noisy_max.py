@@ -122,10 +122,11 @@ class NoisyMax(SelectionRule):
         """The comparison has noise of its own, so one score alone has to stay within the price."""
         return _OneScore()
 
-    def comparison(self, unit: str) -> str:
+    @property
+    def comparison(self) -> str:
         """Noisy counts, which are never shown."""
         return (
-            f"numbers of right predictions on held-out private {unit}s, compared under Gumbel noise of scale "
+            "numbers of right predictions on held-out private {unit}s, compared under Gumbel noise of scale "
             f"{typed(self.noise_scale)}"
         )
 

@@ -201,11 +201,11 @@ def _scores(context: Context) -> Line:
         for name in dict.fromkeys(name for charge in context.bill.charges for name in charge.parts)
     }
     shares = [f"Price of the {name} {unit}s: epsilon {epsilon_up(share)}." for name, share in parts.items()]
-    if (comparison := context.sweep.rule.comparison(unit)) is not None:
+    if (comparison := context.sweep.rule.comparison) is not None:
         return Line(
             topic="Scores",
-            text=f"The runs are chosen by {comparison}. The best is named; no score may be shown, and the held-out "
-            f"{unit}s pay for one comparison, whatever the number of runs.",
+            text=f"The runs are chosen by {comparison.format(unit=unit)}. The best is named; no score may be shown, and "
+            f"the held-out {unit}s pay for one comparison, whatever the number of runs.",
             level=EvidenceLevel.CHECKED,
             evidence=(f"Training and held-out {unit}s are disjoint: the price is the larger of the two.", *shares),
         )

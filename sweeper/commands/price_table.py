@@ -227,8 +227,8 @@ def _scores(priced: PricedPlan) -> str:
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
     cost = f"epsilon {epsilon_up(priced.quote.parts['validation'])}"
-    if (comparison := priced.rule.comparison(priced.plan.unit)) is not None:
-        return f"{comparison} and never shown, {cost}"
+    if (comparison := priced.rule.comparison) is not None:
+        return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
         f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; they are not trained on, so the larger "
         "part counts"

@@ -284,7 +284,7 @@ def test_a_noisy_maximum_compares_counts_with_the_noise_of_its_draw_and_shows_no
     )
     out = released(here)
     page = out["report.html"].decode()
-    assert "with Gumbel noise of scale 2 on each" in " ".join(page.split())
+    assert "compared under Gumbel noise of scale 2." in " ".join(page.split())
     for score in ("31.0 %", "83.0 %", "81.0 %"):
         assert score not in page
     assert not any(b"0.81" in content or b"0.83" in content for name, content in out.items() if name.endswith("json"))
