@@ -204,8 +204,8 @@ def _scores(context: Context) -> Line:
     if (comparison := context.sweep.rule.comparison) is not None:
         return Line(
             topic="Scores",
-            text=f"The runs are chosen by {comparison.format(unit=unit)}. The best is named; no score may be shown, and "
-            f"the held-out {unit}s pay for one comparison, whatever the number of runs.",
+            text=f"The runs are chosen by {comparison.format(unit=unit)}. The best is named; no score may be shown, "
+            f"and the held-out {unit}s pay for one comparison, whatever the number of runs.",
             level=EvidenceLevel.CHECKED,
             evidence=(f"Training and held-out {unit}s are disjoint: the price is the larger of the two.", *shares),
         )
