@@ -47,6 +47,7 @@ def test_the_folder_of_three_files_is_a_whole_sweep(program: Program, tmp_path: 
     assert {config["model"]["_target_"] for config in configs(tmp_path)} == {"my_model.Net"}
 
 
+@pytest.mark.long
 def test_the_folder_of_a_language_model_is_a_whole_sweep(program: Program, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
     makes, words = copied("your_language_model", tmp_path)

@@ -133,9 +133,8 @@ def without_store(sandbox: Sandbox) -> None:
 TAMPERINGS = (in_two_copies, restored, without_memory, without_store)
 
 
-@pytest.mark.parametrize(
-    "rule", ["selection", *(pytest.param(rule, marks=pytest.mark.long) for rule in RULES if rule != "selection")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("rule", RULES)
 def test_a_copy_of_an_interrupted_sweep_trains_no_more_than_was_paid_for(tmp_path: Path, rule: str) -> None:
     in_two_copies(Sandbox.at(tmp_path / "sandbox", (*SWEEP, *CHECKPOINTS, *RULES[rule])))
 

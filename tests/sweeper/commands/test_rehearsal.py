@@ -214,6 +214,7 @@ main()
 """
 
 
+@pytest.mark.long
 @TRAINS
 def test_no_file_of_the_real_data_set_is_opened(environment: dict[str, str], tmp_path: Path) -> None:
     """An audit hook sees every file that the coordinator and its jobs open; the sweep's opens are the control."""

@@ -326,7 +326,9 @@ def test_a_charge_has_one_winner(place: Places) -> None:
         verify_folder(first.folder.root, first.ledger)
 
 
-@pytest.mark.parametrize("line", [SELECTION, POISSON], ids=["negative_binomial", "poisson"])
+@pytest.mark.parametrize(
+    "line", [SELECTION, pytest.param(POISSON, marks=pytest.mark.long)], ids=["negative_binomial", "poisson"]
+)
 def test_the_ledger_does_not_tell_the_number_of_tries(place: Places, line: Sequence[str]) -> None:
     """Kinds, order and number of the lines are those of any other number of tries; none comes before the release."""
     heard = []

@@ -172,10 +172,9 @@ def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: M
         _ = session.coins
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
-@pytest.mark.parametrize(
-    "line", [SUBSAMPLED, pytest.param(AGAIN, marks=pytest.mark.long)], ids=["subsampled", "selection"]
-)
+@pytest.mark.parametrize("line", [SUBSAMPLED, AGAIN], ids=["subsampled", "selection"])
 def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequence[str]) -> None:
     folder = folder_of(program(*line))
     plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)

@@ -52,6 +52,7 @@ def test_it_is_refused_in_a_sentence_before_anything_is_charged(program: Program
     assert ledger.accounts() == ()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     program: Program, ledger: Ledger, tmp_path: Path

@@ -93,7 +93,7 @@ def the_folder(place: Path) -> SweepFolder:
     return folder
 
 
-@pytest.mark.parametrize("name", ["submitit", "fork", *(pytest.param(one, marks=LONG) for one in ("joblib", "ray"))])
+@pytest.mark.parametrize("name", ["fork", *(pytest.param(one, marks=LONG) for one in ("submitit", "joblib", "ray"))])
 def test_trials_come_back_through_every_launcher(
     name: str, launched: Launched, program: Program, fresh_program: Program, ledger: Ledger
 ) -> None:

@@ -200,6 +200,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PROGRESS_SECONDS", 0.0)
 
 
+@pytest.mark.long
 @TRAINS
 @pytest.mark.usefixtures("quick", "own_place")
 def test_a_stacked_job_is_seen_while_it_trains(capsys: pytest.CaptureFixture[str]) -> None:

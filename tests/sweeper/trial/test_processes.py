@@ -28,6 +28,7 @@ def results(folder: Path) -> list[TrialResult | None]:
     return [one and replace(one, seconds=0.0, started="", ended="", salt="", model=None) for one in ended]
 
 
+@pytest.mark.long
 def test_a_sweep_over_processes_comes_out_as_in_one(
     program: Program, environment: dict[str, str], tmp_path: Path
 ) -> None:

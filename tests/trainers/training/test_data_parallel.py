@@ -78,7 +78,7 @@ def weights_after(
 
 @pytest.mark.parametrize(
     ("name", "units", "engine", "processes"),
-    [("cnn", False, Fused, 2), ("mlp", True, Vmap, 3)],
+    [("cnn", False, Fused, 2), pytest.param("mlp", True, Vmap, 3, marks=pytest.mark.long)],
     ids=["records", "patients"],
 )
 def test_several_processes_train_the_model_of_one_process(name, units, engine, processes) -> None:
