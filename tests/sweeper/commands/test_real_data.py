@@ -40,8 +40,8 @@ def results(program: Program, dataset: str, *line: str) -> list[TrialResult]:
         ("mnist", ("trainer=dpnsgd", "trainer.lr=3.2", "trainer.regularizer=0.01,1"), 0.85),
         ("mnist", ("trainer=dpadam", "trainer.lr=0.003,0.01", "trainer.clip_norm=1.6"), 0.8),
         ("adult", ("trainer=dpnsgd", "trainer.lr=2,8", "trainer.regularizer=0.1"), 0.8),
-        ("cifar10", ("trainer.lr=1,2", "trainer.clip_norm=3.2"), 0.74),
-        ("sst2", ("trainer.lr=1,2", "trainer.clip_norm=3.2"), 0.74),
+        ("cifar10", ("trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=3.2"), 0.74),
+        ("sst2", ("trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=3.2"), 0.74),
         ("fashion_mnist", ("trainer=dpsgd", "trainer.lr=0.5,2", "trainer.clip_norm=1"), 0.7),
     ],
 )
