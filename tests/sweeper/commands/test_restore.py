@@ -189,7 +189,7 @@ def test_a_sweep_whose_charge_is_remembered_is_not_charged_by_its_receipts_too(
     assert "by receipts" not in told
     assert ledger.statement("digits").reserved == before
     assert "Nothing to restore" in say("restore", str(root))
-    assert ledger.verify(list(remembered_ends(root))) == 2, "the loss is on the record"
+    assert ledger.verify(list(remembered_ends(root))) == 3, "the account, the loss, and the data's fingerprint"
 
 
 def test_a_search_that_hides_its_losers_is_charged_by_its_receipts(
