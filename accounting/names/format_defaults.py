@@ -35,14 +35,32 @@ def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     """
     kept = {}
     for key, value in values.items():
-        default = defaults.get(key)
-        if isinstance(value, Mapping) and isinstance(default, Mapping) and "kind" not in default:
+        default: Any = defaults.get(key)
+        if isinstance(value, Mapping) and _is_group(default):
             value = without_defaults(value, default)
             if value:
                 kept[key] = value
         elif key not in defaults or not _equal(value, default):
             kept[key] = value
     return kept
+
+
+def with_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, and the default of each key that they lack; so for a group, key by key.
+
+    >>> with_defaults({"a": 3, "c": {"d": 5}}, {"b": 1, "c": {"d": 1, "e": 3}})
+    {'a': 3, 'c': {'d': 5, 'e': 3}, 'b': 1}
+    """
+    known = {
+        key: with_defaults(value, defaults[key]) if _is_group(value) and _is_group(defaults.get(key)) else value
+        for key, value in values.items()
+    }
+    return known | {key: default for key, default in defaults.items() if key not in values}
+
+
+def _is_group(value: Any) -> bool:
+    """Whether a value is a group of keys, and no class."""
+    return isinstance(value, Mapping) and "kind" not in value
 
 
 def _equal(value: Any, default: Any) -> bool:

@@ -20,7 +20,7 @@ from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.format_defaults import class_defaults, part_defaults, without_defaults
+from dpsweep.accounting.names.format_defaults import class_defaults, part_defaults, with_defaults, without_defaults
 from dpsweep.accounting.names.tags import (
     HOMES,
     PARTS,
@@ -102,6 +102,15 @@ def identity(node: Any, family: str) -> Any:
 def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration, part by part, as `stored` writes it."""
     return {part: stored(node, part) if part in PARTS else node for part, node in config.items()}
+
+
+def stored_rule(node: Any) -> Any:
+    """The stored form of a rule with every field: pages show them, and a stored plan may lack one at its default."""
+    form = stored(node, "rule")
+    if not isinstance(form, Mapping) or KIND not in form:
+        return form
+    whole = with_defaults(form, class_defaults(str(form[KIND])))
+    return whole | ({"rule": stored_rule(whole["rule"])} if "rule" in whole else {})
 
 
 def identity_config(config: Mapping[str, Any]) -> dict[str, Any]:

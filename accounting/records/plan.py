@@ -26,8 +26,8 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import FORMAT, digest, in_words, require_format, write_line
 from dpsweep.accounting.ledger.composition_policy import stored_amount
-from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored, stored_config
+from dpsweep.accounting.names.format_defaults import part_defaults, with_defaults, without_defaults
+from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored_config, stored_rule
 from dpsweep.accounting.numbers import real, whole
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
@@ -58,8 +58,7 @@ class Trial:
     final: Trial | None = None
 
     def __post_init__(self) -> None:
-        absent = {part: one for part, one in part_defaults("trial").items() if part not in self.config}
-        object.__setattr__(self, "config", stored_config({**self.config, **absent}))
+        object.__setattr__(self, "config", stored_config(with_defaults(self.config, part_defaults("trial"))))
 
     @cached_property
     def id(self) -> str:
@@ -146,7 +145,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", stored(self.rule, "rule"))
+        object.__setattr__(self, "rule", stored_rule(self.rule))
 
     @property
     def trials(self) -> tuple[Trial, ...]:

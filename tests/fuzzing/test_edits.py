@@ -26,6 +26,13 @@ def ways(form: Any, place: tuple[Any, ...]) -> list[Any]:
     return [*others, put(form, place, WORD), without(form, place)]
 
 
+def _there(form: Any, place: tuple[Any, ...]) -> str:
+    try:
+        return repr(at(form, place))
+    except (KeyError, IndexError, TypeError):
+        return "taken out"
+
+
 def unfound(world: World, folder: Path) -> list[str]:
     """The edits that change what a page says and that `verify` does not find."""
     before, words, missed = world.meaning(folder), world.verified(folder), []
@@ -36,7 +43,7 @@ def unfound(world: World, folder: Path) -> list[str]:
             for edited in ways(form, place):
                 path.write_bytes(written(edited))
                 if world.verified(folder) == words and world.meaning(folder) != before:
-                    missed.append(f"{path.name}: {place} is {at(edited, place) if edited else None!r}")
+                    missed.append(f"{path.name}: {place} is {_there(edited, place)}")
         path.write_bytes(content)
     return missed
 
