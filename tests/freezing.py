@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 FROZEN = Path(__file__).parent / "frozen" / "format_1"
+CHECKOUT = Path(__file__).resolve().parent.parent
 LEDGER, STORES, HOME = "ledger.sqlite", "*.private", "/home/researcher"
 
 ACCOUNTS = (
@@ -77,7 +78,7 @@ def freeze(root: Path, target: Path) -> None:
     with closing(sqlite3.connect(root / LEDGER)) as ledger:
         (target / "ledger.sql").write_text("\n".join(ledger.iterdump()) + "\n")
     for path in target.rglob("multirun.yaml"):
-        path.write_text(path.read_text().replace(str(root), HOME))
+        path.write_text(path.read_text().replace(str(root), HOME).replace(str(CHECKOUT), f"{HOME}/dpsweep"))
 
 
 def restored(name: str, root: Path) -> Path:

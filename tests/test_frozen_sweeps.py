@@ -81,3 +81,9 @@ def test_its_command_given_again_runs_and_charges_nothing(
 
 def test_every_search_is_frozen() -> None:
     assert {path.parent.name for path in FROZEN.glob("*/plan.json")} == set(SEARCHES)
+
+
+def test_no_frozen_file_names_a_machine() -> None:
+    """Hydra's record of a command names the folders that it read."""
+    for path in FROZEN.glob("*/multirun.yaml"):
+        assert "path: /home/researcher/dpsweep/conf" in path.read_text()
