@@ -29,6 +29,7 @@ _HOMES = {
     "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",
     "ledger.ledger": "Ledger",
+    "selection.median_of_repeats": "MedianOfRepeats",
     "selection.noisy_max": "NoisyMax",
     "accountants.pld": "Pld",
     "pricing.panel": "Panel Quote",

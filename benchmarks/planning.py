@@ -20,6 +20,7 @@ from measuring.script import start
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.interface import search_of
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.admission import Retry, admit
 from dpsweep.sweeper.planning.grid import Grid, read_request
@@ -45,7 +46,8 @@ def seconds(count: int, offset: int) -> float:
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
         priced = compose_plan(Grid(request, config, loader).points(), plan_settings(config, request.keys))
     with tempfile.TemporaryDirectory() as place:
-        due = admit(priced, Ledger(Path(place) / "ledger.sqlite"), SweepFolder(root=Path(place)), Retry.KILLED)
+        search = search_of(priced.plan, SweepFolder(root=Path(place)))
+        due = admit(priced, search, Ledger(Path(place) / "ledger.sqlite"), Retry.KILLED)
         elapsed = time.perf_counter() - started
     assert len(due) == count
     return elapsed

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.conftest import Program

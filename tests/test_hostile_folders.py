@@ -20,8 +20,8 @@ import pytest
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.records.step_log import Header
+from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.provenance import read_command
 from dpsweep.reports.pages.curator_page import write_report

@@ -29,6 +29,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "composition": "dpsweep.accounting.selection.composition.Composition",
         "disjoint_parts": "dpsweep.accounting.selection.disjoint_parts.DisjointParts",
         "final": "dpsweep.accounting.selection.final_run.Final",
+        "median_of_repeats": "dpsweep.accounting.selection.median_of_repeats.MedianOfRepeats",
         "noisy_max": "dpsweep.accounting.selection.noisy_max.NoisyMax",
         "poisson_selection": "dpsweep.accounting.selection.private_selection.PoissonSelection",
         "private_selection": "dpsweep.accounting.selection.private_selection.PrivateSelection",

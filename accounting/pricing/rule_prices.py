@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel, Quote
-from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.selection.interface import Disclosure, Search, SelectionRule
 
 BEST_SHARE = 0.1
 """`chance_of_best` is the chance of having tried one of this share of the points, the best ones."""
@@ -58,7 +58,7 @@ class Offer:
 def may_run(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
     """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
     try:
-        return rule.pays(rule.event(trials), trials)
+        return rule.kind(Search()) is not None and rule.pays(rule.event(trials), trials)
     except DpsweepError:
         return True
 

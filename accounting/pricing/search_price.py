@@ -25,8 +25,6 @@ from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
     ACCURACY,
-    Disclosure,
-    Execution,
     Search,
     SelectionRule,
     rule_from_config,
@@ -108,7 +106,7 @@ def price_search(spec: SearchSpec) -> PricedSearch:
             f"{apart(quote.epsilon, spec.target)[0]} at this score.noise_std."
         )
     alone = runs_alone(trials)
-    if len(alone) > 1 and (spec.proposed or Disclosure.ALL_SCORES not in terms.rule.discloses):
+    if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):
         notes += (_unlike(terms.rule, spec),)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
     return PricedSearch(
@@ -132,14 +130,8 @@ def runs_alone(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
 
 def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
     """How points that differ in what they cost are charged."""
-    drawn = rule.execution is Execution.DRAWN_TRIES and Disclosure.NUMBER_OF_TRIES not in rule.discloses
-    if spec.proposed is None and drawn:
-        return (
-            f"The points differ in what they cost; {rule.name} charges the mean of their deltas at each epsilon, since "
-            "every try draws its point at random and names it."
-        )
-    within = " of its phase" if spec.proposed and spec.proposed.phases else ""
-    return f"The points differ in what they cost; {rule.name} charges the worst{within} at every order."
+    phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
+    return f"The points differ in what they cost; {rule.name} {rule.unlike_points.format(phase=phase)}."
 
 
 def _has_its_parts(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
@@ -191,7 +183,7 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
 def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
     terms.rule.check(spec.search)
-    if spec.looks_every is not None and Disclosure.ALL_SCORES not in terms.rule.discloses:
+    if spec.looks_every is not None and terms.rule.hides_losers:
         raise BadInput(
             f"Expected score.every={spec.looks_every} to be null under {terms.rule.name}: it hides what curves would "
             "show."
@@ -211,7 +203,7 @@ def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
             f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: an attempt that is paid for "
             "on the search's records would not pay for a final run on the others."
         )
-    if spec.spares and Disclosure.ALL_SCORES not in terms.rule.discloses:
+    if spec.spares and terms.rule.hides_losers:
         raise BadInput(
             f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: a try that died is never "
             "replaced, since another one would depend on how the first went. Choose tuning=composition."

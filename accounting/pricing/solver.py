@@ -14,7 +14,7 @@ from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, n
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.selection.interface import Search, SelectionRule
 
 
 def cheapest_rule(
@@ -27,7 +27,7 @@ def cheapest_rule(
     """The cheapest offer among those that show the wanted results, at the noise that a full grid would need."""
     if results not in SHOWN:
         raise BadInput(f"Expected show={results} to be one of {', '.join(SHOWN)}.")
-    able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.execution}
+    able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.kind(Search())}
     if not able:
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {results}.")
     if target is None:

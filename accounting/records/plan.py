@@ -14,6 +14,7 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -38,6 +39,9 @@ IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared",
 
 FINAL = "final"
 """The key of a trial that marks a final run in its configuration."""
+
+REPEAT = "repeat"
+"""The key of the number of a repeat, in the configuration of a point that is run several times."""
 
 Value = float | int | str | bool | None
 
@@ -68,6 +72,11 @@ class Trial:
     @cached_property
     def _identity(self) -> Mapping[str, Any]:
         return identity_config(self.config)
+
+    @cached_property
+    def point(self) -> str:
+        """Identity of the point whatever the repeat: runs that differ in their repeat alone are runs of one point."""
+        return digest({"config": {key: value for key, value in self._identity.items() if key != REPEAT}})
 
     @property
     def paid(self) -> PlanEvent:
@@ -151,6 +160,19 @@ class Plan:
     def trials(self) -> tuple[Trial, ...]:
         """All points, in the order of the blocks."""
         return tuple(trial for block in self.blocks for trial in block.trials)
+
+    @cached_property
+    def points(self) -> Sequence[int]:
+        """The point of each trial, as the place of its first repeat: a repeat is another run of the same point."""
+        if not any(REPEAT in trial.config for trial in self.trials):
+            return range(len(self.trials))
+        first: dict[str, int] = {}
+        return tuple(first.setdefault(trial.point, place) for place, trial in enumerate(self.trials))
+
+    @property
+    def repeats(self) -> int:
+        """The least number of runs of a point."""
+        return min(Counter(self.points).values(), default=1)
 
     @property
     def finals(self) -> tuple[Trial, ...]:

@@ -11,7 +11,7 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MIRONOV_2017, Work
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Execution, Search, SelectionRule, require_points
+from dpsweep.accounting.selection.interface import Disclosure, Draw, Proposals, Search, SelectionRule, require_points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,9 @@ class Composition(SelectionRule):
         """Everything: each run is paid for in full."""
         return frozenset(Disclosure)
 
-    @property
-    def execution(self) -> Execution:
-        """Every point once, or the points that a sampler proposes."""
-        return Execution.EVERY_POINT
+    def kind(self, search: Search) -> str:
+        """Every point, or the points that a sampler proposes."""
+        return "every_point" if search.proposals is Proposals.FIXED else "proposed_points"
 
     def check(self, search: Search) -> None:
         """Accepts every search: proposals and pruning only read results that are paid for."""

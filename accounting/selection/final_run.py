@@ -14,7 +14,6 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
-    Execution,
     FinalRunTerms,
     Search,
     SelectionRule,
@@ -58,10 +57,14 @@ class Final(SelectionRule):
         """The search's own disclosures; the final run is paid for in full."""
         return self.rule.discloses
 
-    @property
-    def execution(self) -> Execution | None:
+    def kind(self, search: Search) -> str | None:
         """The search's own; the final run follows it."""
-        return self.rule.execution
+        return self.rule.kind(search)
+
+    @property
+    def least_repeats(self) -> int:
+        """The search's own."""
+        return self.rule.least_repeats
 
     @property
     def final_run(self) -> FinalRunTerms:
@@ -88,9 +91,14 @@ class Final(SelectionRule):
         """The search's own."""
         return self.rule.score_refusal(private=private, metrics=metrics)
 
-    def winner(self, scores: Mapping[int, float]) -> int | None:
+    @property
+    def unlike_points(self) -> str:
         """The search's own."""
-        return self.rule.winner(scores)
+        return self.rule.unlike_points
+
+    def score_of_point(self, scores: Sequence[float]) -> float:
+        """The search's own."""
+        return self.rule.score_of_point(scores)
 
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """The search's own conditions."""

@@ -26,7 +26,6 @@ from dpsweep.accounting.selection.interface import (
     THE_WINNER,
     Disclosure,
     Draw,
-    Execution,
     Search,
     SelectionRule,
     best_points,
@@ -104,10 +103,9 @@ class HiddenSearchRule(SelectionRule):
         """The winner and its score."""
         return THE_WINNER
 
-    @property
-    def execution(self) -> Execution:
+    def kind(self, search: Search) -> str:
         """The tries of a secret draw."""
-        return Execution.DRAWN_TRIES
+        return "secret_draw"
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""
@@ -133,6 +131,15 @@ class HiddenSearchRule(SelectionRule):
         """Only a rule is run that shows no more than its search covers: no number of tries if that is drawn."""
         shown = THE_WINNER if self._search(len(trials)).drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
         return self.discloses <= shown and super().pays(event, trials)
+
+    @property
+    def unlike_points(self) -> str:
+        """At the mean of their prices where every try draws its point, at the worst where each runs once."""
+        if Disclosure.NUMBER_OF_TRIES in self.discloses:
+            return super().unlike_points
+        return (
+            "charges the mean of their deltas at each epsilon, since every try draws its point at random and names it"
+        )
 
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """Tries of points as they are, no more than the search pays for."""

@@ -4,7 +4,7 @@ The honesty of a sweep depends on keeping these three answers together. Planner,
 of them knows a rule by name. Invariants of every rule:
 
 * `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
-* `execution` declares how a plan under the rule is run; a plan runs only if its event is the rule's over its points.
+* `kind` names the kind of search that runs; a plan runs only if its event is the rule's over its points.
 * `discloses` lists all results that the curator may release. The price covers no other result.
 * `draw` takes its randomness from the given generator, and is stored before the first run. A draw is never repeated,
   extended or cut short: a failed try stays in the draw with the worst score.
@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from statistics import fmean
 from typing import Any
 
 from dpsweep.accounting import numbers
@@ -42,14 +43,6 @@ THE_WINNER = frozenset({Disclosure.WINNER, Disclosure.WINNER_SCORE})
 """The results that a rule that hides losers may release."""
 
 
-class Execution(StrEnum):
-    """The way in which a plan is executed."""
-
-    EVERY_POINT = "every point once"
-    PROPOSED = "points that a sampler proposes from the scores so far"
-    DRAWN_TRIES = "the tries of a secret draw"
-
-
 class Proposals(StrEnum):
     """The source of candidates: a list made beforehand, or suggestions from earlier scores."""
 
@@ -61,12 +54,14 @@ class Proposals(StrEnum):
 class Search:
     """The properties of a search that a rule has to cover.
 
-    `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples.
+    `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples; each
+    point runs `repeats` times.
     """
 
     proposals: Proposals = Proposals.FIXED
     pruning: bool = False
     shared: bool = False
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", Proposals(self.proposals))
@@ -178,13 +173,21 @@ class SelectionRule(ABC):
     def discloses(self) -> frozenset[Disclosure]:
         """All results whose release the price covers."""
 
-    @property
     @abstractmethod
-    def execution(self) -> Execution | None:
-        """The execution of a plan whose event pays for it; None if plans under this rule are only priced.
-
-        A rule declares `EVERY_POINT` or `DRAWN_TRIES`; `EVERY_POINT` becomes `PROPOSED` if a plan has a sampler.
+    def kind(self, search: Search) -> str | None:
+        """The kind of search that runs under this rule: the name of its modules in `accounting/searches` and
+        `sweeper/searches`; None if plans under this rule are only priced.
         """
+
+    @property
+    def hides_losers(self) -> bool:
+        """Whether the price leaves out the scores of the losers, so that nobody may see them."""
+        return Disclosure.ALL_SCORES not in self.discloses
+
+    @property
+    def least_repeats(self) -> int:
+        """The least number of runs of each point that the rule needs."""
+        return 1
 
     @abstractmethod
     def check(self, search: Search) -> None:
@@ -207,21 +210,35 @@ class SelectionRule(ABC):
         """The privacy event of the whole search over points with these events."""
 
     def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
-        """Whether plans under this rule are run, and `event` is the price of one over these points.
+        """Whether `event` is the price of a plan under this rule over these points.
 
         The parameters of a law of tries may differ in their last digits: other machines compute some differently.
         """
-        if self.execution is None:
-            return False
         own = self.event(trials)
         return event.same_as(own) or _without_last_digits(event) == _without_last_digits(own)
 
-    def winner(self, scores: Mapping[int, float]) -> int | None:
-        """The point that wins, by its place, given the scores of all finished ones; None if none has finished.
+    def winner(self, scores: Mapping[int, float], points: Sequence[int]) -> int | None:
+        """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
 
-        For rules without a draw; with one, `Draw.winner` also knows what the draw has decided beforehand.
+        `points` names the point of each run: runs of one point are its repeats. The winner is a point, and its first
+        finished run stands for it. For rules without a draw; with one, `Draw.winner` also knows what the draw has
+        decided beforehand.
+
+        >>> rule_from_config({"kind": "composition"}).winner({0: 0.9, 1: 0.5, 2: 0.8, 3: 0.7}, points=(0, 0, 1, 1))
+        2
         """
-        return _first_best(scores)
+        repeats: dict[int, list[int]] = {}
+        for place, point in enumerate(points):
+            repeats.setdefault(point, []).append(place)
+        finished = {point: [place for place in places if place in scores] for point, places in repeats.items()}
+        complete = [point for point, places in repeats.items() if len(finished[point]) == len(places)]
+        able = complete or [point for point in repeats if finished[point]]
+        best = _first_best({point: self.score_of_point([scores[place] for place in finished[point]]) for point in able})
+        return None if best is None else finished[best][0]
+
+    def score_of_point(self, scores: Sequence[float]) -> float:
+        """What points are compared by, given the scores of a point's finished runs: their mean."""
+        return fmean(scores)
 
     def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """What a stored draw over `n_points` points has to do, and whether it does it; by default there is none."""
@@ -245,6 +262,11 @@ class SelectionRule(ABC):
     def comparison(self) -> str | None:
         """What the runs are compared by, with `{unit}` to fill in, where no score is shown; None where one may be."""
         return None
+
+    @property
+    def unlike_points(self) -> str:
+        """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it."""
+        return "charges the worst{phase} at every order"
 
     @property
     def assumption(self) -> str | None:

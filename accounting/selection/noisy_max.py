@@ -18,7 +18,6 @@ from dpsweep.accounting.selection.interface import (
     ACCURACY,
     Disclosure,
     Draw,
-    Execution,
     Search,
     SelectionRule,
     refuse_unless_fixed,
@@ -54,10 +53,9 @@ class NoisyMax(SelectionRule):
         """The winner without its score, and the number of runs, which is that of the points."""
         return frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
 
-    @property
-    def execution(self) -> Execution:
-        """The tries of the draw, which has every point once and the noise of the comparison."""
-        return Execution.DRAWN_TRIES
+    def kind(self, search: Search) -> str:
+        """A secret draw, which has every point once and the noise of the comparison."""
+        return "secret_draw"
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""

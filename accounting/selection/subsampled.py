@@ -12,7 +12,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_of
 from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import Execution, FinalRunTerms, Use, require_points
+from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_points
 
 
 class TrainOn(StrEnum):
@@ -50,7 +50,7 @@ class Subsampled(Final):
         numbers.fraction("rate", self.rate)
         numbers.non_negative("carry", self.carry)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
-        if self.rule.execution is not Execution.DRAWN_TRIES:
+        if not self.rule.hides_losers:
             raise BadInput(
                 f"Expected the rule on the part, {self.rule.name}, to hide its losers and show its winner's score: "
                 "what shows all costs less on a part of its own (tuning=disjoint)."
@@ -65,11 +65,6 @@ class Subsampled(Final):
     def name(self) -> str:
         """The rule's name in commands and reports."""
         return f"subsampled {self.rule.name}"
-
-    @property
-    def execution(self) -> Execution:
-        """The tries of the rule's secret draw."""
-        return Execution.DRAWN_TRIES
 
     @property
     def final_run(self) -> FinalRunTerms:

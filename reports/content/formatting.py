@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
+from dpsweep.accounting.records.plan import Plan
+
 VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
 SPELLED = {
@@ -86,6 +88,13 @@ def count(quantity: int, noun: str) -> str:
     ('1 point', '2 points')
     """
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
+def points_in_words(plan: Plan, methods: list[str], over: str = "") -> str:
+    """The number of points of these methods over some keys, and the runs of each if there are several."""
+    points = len(set(plan.points))
+    again = f", {len(plan.trials) // points} runs each" if len(plan.trials) > points else ""
+    return f"{count(points, 'point')} of {listed(methods)}{over}{again}"
 
 
 def method_label(method: str) -> str:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, number
-from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.sweep_table import State
 
-REPEAT, RUNS = "repeat", "runs"
-"""The key of a repetition in a plan, and the column with a point's number of runs."""
+RUNS, COMPARED, COMPLETE = "runs", "compared", "complete"
+"""The columns with a point's number of runs, what the rule compares, and whether all of its runs finished."""
 
 FAR_OUT = 3.0
 """Interquartile ranges below the lower quartile at which the colour scale ends. *Source*: Tukey 1977."""
@@ -84,41 +86,59 @@ class MapPanel:
         return ", ".join((self.label, *self.facet))
 
 
-def arrange(table: pd.DataFrame, axes: Sequence[str]) -> tuple[MapPanel, ...]:
+def arrange(
+    table: pd.DataFrame, axes: Sequence[str], compared_by: Callable[[Sequence[float]], float] = fmean
+) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
 
     A point that was run several times, as a repetition or because a sampler proposed it again, shows the mean.
+    `compared_by` is what the rule compares points by, given the scores of a point's runs.
     """
     keys_of_points = [key for key in axes if key != REPEAT]
-    points = _mean_by_point(table, keys_of_points)
-    best = Sweep.best_of(points)
+    points = _mean_by_point(table, keys_of_points, compared_by)
+    best = _best(points)
     panels: list[MapPanel] = []
     for _, rows in points.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _roles(rows, keys)
         shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
-        marks = {Sweep.best_of(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
+        marks = {_best(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         for facet_rows in _facets(rows, facets):
             panels.append(_panel(facet_rows, facets, marks, **shared))
     return _mark_as_good(panels)
 
 
-def _mean_by_point(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def _best(points: pd.DataFrame) -> int | None:
+    """Index of the point that is best by what the rule compares; of those with fewer runs only if all have fewer."""
+    finished = points.loc[points["state"] == State.FINISHED]
+    able = finished.loc[finished[COMPARED].notna()]
+    able = able.loc[able[COMPLETE]] if able[COMPLETE].any() else able
+    return None if able.empty else int(str(able[COMPARED].astype(float).idxmax()))
+
+
+def _mean_by_point(
+    table: pd.DataFrame, keys: Sequence[str], compared_by: Callable[[Sequence[float]], float]
+) -> pd.DataFrame:
     """One row per point, in the order of first runs: the mean of its finished runs, and their number."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
-    rows = [_mean(runs) for runs in points.values()]
-    return pd.DataFrame(rows, dtype=object) if rows else table
+    rows = [_mean(runs, compared_by) for runs in points.values()]
+    return pd.DataFrame(rows, dtype=object) if rows else table.assign(**{COMPARED: None, COMPLETE: False})
 
 
-def _mean(runs: Sequence[dict[Hashable, Any]]) -> dict[Hashable, Any]:
+def _mean(runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[float]], float]) -> dict[Hashable, Any]:
     """The mean of a point's runs, with its interval for independent runs."""
     scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
+    scores = [run["accuracy"] for run in scored]
+    compared: dict[Hashable, Any] = {
+        COMPARED: compared_by(scores) if scores else None,
+        COMPLETE: len(scored) == len(runs),
+    }
     if len(scored) < 2:
-        return {**(scored or runs)[0], RUNS: len(scored or runs)}
-    mean = sum(run["accuracy"] for run in scored) / len(scored)
-    row = {**scored[0], "accuracy": mean, RUNS: len(scored)}
+        return {**(scored or runs)[0], RUNS: len(scored or runs), **compared}
+    mean = fmean(scores)
+    row = {**scored[0], "accuracy": mean, RUNS: len(scored), **compared}
     for name, sign in (("accuracy_low", -1), ("accuracy_high", 1)):
         if all(run[name] is not None for run in scored):
             row[name] = mean + sign * math.hypot(*(run["accuracy"] - run[name] for run in scored)) / len(scored)

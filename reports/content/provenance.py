@@ -11,7 +11,7 @@ import yaml
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.content.sweep_table import Sweep
 
 COMMAND_FILE = "multirun.yaml"

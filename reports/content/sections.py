@@ -13,7 +13,7 @@ from dpsweep.accounting.notation import noise_down
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.charges import Bill
 from dpsweep.reports.content.facts import Fact
-from dpsweep.reports.content.formatting import axis_label, count, method_label, number
+from dpsweep.reports.content.formatting import axis_label, count, method_label, number, points_in_words
 from dpsweep.reports.content.frozen_features import FrozenFeatures
 from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, noise_multiplier
 
@@ -108,7 +108,7 @@ def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
 
 def outcome(sweep: Sweep) -> str:
     """The sentence that a finished secret draw has no winner, which its rule discloses; otherwise empty."""
-    return NOTHING if sweep.runs.drawn and sweep.runs.over and sweep.winner is None else ""
+    return NOTHING if sweep.rule.hides_losers and sweep.runs.over and sweep.winner is None else ""
 
 
 def errors(sweep: Sweep) -> tuple[str, ...]:
@@ -185,14 +185,14 @@ def _ends(low: float, high: float) -> str:
 def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     """The search in one line: points, methods, models, steps and batch size."""
     plan = sweep.plan.trials
-    methods = notation.listed([method_label(name) for name in dict.fromkeys(trial.method for trial in plan)])
+    methods = [method_label(name) for name in dict.fromkeys(trial.method for trial in plan)]
     models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
     features = FrozenFeatures.of(plan[0].config)
     runs = plan + sweep.plan.finals
     batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in runs)
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
-        f"{_runs(sweep)}{count(len(plan), 'point')} of {methods}{' and a final run' if sweep.plan.finals else ''}",
+        f"{_runs(sweep)}{points_in_words(sweep.plan, methods)}{' and a final run' if sweep.plan.finals else ''}",
         notation.listed([model for model in models if model]),
         "" if features is None else f"frozen features by {features.extractor}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",

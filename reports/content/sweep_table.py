@@ -26,12 +26,14 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.records.step_log import is_charged, steps_priced
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.searches.interface import PlannedSearch, search_of
+from dpsweep.accounting.searches.run_records import RunRecord, Runs
 from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
-from dpsweep.reports.content.run_records import RunRecord, Runs, read_runs
 
 FINAL = "final"
 """The label of the final run, which has no number."""
@@ -111,6 +113,11 @@ class Sweep:
         """The swept keys, in order of appearance."""
         return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
 
+    @cached_property
+    def run_keys(self) -> tuple[str, ...]:
+        """What tells one run from another: the swept keys, and the repeat if points are repeated."""
+        return (*self.axes, REPEAT) if REPEAT in self.table else self.axes
+
     @property
     def cells(self) -> pd.DataFrame:
         """The rows of a map: the table, and a row for each point that was not tried, in the plan's order."""
@@ -126,37 +133,27 @@ class Sweep:
     def _point(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
         return repr((method, *(values.get(key) for key in self.axes)))
 
-    @cached_property
-    def winner(self) -> str | None:
-        """The run whose model is handed over; None if there is none, or if it has not finished.
+    @property
+    def search(self) -> PlannedSearch:
+        """The search of the plan in this folder."""
+        return search_of(self.plan, SweepFolder(root=self.folder))
 
-        That is the point with the best score, the first among equals; for a secret draw, the recorded winner of the
-        finished search; under a rule with a final run, the final run. The winner of a secret draw stays if its final
-        run was killed, which is never repeated.
-        """
-        finished = self.final.loc[self.final["state"] == State.FINISHED, "trial"]
-        if not finished.empty:
-            return str(finished.iloc[0])
-        if self.runs.drawn:
-            return self.runs.winner
-        if self.plan.finals:
-            return None
-        scored = self.table.loc[self.table["state"] == State.FINISHED, "accuracy"].dropna()
-        scores = {int(str(row)): float(score) for row, score in scored.items()}
-        best = self.rule.winner(scores)
-        return None if best is None else str(self.table.loc[best, "trial"])
+    @property
+    def winner(self) -> str | None:
+        """The run whose model is handed over; None if there is none, or if it has not finished."""
+        return self.runs.winner
 
     @property
     def winners(self) -> dict[str, str]:
-        """The best finished point of each method."""
-        best = {str(method): self.best_of(rows) for method, rows in self.table.groupby("method", sort=False)}
-        return {str(method): str(self.table.loc[row, "trial"]) for method, row in best.items() if row is not None}
-
-    @staticmethod
-    def best_of(rows: pd.DataFrame) -> int | None:
-        """Index of the best finished row."""
-        finished = rows.loc[rows["state"] == State.FINISHED, "accuracy"].dropna()
-        return None if finished.empty else int(str(finished.astype(float).idxmax()))
+        """The run by which each method would win alone."""
+        rows = self.runs.rows
+        scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
+        best = {}
+        for method in dict.fromkeys(row.trial.method for row in rows):
+            own = {place: score for place, score in scores.items() if rows[place].trial.method == method}
+            if (place := self.rule.winner(own, self.runs.points)) is not None:
+                best[method] = rows[place].trial.id
+        return best
 
     @property
     def scored_privately(self) -> bool:
@@ -231,7 +228,7 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
             f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
             "DPSWEEP_LEDGER to the one that this sweep was charged to."
         )
-    runs = read_runs(folder, plan, account)
+    runs = search_of(plan, SweepFolder(root=folder)).records(account)
     return Sweep(
         folder=folder,
         plan=plan,
@@ -267,6 +264,7 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
         "trial": lambda run: run.trial.id,
         "method": lambda run: run.trial.method,
         **{key: partial(_axis, key) for key in axes},
+        **({REPEAT: _repeat} if any(REPEAT in trial.config for trial in plan.trials) else {}),
         "noise_multiplier": lambda run: noise_multiplier(run.trial),
         "state": lambda run: _state(run.result, run.started),
         **{name: partial(_score, key) for name, key in _SCORES.items()},
@@ -280,8 +278,8 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     table = pd.DataFrame(
         {name: pd.Series([value(run) for run in runs.rows], dtype=object) for name, value in columns.items()}
     )
-    best = Sweep.best_of(table)
-    top = None if best is None else float(str(table.loc[best, "accuracy"]))
+    scores = [row.score for row in runs.rows if row.score is not None]
+    top = max(scores, default=None)
     gaps = [
         None if top is None or accuracy is None or state != State.FINISHED else top - accuracy
         for state, accuracy in zip(table["state"], table["accuracy"], strict=True)
@@ -292,6 +290,10 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
 
 def _axis(key: str, run: RunRecord) -> object:
     return run.trial.axes.get(key)
+
+
+def _repeat(run: RunRecord) -> object:
+    return run.trial.config.get(REPEAT)
 
 
 def _score(key: str, run: RunRecord) -> float | None:

@@ -91,7 +91,7 @@ def charges(bill: Bill) -> Sheet:
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     """One row per run in the order of the sweep's table, the final run last, with the swept keys and these columns."""
     titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
-    winner, axes = sweep.winner, sweep.axes
+    winner, axes = sweep.winner, sweep.run_keys
     rows = [
         (
             Item(text=str(label), key=label, marked=row["trial"] == winner),

@@ -14,7 +14,6 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.selection.interface import Execution
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Item, Sheet
@@ -54,9 +53,7 @@ def with_shares(sweep: Sweep) -> Sweep:
 def _tells(sweep: Sweep) -> bool:
     """Whether the bill is the sum of its runs' shares."""
     plan = sweep.plan
-    return sweep.runs.execution is Execution.EVERY_POINT and not (
-        plan.shared or plan.spares or plan.public or plan.finals
-    )
+    return not (sweep.rule.hides_losers or plan.public) and plan.paid == tuple(trial.event for trial in plan.trials)
 
 
 def _deciding(sweep: Sweep, charged: Sequence[DpEvent]) -> int:

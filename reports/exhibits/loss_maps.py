@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.panels import REPEAT, MapPanel, arrange
+from dpsweep.reports.content.panels import MapPanel, arrange
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit

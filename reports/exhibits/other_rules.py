@@ -11,7 +11,7 @@ from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Execution, SelectionRule
+from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.reports.content.formatting import percent
@@ -73,7 +73,7 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
     quotes = []
     for tries in TRIES:
         priced = rule(tries)
-        composed = priced.execution is Execution.EVERY_POINT
+        composed = not priced.hides_losers
         runs = tries if composed else 1
         panel = panel_for(1 if tries == len(plan.trials) else runs)  # its own number has one price on the whole page
         try:

@@ -83,8 +83,8 @@ def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, 
             ),
         )
         for sweep, bill in zip(sweeps, bills, strict=True)
-        if not sweep.runs.drawn
-        for panel in arrange(sweep.cells, sweep.axes)
+        if not sweep.rule.hides_losers
+        for panel in arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))

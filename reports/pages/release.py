@@ -27,10 +27,10 @@ from dpsweep.accounting.json_files import remove_stale, write_json
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening
-from dpsweep.accounting.records.folder_audit import charge_and_secret, verify_results
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
+from dpsweep.accounting.searches.folder_audit import verify_results
 from dpsweep.accounting.validation import as_written, refuse_link, within
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -129,7 +129,7 @@ def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], 
         opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write(page, partial)
-        charge, secret = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+        charge, secret = sweep.search.charge_and_secret(sweep.account, sweep.winner)
         ReleasedWinner.of(secret, charge).write(partial)
         _write_winner(sweep, partial)
         claim = claim_of(sweep, page, opening.commitment, ReleasedModel.of(partial), day)
@@ -173,7 +173,7 @@ def publish(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
 
     Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
     """
-    charge, _ = charge_and_secret(sweep.plan, sweep.folder, sweep.account, sweep.winner)
+    charge, _ = sweep.search.charge_and_secret(sweep.account, sweep.winner)
     files = ReleasedFiles.of(partial)
     ledger.release(
         sweep.plan.account,
@@ -211,7 +211,7 @@ def compose(sweep: Sweep) -> Page:
             f"Expected the search in {sweep.folder} to be finished: an interrupted search is not the one that was "
             "priced. Give its command again to continue it."
         )
-    if sweep.winner is None and not sweep.runs.drawn:
+    if sweep.winner is None and not sweep.rule.hides_losers:
         raise BadInput("Expected a finished run to release, got none.")
     disclosed = _disclosed(sweep, reader)
     page = Page(
@@ -296,7 +296,7 @@ def covered_records(sweep: Sweep) -> pd.DataFrame:
 
 
 def _released_columns(sweep: Sweep) -> pd.DataFrame:
-    return sweep.all_runs[[*RECORDS[:1], *sweep.axes, *RECORDS[1:]]]
+    return sweep.all_runs[[*RECORDS[:1], *sweep.run_keys, *RECORDS[1:]]]
 
 
 def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import method_label, number
-from dpsweep.reports.content.panels import REPEAT
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
 from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, judged, points, verdict_of

@@ -22,7 +22,7 @@ from dpsweep.accounting.printing import visible
 from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.facts import is_one_run
-from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.content.formatting import axis_label, count, listed, method_label, points_in_words
 from dpsweep.reports.statement.final_run import final_run
 from dpsweep.reports.statement.statement import searched_elsewhere
 from dpsweep.reports.statement.statement_line import Context
@@ -108,12 +108,10 @@ def _search(context: Context, citations: _Citations) -> Iterator[str]:
     note = {"note": f"Python package, version {about['Version']}"}
     title = f"{{{PROGRAM}}}: {about['Summary']}"
     ours = citations.cite(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
-    methods = listed(
-        [tex(method_label(name)) + citations.cite(*_works(node, "trainer")) for name, node in configs.items()]
-    )
+    methods = [tex(method_label(name)) + citations.cite(*_works(node, "trainer")) for name, node in configs.items()]
     keys = [tex(axis_label(key)) for key in context.sweep.axes]
     over = f" over {listed(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
-    points = f"{count(len(plan.trials), 'point')} of {methods}{over}"
+    points = points_in_words(plan, methods, over)
     yield f"We used {PROGRAM} {about['Version']}{ours} to {_verb(context, citations)} {points} on {tex(plan.account)}."
     if not is_one_run(context.sweep, context.bill):
         shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")

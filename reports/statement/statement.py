@@ -20,7 +20,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import Bill, Charge
 from dpsweep.reports.content.declared_data import declared_by
-from dpsweep.reports.content.formatting import axis_label, count, listed, method_label
+from dpsweep.reports.content.formatting import axis_label, count, listed, method_label, points_in_words
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY
 from dpsweep.reports.content.user_script import UserScript
 from dpsweep.reports.statement.by_script import (
@@ -81,7 +81,7 @@ def _claim(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
         f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {delta_up(charge.delta)} for "
-        f"{'the search' if context.drawn else count(charge.runs, 'run')}, by {charge.claimed_by}."
+        f"{'the search' if context.hides_losers else count(charge.runs, 'run')}, by {charge.claimed_by}."
         for charge in context.bill.charges
     ]
     return Line(
@@ -162,7 +162,7 @@ def _accountants(context: Context) -> Line:
             "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
             *(
                 ("RDP bounds all runs together; PLD also bounds the winner alone, which costs less.",)
-                if context.drawn and _tries_each_point(context)
+                if context.hides_losers and _tries_each_point(context)
                 else ()
             ),
             *lower_bound,
@@ -247,7 +247,7 @@ def _covered(context: Context) -> Line:
     over = f" over {listed(keys)}" if keys else ""
     return Line(
         topic="Covered",
-        text=f"The choice among {count(len(sweep.plan.trials), 'point')} of {listed(methods)}{over}.",
+        text=f"The choice among {points_in_words(sweep.plan, methods, over)}.",
         level=EvidenceLevel.STATED,
         evidence=(
             "Runs that failed, diverged or were killed are charged like the others.",
@@ -265,7 +265,7 @@ def _tries_each_point(context: Context) -> bool:
 
 def _secret(context: Context) -> tuple[str, ...]:
     """The results of a hidden search that are secret."""
-    if not context.drawn:
+    if not context.hides_losers:
         return ()
     if Disclosure.WINNER_SCORE not in context.sweep.rule.discloses:
         return ("Every point is tried once; all scores are secret.",)
@@ -312,7 +312,7 @@ def _not_covered(context: Context) -> Line:
             "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
             *(
                 ("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",)
-                if context.drawn
+                if context.hides_losers
                 else ()
             ),
         ),

@@ -42,9 +42,9 @@ class Context:
     audience: Audience
 
     @property
-    def drawn(self) -> bool:
-        """Whether the runs are tries of a secret draw."""
-        return self.sweep.runs.drawn
+    def hides_losers(self) -> bool:
+        """Whether the rule lets out the winner alone."""
+        return self.sweep.rule.hides_losers
 
     @property
     def row(self) -> str:

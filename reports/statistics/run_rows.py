@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpsweep.reports.content.panels import REPEAT
+from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.sweep_table import State
 
 LR, CLIP, REGULARIZER = "trainer.lr", "trainer.clip_norm", "trainer.regularizer"

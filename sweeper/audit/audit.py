@@ -19,8 +19,7 @@ from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.sweeper.audit.evidence import AttackEvidence
 from dpsweep.sweeper.audit.gradient_attack import GradientAttack
 from dpsweep.sweeper.audit.record_attack import RecordAttack
@@ -142,10 +141,7 @@ def _scopes(priced: PricedPlan, alone: Trial, *, search: bool) -> dict[Scope, Pr
     one = tuple(_steps(alone, plan.adjacency))
     scopes = {Scope.TRAINING: PricedScope.of(alone.event.training, one, panel, plan.delta, plan.adjacency)}
     if search:
-        released = {
-            Execution.DRAWN_TRIES: (alone,),
-            Execution.PROPOSED: (alone,) * len(plan.turns or ()),
-        }.get(execution_of(plan), plan.trials)
+        released = kind_of(plan).released_runs(plan, alone)
         everything = tuple(step for trial in released for step in _steps(trial, plan.adjacency))
         scopes[Scope.SEARCH] = PricedScope.of(plan.event.training, everything, panel, plan.delta, plan.adjacency)
     return scopes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,8 @@ from dpsweep.accounting.audit_record import Attack, Scope
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, secret_coins
-from dpsweep.sweeper.audit.released_runs import ReleasedRuns
 from dpsweep.sweeper.trial.build import make_run
 from dpsweep.sweeper.trial.spec import declare
 
@@ -70,7 +71,7 @@ class GradientAttack:
 
     def _of_search(self, coins: Coins) -> Scores:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
-        runs = ReleasedRuns.drawn(self.plan)
+        runs = kind_of(self.plan).sample(self.plan, SystemRandom())
         seen = self._trained(runs.trials, coins, shared=runs.shared)
         released = runs.released([0.0 if runs.compares_counts else _spread(one.total) for one in seen])
         total = np.zeros(len(coins))

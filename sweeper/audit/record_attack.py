@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
-from dpsweep.sweeper.audit.released_runs import ReleasedRuns
 from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.session import Machine
@@ -103,7 +104,7 @@ class RecordAttack:
 
     def _of_search(self, drawn: DrawnCanaries) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
-        runs = ReleasedRuns.drawn(self.plan)
+        runs = kind_of(self.plan).sample(self.plan, SystemRandom())
         trained = self._trained(runs.trials, drawn, shared=runs.shared, scored=runs.draw is not None)
         released = runs.released([score for _, score in trained])
         total = {attack: np.zeros(len(drawn.coins)) for attack in self.attacks}

@@ -20,8 +20,8 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_error, print_line, print_lines
-from dpsweep.accounting.records.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
+from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.validation import as_written
 from dpsweep.sweeper.commands.restore import restore_ledger
 from dpsweep.sweeper.planning.limits import amount, require_no_typo

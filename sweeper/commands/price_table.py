@@ -122,8 +122,11 @@ def show(
     table.add_column(style="bold")
     table.add_column()
     methods = sorted({trial.method for trial in plan.trials})
-    count = {method: sum(trial.method == method for trial in plan.trials) for method in methods}
-    table.add_row("points", f"{len(plan.trials)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
+    first = [plan.trials[point] for point in dict.fromkeys(plan.points)]
+    count = {method: sum(trial.method == method for trial in first) for method in methods}
+    table.add_row("points", f"{len(first)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
+    if len(plan.trials) > len(first):
+        table.add_row("runs", f"{len(plan.trials)}, {len(plan.trials) // len(first)} of each point")
     if plan.proposed is not None:
         proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"
         table.add_row("runs", f"{plan.proposed.trials}, {proposals}")

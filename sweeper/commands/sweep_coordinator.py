@@ -7,16 +7,14 @@ before the charge.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from random import SystemRandom
 
 from dpsweep.accounting.accountants.pld import forget_prices
 from dpsweep.accounting.chain.read_only import refuse_writing
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
@@ -24,29 +22,23 @@ from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_error, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import new_ledger
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.interface import kind_of, search_of
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
 from dpsweep.sweeper.commands import price_table
 from dpsweep.sweeper.commands.exit_codes import true_to_its_code
 from dpsweep.sweeper.commands.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.coordinator import study
-from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
 from dpsweep.sweeper.coordinator.admission import (
     Retry,
-    is_over,
     open_account,
     raised_since,
     require_accepted_delta,
 )
-from dpsweep.sweeper.coordinator.final_run import then_final
-from dpsweep.sweeper.coordinator.hidden_search import drawn_tries
 from dpsweep.sweeper.coordinator.refused_folders import none_left
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.coordinator.signals import graceful, same_command
-from dpsweep.sweeper.coordinator.work import RunQueue, every_point
 from dpsweep.sweeper.job.handed_over import nothing_left
 from dpsweep.sweeper.job.locks import held
 from dpsweep.sweeper.loggers.copies import check_loggers
@@ -56,10 +48,11 @@ from dpsweep.sweeper.preflight.former_plan import former_plan
 from dpsweep.sweeper.preflight.training_check import TrainingCheck, check_training, data_in_words, missing_features
 from dpsweep.sweeper.processes.garbage_collection import usually_collected
 from dpsweep.sweeper.progress.progress_display import Display
-from dpsweep.sweeper.progress.progress_words import CountedTrials, HiddenTries, budget_in_words
+from dpsweep.sweeper.progress.progress_words import budget_in_words, words_of
 from dpsweep.sweeper.progress.step_progress import StepProgress
 from dpsweep.sweeper.request.stored_search import stored_plan, stored_search
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
 from dpsweep.sweeper.timing.step_times import Speeds
 from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, plan_seconds
 from dpsweep.sweeper.trial.blocks import could_share
@@ -68,12 +61,6 @@ from dpsweep.trainers.training.freed_memory import give_back_freed_memory
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 """The rule of a single run."""
-
-_WORKS: Mapping[Execution, Callable[[PricedPlan, Ledger, SweepFolder, Retry], RunQueue]] = {
-    Execution.EVERY_POINT: every_point,
-    Execution.PROPOSED: proposed_runs,
-    Execution.DRAWN_TRIES: drawn_tries,
-}
 
 
 @dataclass(frozen=True)
@@ -173,7 +160,7 @@ class SweepCoordinator:
         return replace(self, ledger=new_ledger(plan, self.request.jobs.of_plan(plan.id).folder))
 
     def _charge_and_run(self, priced: PricedPlan) -> ExitCode:
-        execution = execution_of(priced.plan)
+        kind_of(priced.plan)
         self._refuse_large_delta(priced)
         check_loggers(self.request.loggers, priced.rule)
         self.request.check_launcher(priced.rule)
@@ -181,14 +168,13 @@ class SweepCoordinator:
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
         with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan), nothing_left(folder):
-            return self._sweep(priced, folder, execution)
+            return self._sweep(priced, folder)
 
-    def _sweep(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> ExitCode:
+    def _sweep(self, priced: PricedPlan, folder: SweepFolder) -> ExitCode:
         request, plan, ledger = self.request, priced.plan, self._ledger
         if request.study is not None:
             study.require_reachable(plan, folder, request.study)
-        statement = self._statement(plan)
-        over = statement is not None and is_over(plan, folder, statement.attempts(plan.id))
+        over = admitted_search(priced, folder, ledger, request.retry).is_over()
         if over and request.retry is not Retry.ALL:
             check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(configs_of(plan)))
         else:
@@ -206,12 +192,11 @@ class SweepCoordinator:
         if message := ledger.recognise(plan.account, data):
             priced = replace(priced, plan=replace(plan, notes=(*plan.notes, message)))
             print_error(message)
-        search = _WORKS[execution](priced, ledger, folder, request.retry)
-        work = then_final(search, plan, folder, request.retry)
-        self._store(priced, folder, execution)
+        work = admitted_search(priced, folder, ledger, request.retry).queue()
+        self._store(priced, folder)
         if work.notice:
             print_line(work.notice)
-        stopped = self._run(plan, folder, work, check.threads, seconds)
+        stopped = self._run(priced, folder, work, check.threads, seconds)
         if message := changed_since(data, plan, request.data, ledger):
             print_error(message)
         states = work.log.states()
@@ -225,38 +210,36 @@ class SweepCoordinator:
             ledger,
             work,
             states,
-            execution=execution,
             speeds=self._speeds,
             storage=request.study,
             page=request.page,
             loggers=request.loggers,
         )
 
-    def _run(self, plan: Plan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None) -> bool:
+    def _run(
+        self, priced: PricedPlan, folder: SweepFolder, work: RunQueue, threads: int, seconds: float | None
+    ) -> bool:
         """Runs the due trials, if any; returns whether a stop was requested."""
         if not work.due and not work.unproposed:
             work.log.settle()
             if not open_runs(work.log.states(), work):
                 print_line(work.idle)
             return False
-        request, workers = self.request, self.request.workers
+        request, workers, plan = self.request, self.request.workers, priced.plan
         at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
-        hides = execution_of(plan) is Execution.DRAWN_TRIES
         runner = Runner(
-            plan=plan,
-            folder=folder,
+            search=search_of(plan, folder),
             log=work.log,
             jobs=request.jobs.of_plan(plan.id),
             compute=replace(request.compute, threads=threads),
             data=request.data,
             workers=at_once,
             batch=max(1, request.max_batch_size or workers.batch),
-            hides=hides,
         )
         forget_prices()
         complaints: list[str] = []
         budget = budget_in_words(self._ledger.statement(plan.account))
-        words = HiddenTries(budget=budget, planned=seconds) if hides else CountedTrials(budget=budget)
+        words = words_of(priced.rule, budget, seconds)
         runs = StepProgress(folder=folder, total=work.total, done=len(work.runs) - len(work.due))
         with (
             usually_collected(),
@@ -266,7 +249,7 @@ class SweepCoordinator:
             due = work.due or work.more(at_once)
             while due:
                 display.expect(due)
-                complaints += runner.run(due)
+                complaints += work.run(runner, due)
                 due = work.more(at_once)
         give_back_freed_memory()
         for complaint in dict.fromkeys(complaints):
@@ -293,13 +276,10 @@ class SweepCoordinator:
             if statement is None or not statement.attempts(priced.plan.id).charges:
                 raise
 
-    def _store(self, priced: PricedPlan, folder: SweepFolder, execution: Execution) -> None:
-        """Writes the plan, the rule's draw (readable by its owner only) and the configuration before the runs."""
+    def _store(self, priced: PricedPlan, folder: SweepFolder) -> None:
+        """Writes the plan and the configuration before the runs."""
         folder.make()
         priced.plan.write(folder.plan)
-        if execution is Execution.EVERY_POINT and not folder.draw.exists():
-            draw = priced.rule.draw(len(priced.plan.trials), SystemRandom())
-            write_json(folder.draw, draw.to_json(), mode=0o600)
         if self.request.verb is not Verb.RESUME or not folder.command.exists():
             self.request.jobs.of_plan(priced.plan.id).store(folder.command)
 

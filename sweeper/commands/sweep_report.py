@@ -14,14 +14,14 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.reports.pages.page_memory import current_report, failed_pictures
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.coordinator.empty_parts import warnings_of
 from dpsweep.sweeper.coordinator.runner import results
-from dpsweep.sweeper.coordinator.work import RunQueue
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.loggers.copies import Loggers, log_results
+from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.timing.step_times import Speeds
 
 REASONS = 5
@@ -38,7 +38,6 @@ def report(
     work: RunQueue,
     states: AttemptStates,
     *,
-    execution: Execution,
     speeds: Speeds,
     storage: str | None,
     page: bool,
@@ -54,7 +53,7 @@ def report(
         study.record(plan, folder, work.runs, outcomes, storage)
     except BadInput as cause:
         print_error(f"The study was not written. {cause}")
-    if execution is not Execution.DRAWN_TRIES:  # the file is shared, and the drawn trials are secret
+    if not rule_from_config(plan.rule).hides_losers:  # the file is shared
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     result = current_report(folder.root, ledger) if page else folder.root

@@ -25,13 +25,10 @@ from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
-from dpsweep.accounting.records.final_run import recover_final
-from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import WITHOUT_SPENDING, is_rehearsal
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
 
@@ -44,9 +41,10 @@ class Retry(StrEnum):
     NONE = "none"
 
 
-def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
-    """The state of each trial's last attempt, from the ledger first and the files second."""
-    for trial in folder.runs(plan):
+def stages(search: PlannedSearch, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
+    """The state of each run's last attempt, from the ledger first and the files second."""
+    folder = search.folder
+    for trial in search.runs():
         started = attempts.started[trial.id]
         if not started:
             yield trial, AttemptState.FRESH
@@ -55,7 +53,7 @@ def stages(plan: Plan, folder: SweepFolder, attempts: Attempts) -> Iterator[tupl
         yield trial, stage_of(folder.place(trial.id), trial, started, ended=ended)
 
 
-def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> tuple[Trial, ...]:
+def admit(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retry) -> tuple[Trial, ...]:
     """Charges what is not charged yet and returns the runs that are due, or raises `BudgetRefused`.
 
     The first call charges the whole plan at once. Later calls charge the attempts to repeat, except those that spare
@@ -64,16 +62,14 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     plan = priced.plan
     open_account(priced, ledger)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
-    recover_final(plan, folder.final, attempts.started)
-    _refuse_strangers(plan, folder, attempts)
+    _refuse_strangers(search, attempts)
     if retry is not Retry.ALL:
-        _refuse_paid_results(priced, folder, attempts)
+        _refuse_paid_results(priced, search, attempts)
     if not attempts.charges:
-        names = () if plan.proposed else tuple(trial.id for trial in plan.trials)
-        spares = plan.spares + (plan.proposed.trials if plan.proposed else 0) + bool(plan.finals)
-        charge(ledger, priced, partial(advice, priced, plan.trials), plan.event, priced.quote, "plan", names, spares)
-        return folder.runs(plan)
-    where = AttemptStates.of(stages(plan, folder, attempts))
+        ways, names, spares = partial(advice, priced, plan.trials), search.paid_by_name, search.paid_without_name
+        charge(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
+        return search.runs()
+    where = AttemptStates.of(stages(search, attempts))
     repeats = {
         Retry.KILLED: where.killed,
         Retry.FAILED: where.killed + where.failed,
@@ -84,7 +80,7 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     paid = [trial for trial in ended if attempts.started[trial.id] < attempts.covered[trial.id]]
     again = tuple(trial for trial in ended if trial in repeats or trial in paid)
     unpaid = [trial for trial in again if trial not in paid]
-    if beyond := unpaid[_free(plan, attempts) :]:
+    if beyond := unpaid[max(0, attempts.spares - search.reserved(attempts)) :]:
         event, quote = priced.repetition(beyond)
         if message := _beforehand(priced, ledger, event, quote, len(beyond)):
             print_line(message, flush=True)
@@ -93,16 +89,12 @@ def admit(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry)
     return where.fresh + where.interrupted + again
 
 
-def is_over(plan: Plan, folder: SweepFolder, attempts: Attempts) -> bool:
-    """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated.
-
-    False for a plan with a secret draw: whether its search is over is for the search to say.
-    """
-    if not attempts.charges or execution_of(plan) is Execution.DRAWN_TRIES:
+def is_over(search: PlannedSearch, attempts: Attempts) -> bool:
+    """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated."""
+    if not attempts.charges:
         return False
-    runs = len(plan.trials) if plan.proposed is None else plan.proposed.trials
-    states = [stage for _, stage in stages(plan, folder, attempts)]
-    return len(states) == runs + bool(plan.finals) and set(states) == {AttemptState.FINISHED}
+    states = [stage for _, stage in stages(search, attempts)]
+    return len(states) == search.total + bool(search.plan.finals) and set(states) == {AttemptState.FINISHED}
 
 
 def open_account(priced: PricedPlan, ledger: Ledger) -> None:
@@ -143,16 +135,10 @@ def _beforehand(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quo
     return f"{again}: this charges epsilon {price} more, and leaves {room.after(takes)} on {plan.account}."
 
 
-def _free(plan: Plan, attempts: Attempts) -> int:
-    """The spare attempts that no future proposal and no future final run needs."""
-    finals = sum(attempts.started[final.id] > 0 for final in plan.finals)
-    turns = 0 if plan.proposed is None else plan.proposed.trials - (len(+attempts.started) - finals)
-    return max(0, attempts.spares - turns - (bool(plan.finals) and not finals))
-
-
-def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> None:
+def _refuse_strangers(search: PlannedSearch, attempts: Attempts) -> None:
     """Raises `BadInput` for attempts that this ledger never started: they were charged elsewhere or not at all."""
-    for trial in folder.runs(plan):
+    plan, folder = search.plan, search.folder
+    for trial in search.runs():
         attempt = attempts.started[trial.id] + 1
         if Receipt.claimed(folder.trial(trial.id), attempt):
             raise BadInput(
@@ -162,12 +148,13 @@ def _refuse_strangers(plan: Plan, folder: SweepFolder, attempts: Attempts) -> No
             )
 
 
-def _refuse_paid_results(priced: PricedPlan, folder: SweepFolder, attempts: Attempts) -> None:
+def _refuse_paid_results(priced: PricedPlan, search: PlannedSearch, attempts: Attempts) -> None:
     """Raises `BadInput` if the folder has a finished, paid result and the ledger has a newer attempt at its trial."""
-    for trial in folder.runs(priced.plan):
+    folder, runs = search.folder, search.runs()
+    for trial in runs:
         result, started = TrialResult.read(folder.trial(trial.id)), attempts.started[trial.id]
         if result is not None and result.attempt < started and result.status is Status.FINISHED:
-            plan, (_, quote) = priced.plan, priced.repetition(folder.runs(priced.plan))
+            plan, (_, quote) = priced.plan, priced.repetition(runs)
             raise BadInput(
                 f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
                 f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "

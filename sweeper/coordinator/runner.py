@@ -20,10 +20,11 @@ from pathlib import Path
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
 from dpsweep.accounting.group_commit import Flushing, alone, together
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
-from dpsweep.sweeper.coordinator.work import AttemptLog
+from dpsweep.accounting.searches.interface import PlannedSearch
+from dpsweep.sweeper.coordinator.attempt_log import AttemptLog
 from dpsweep.sweeper.job.locks import at_work
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
@@ -34,44 +35,45 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """A plan, its folder and attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
+    """A search, its attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
-    run at once, and `batch` the number of jobs that are handed over at once. With `hides`, the trials are those of a
-    secret draw.
+    run at once, and `batch` the number of jobs that are handed over at once.
     """
 
-    plan: Plan
-    folder: SweepFolder
+    search: PlannedSearch
     log: AttemptLog
     jobs: HydraJobs
     compute: Compute
     data: Path | None
     workers: int
     batch: int
-    hides: bool = False
 
-    def run(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+    @property
+    def folder(self) -> SweepFolder:
+        """The folder of the sweep."""
+        return self.search.folder
+
+    def run_blocks(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial, or fewer after a stop request; returns errors of the launcher and its jobs.
 
         Raises `ContractBroken` if a job refused its trials and no other job took them.
         """
         launcher = self.jobs.launcher(self.folder.root)
-        if self.hides:
-            return tuple(dict.fromkeys(self._start_workers(launcher, trials)))
-        blocks = self.folder.blocks(self.plan)
-        jobs = [*jobs_of(blocks, trials, workers=self.workers, together=self.compute.together)]
+        jobs = [*jobs_of(self.search.blocks(), trials, workers=self.workers, together=self.compute.together)]
         complaints: list[str] = []
         for first in range(0, len(jobs), self.batch):
             if not self.folder.stop.exists():
                 complaints += self._start(launcher, jobs[first : first + self.batch], first)
         return tuple(dict.fromkeys(complaints))
 
-    def _start_workers(self, launcher: JobLauncher, trials: Sequence[Trial]) -> list[str]:
-        """Launches a job for each worker, which take the trials in turn, until a launch in which none was taken.
+    def run_in_turn(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Does what `run_blocks` does, by a job for each worker, which take the trials in turn.
 
-        Only trials that no worker took, because workers were lost or refused them, are launched again.
+        It ends with a launch in which no trial was taken. Only trials that no worker took, because workers were lost
+        or refused them, are launched again.
         """
+        launcher = self.jobs.launcher(self.folder.root)
         due, progress = tuple(trials), True
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
@@ -91,7 +93,7 @@ class Runner:
             self._require_there(due)
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
-        return complaints
+        return tuple(dict.fromkeys(complaints))
 
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
@@ -150,7 +152,7 @@ class Runner:
             "block": job.block,
             "part": job.part,
             "parts": job.parts,
-            "trusted": sorted(self.plan.foreign_names),
+            "trusted": sorted(self.search.plan.foreign_names),
             "hydra.sweep.dir": str(self.folder.root),
             "store": str(self.folder.private.root),
             "data": None if self.data is None else str(self.data.absolute()),

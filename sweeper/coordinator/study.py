@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.planning.optuna_samplers import METHOD
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
 
     Raises `BadInput` if that fails, and if a shared study would show what the plan's rule hides.
     """
-    if execution_of(plan) is Execution.DRAWN_TRIES:
+    if rule_from_config(plan.rule).hides_losers:
         raise BadInput(
             f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may look "
             "into the study sees how many tries there were, and how each did."

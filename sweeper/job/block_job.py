@@ -31,8 +31,10 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
-from dpsweep.accounting.records.stored_draw import DrawnTrial, read_draw, scores_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, scores_of
 from dpsweep.sweeper.foreign.script_run import run_scripts
 from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
 from dpsweep.sweeper.job.locks import at_work, turn, working
@@ -124,14 +126,14 @@ class _Task:
 
         A try that a killed process left has ended, although the coordinator marks it only after this launch.
         """
-        stored = read_draw(self.plan, self.folder.draw)
+        search = SecretDraw(plan=self.plan, folder=self.folder)
+        stored = search.stored
         if stored is None:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {self.folder.root} holds no draw.")
         tries = tuple(
-            replace(one, ended=True) if self._is_killed(one, stored.attempt) else one
-            for one in self.folder.tries(self.plan, stored)
+            replace(one, ended=True) if self._is_killed(one, stored.attempt) else one for one in search.tries(stored)
         )
-        return tries, self.folder.final_try(self.plan, stored), stored.draw.over(scores_of(stored.draw, tries))
+        return tries, search.final_try(stored), stored.draw.over(scores_of(stored.draw, tries))
 
     def _is_killed(self, one: DrawnTrial, attempt: int) -> bool:
         """Whether a run began, has no result, and can no longer end."""
@@ -190,10 +192,10 @@ def run_block(config: DictConfig) -> None:
         _refuse_untrusted(plan, config.get("trusted") or ())
         find_user_modules(Path(job.runtime.cwd))
         if config.block == TRIES:
-            block = Block(trials=folder.runs(plan))
+            block = Block(trials=search_of(plan, folder).runs())
             _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop).run_in_turn()
             return
-        block = folder.block(plan, config.block)
+        block = search_of(plan, folder).block(config.block)
         trials = part_of(block, config.part, config.parts)
         task = _Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
         for group in task.turns([trial for trial in trials if _is_due(folder.place(trial.id))] or trials):

@@ -46,7 +46,7 @@ def _runs(sweep: Sweep) -> Iterator[LoggedRun]:
         if row["state"] not in ENDED or result is None:
             continue
         trial = sweep.trial(trial_id)
-        declared = {name: row[name] for name in DECLARED} | _settings(trial.config) | dict(trial.axes)
+        declared = _settings(trial.config) | {name: row[name] for name in (*DECLARED, *sweep.run_keys)}
         yield LoggedRun(
             key=f"{sweep.plan_id}-{trial_id}-{result.attempt}",
             name=f"{sweep.plan_id} {label}",

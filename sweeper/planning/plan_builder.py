@@ -17,7 +17,7 @@ from dpsweep.accounting.json_files import digest
 from dpsweep.accounting.names.stored_classes import identity_config
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
@@ -44,14 +44,16 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
     delta = amount("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
-    distinct, notes = _distinct(_repeated(points, settings.repeats))
+    repeats = asked.repeats(settings)
+    distinct, notes = _distinct(_repeated(points, repeats))
     require_meant(distinct)
-    proposed = asked.proposed(settings.search, settings.repeats, distinct)
+    proposed = asked.proposed(settings.search, repeats, distinct)
     distinct = list(asked.in_phases(distinct, proposed))
     search = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in settings.search,
         shared=asked.shared(settings.subsample, settings.checkpoint_every),
+        repeats=repeats,
     )
     if budget.vacuous:
         _require_no_promise(settings)
@@ -201,15 +203,13 @@ def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
             yield f"{above}{key}", value
 
 
-def _repeated(points: Iterable[Point], repeats: object) -> Iterator[Point]:
-    """Every point `repeats` times, each time as a separate trial that is paid for like any other."""
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
-        raise BadInput(f"Expected repeats={repeats!r} to be an integer >= 1.")
+def _repeated(points: Iterable[Point], repeats: int) -> Iterator[Point]:
+    """Every point `repeats` times, each time as a separate trial that is paid for like any other; no axis names it."""
     for point in points:
         if repeats == 1:
             yield point
         for repeat in range(1, repeats + 1) if repeats > 1 else ():
-            yield replace(point, axes={**point.axes, "repeat": repeat}, config={**point.config, "repeat": repeat})
+            yield replace(point, config={**point.config, REPEAT: repeat})
 
 
 def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:

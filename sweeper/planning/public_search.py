@@ -15,12 +15,12 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.rehearsal import is_rehearsal
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.searches.interface import search_of
 
 PUBLIC = "public"
 """The tag of the rule."""
 
-LEFT_OUT = ("repeat", "privacy.noise_multiplier")
+LEFT_OUT = ("privacy.noise_multiplier",)
 """Axes that are not taken over: private records have a noise multiplier of their own."""
 
 
@@ -46,9 +46,10 @@ def public_winner(root: Path) -> PublicWinner:
             f"Expected tuning.sweep={root} to be a sweep with dataset.public=true: what a search on private records of "
             f"{plan.account} found is not free."
         )
-    runs = folder.search_runs(plan)
+    search = search_of(plan, folder)
+    runs = search.search_runs()
     scores = {place: score for place, run in enumerate(runs) if (score := _score(folder, run)) is not None}
-    best = rule_from_config(plan.rule).winner(scores)
+    best = search.rule.winner(scores, search.points())
     if best is None:
         raise BadInput(f"Expected tuning.sweep={root} to have a finished run, got none.")
     values = {key: value for key, value in runs[best].axes.items() if key not in LEFT_OUT}

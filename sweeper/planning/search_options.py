@@ -10,15 +10,26 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_up
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.planning.limits import NOISE
 from dpsweep.sweeper.planning.optuna_samplers import chooser_of
+from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from dpsweep.sweeper.planning.point import Point
 
 INDEPENDENT, SHARED = "independent", "shared"
 WHEN_BUDGET_SPENT = "when_budget_spent"
 
 
-def proposed(search: Mapping[str, Any], repeats: object, points: Sequence[Point]) -> Proposed | None:
+def repeats(settings: PlanSettings) -> int:
+    """The runs of each point: as many as the user says, or as few as the rule allows."""
+    if "repeats" not in settings.keys and "_target_" in settings.tuning:
+        return rule_from_config(settings.tuning).least_repeats
+    if isinstance(settings.repeats, bool) or not isinstance(settings.repeats, int) or settings.repeats < 1:
+        raise BadInput(f"Expected repeats={settings.repeats!r} to be an integer >= 1.")
+    return settings.repeats
+
+
+def proposed(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -> Proposed | None:
     """How many runs a sampler proposes, which sampler, and in which phases; None without a sampler."""
     if "_target_" not in search:
         if strange := [key for key in search if key != "pruner"]:

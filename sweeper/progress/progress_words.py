@@ -8,6 +8,7 @@ from typing import Protocol
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import epsilon_down, epsilon_up
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.progress.step_progress import Snapshot
 from dpsweep.sweeper.timing.duration import duration
 
@@ -110,3 +111,8 @@ def _to_go(snapshot: Snapshot, seconds: float | None) -> str:
     if snapshot.done == snapshot.total:
         return "done"
     return "" if seconds is None else f"about {duration(seconds)} to go"
+
+
+def words_of(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
+    """What the display of a search under this rule may say; `seconds` is the planned time."""
+    return HiddenTries(budget=budget, planned=seconds) if rule.hides_losers else CountedTrials(budget=budget)

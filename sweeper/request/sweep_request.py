@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import name_of
-from dpsweep.accounting.selection.interface import Execution, SelectionRule
+from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.keys.missing_values import refuse_missing
@@ -142,7 +142,7 @@ class SweepRequest:
 
     def launcher_refusal(self, rule: SelectionRule) -> str:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
-        if rule.execution is not Execution.DRAWN_TRIES:
+        if not rule.hides_losers:
             return ""
         return self.workers.refusal_under_a_draw(rule.name, self.compute.processes)
 

@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
 from dpsweep.trainers.data.interface import unit_column
@@ -144,7 +144,7 @@ def _parts(block: Block, workers: int, together: int | None) -> int:
 
 def _form(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without the numbers in which the points of a block may differ."""
-    form = {key: value for key, value in config.items() if key != "repeat"}
+    form = {key: value for key, value in config.items() if key != REPEAT}
     for name in _FREE:
         form[name] = _without_numbers(form[name])
     return form

@@ -15,8 +15,8 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import KIND, at_home, fields_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.stored_draw import is_try
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
+from dpsweep.accounting.searches.stored_draw import is_try
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
 from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of

@@ -15,7 +15,8 @@ from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.stored_draw import DRAW_FILE, StoredDraw, has_secret_part
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.stored_draw import StoredDraw, has_secret_part
 from dpsweep.sweeper.trial.spec import Declaration, declare
 
 log = logging.getLogger("dpsweep")
@@ -63,10 +64,10 @@ class Session:
         """
         if not has_secret_part(self.trial):
             return ""
-        stored = StoredDraw.read(self.place.files.parents[1] / DRAW_FILE)
+        folder = SweepFolder(root=self.place.files.parents[1])
+        stored = StoredDraw.read(folder.draw)
         if stored is None or stored.plan != self.receipt.plan:
-            place = self.place.files.parents[1]
-            raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {place}.")
+            raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {folder.root}.")
         return stored.coins
 
     @property

@@ -21,12 +21,13 @@ from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.every_point import EveryPoint
+from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
+from dpsweep.accounting.searches.interface import kind_of, search_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.content.sweep_table import read
 from tests.faults import access_log
 from tests.faults.access_log import Look, Looks
@@ -177,9 +178,7 @@ class Sandbox:
         self.ledger.verify(tuple(remembered_ends(self.folder.root)))
         verify_folder(self.folder.root, self.ledger)
         self._check_charged(plan, looks)
-        {Execution.EVERY_POINT: self._check_points, Execution.DRAWN_TRIES: self._check_tries}[execution_of(plan)](
-            plan, looks
-        )
+        {EveryPoint: self._check_points, SecretDraw: self._check_tries}[kind_of(plan)](plan, looks)
         self._check_finished(looks)
 
     def _check_charged(self, plan: Plan, looks: Looks) -> None:
@@ -196,7 +195,7 @@ class Sandbox:
         for event, times in ((step, taken[Look.STEP]), (point.event.validation, taken[Look.SCORE])):
             if times:
                 cost = Rdp().epsilon(events.repeat(event, times), delta, plan.adjacency)
-                assert cost <= epsilon or execution_of(plan) is Execution.DRAWN_TRIES
+                assert cost <= epsilon or kind_of(plan) is SecretDraw
 
     def _check_points(self, plan: Plan, looks: Looks) -> None:
         """Every attempt that looked was started on a charge of its own."""
@@ -212,7 +211,7 @@ class Sandbox:
         assert heard == ["charge", "start", "settle"][: len(heard)]
         self._keep(self.folder.draw)
         self._keep(self.folder.outcome)
-        tries = {trial.id for trial in self.folder.runs(plan)}
+        tries = {trial.id for trial in search_of(plan, self.folder).runs()}
         assert {trial for trial, _, _ in looks} <= tries
         assert {attempt for _, attempt, _ in looks} <= {1}
 
@@ -250,7 +249,8 @@ def sentence(done: Done, *codes: ExitCode) -> str:
 
 def agree(sandbox: Sandbox, undisturbed: Sandbox) -> None:
     """The two sweeps show the same table up to noise, and the study holds each result once."""
-    assert studied(sandbox.folder) == sorted(trial.id for trial in sandbox.folder.runs(Plan.read(sandbox.folder.plan)))
+    search = search_of(Plan.read(sandbox.folder.plan), sandbox.folder)
+    assert studied(sandbox.folder) == sorted(trial.id for trial in search.runs())
     alike(sandbox, undisturbed)
 
 

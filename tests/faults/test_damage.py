@@ -10,6 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.searches.interface import search_of
 from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence
 from tests.faults.syscalls import Stroke
 
@@ -78,7 +79,7 @@ def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged
 def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_again(searched: Sandbox) -> None:
     folder = searched.folder
     place = json.loads(folder.outcome.read_text())["winner"]
-    path, whole = refused(searched, f"trials/{folder.runs(Plan.read(folder.plan))[place].id}/result.json")
+    path, whole = refused(searched, f"trials/{search_of(Plan.read(folder.plan), folder).runs()[place].id}/result.json")
     path.unlink()
     looks = searched.looks
     assert "the result of the winning try" in sentence(searched.run(), ExitCode.BAD_INPUT)

@@ -19,8 +19,9 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.every_point import EveryPoint
+from dpsweep.accounting.searches.interface import PlannedSearch, kind_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
 from tests.faults.access_log import Look
 from tests.faults.sandbox import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Sandbox
 from tests.randomized import SEARCHES
@@ -47,7 +48,7 @@ def refuse_unpaid(sandbox: Sandbox, plan: Plan, ledger: Ledger | None = None) ->
     for (trial, attempt, look), times in looks.items():
         most = STEPS + RESUMES * EVERY if look is Look.STEP else 1
         assert times <= most, f"attempt {attempt} at trial {trial}: {times} looks of kind {look}, {most} are paid"
-    _PAID[execution_of(plan)](plan, attempts, {(trial, attempt) for trial, attempt, _ in looks})
+    _PAID[kind_of(plan)](plan, attempts, {(trial, attempt) for trial, attempt, _ in looks})
 
 
 def _points_are_paid(plan: Plan, attempts: Attempts, trained: set[tuple[str, int]]) -> None:
@@ -63,9 +64,9 @@ def _search_is_paid(plan: Plan, attempts: Attempts, trained: set[tuple[str, int]
     assert attempts.started[plan.id] <= attempts.covered[plan.id]
 
 
-_PAID: Mapping[Execution, Callable[[Plan, Attempts, set[tuple[str, int]]], None]] = {
-    Execution.EVERY_POINT: _points_are_paid,
-    Execution.DRAWN_TRIES: _search_is_paid,
+_PAID: Mapping[type[PlannedSearch], Callable[[Plan, Attempts, set[tuple[str, int]]], None]] = {
+    EveryPoint: _points_are_paid,
+    SecretDraw: _search_is_paid,
 }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.searches.interface import search_of
 from tests.faults.sandbox import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Sandbox, agree, spread
 from tests.faults.syscalls import Stroke
 
@@ -127,7 +128,7 @@ def finish_search(sandbox: Sandbox) -> None:
     (charge,) = sandbox.ledger.statement("digits").charges
     draw, outcome = (json.loads(path.read_text()) for path in (sandbox.folder.draw, sandbox.folder.outcome))
     plan = Plan.read(sandbox.folder.plan)
-    tries = [trial.id for trial in sandbox.folder.runs(plan)]
+    tries = [trial.id for trial in search_of(plan, sandbox.folder).runs()]
     assert len(tries) == len(draw["tries"])
     scores = {
         place: score for place, trial in enumerate(tries) if (score := _score(sandbox.folder.trial(trial))) is not None

@@ -23,9 +23,9 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
 from dpsweep.sweeper.commands import sweep_coordinator
 from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
@@ -137,7 +137,7 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
     _play(desk, seed)
     here = desk.folder(folder)
     plan = Plan.read(here.plan)
-    drawn = execution_of(plan) is Execution.DRAWN_TRIES
+    drawn = kind_of(plan) is SecretDraw
     blocks = [TRIES] if drawn else [one.id for one in here.blocks(plan)]
     if blocks:
         settings = {"block": blocks[block % len(blocks)], "hydra.sweep.dir": str(folder)}

@@ -22,11 +22,11 @@ from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.proposal_file import read_proposals
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
-from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
+from dpsweep.accounting.searches.proposal_file import read_proposals
+from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.accounting.validation import as_written
 

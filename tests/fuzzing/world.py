@@ -23,14 +23,14 @@ from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.folder_audit import remembered_ends, verify_folder
-from dpsweep.accounting.records.plan_execution import execution_of
 from dpsweep.accounting.records.released_files import COVERED
-from dpsweep.accounting.records.search_record import SearchRecord
 from dpsweep.accounting.records.step_log import steps_priced
-from dpsweep.accounting.records.stored_draw import StoredDraw, tries_of
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.search_record import SearchRecord
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import StoredDraw, tries_of
 from dpsweep.reports.content import sweep_table
 from dpsweep.sweeper.commands.command_words import prepared
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -152,7 +152,7 @@ class World:
         for (trial, attempt, look), times in looked.items():
             assert times <= most[look], f"attempt {attempt} at trial {trial}: {times} looks of kind {look}"
         trained = {(trial, attempt) for trial, attempt, _ in looked}
-        if execution_of(plan) is Execution.DRAWN_TRIES:
+        if kind_of(plan) is SecretDraw:
             assert attempts.started[plan.id] <= attempts.covered[plan.id]
             for trial, attempt in trained:
                 assert attempt <= attempts.started[plan.id]
@@ -194,7 +194,7 @@ class World:
 
     def remembers(self, folder: Path) -> bool:
         """Whether the digests of the folder's results are known; those of a hidden search are in the store alone."""
-        if execution_of(self.desk.plan) is not Execution.DRAWN_TRIES:
+        if kind_of(self.desk.plan) is not SecretDraw:
             return True
         stored = StoredDraw.read(folder / "draw.json")
         return stored is not None and SearchRecord(store=self.desk.store, attempt=stored.attempt).exists

@@ -26,7 +26,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names import tags
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure
@@ -144,7 +144,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
     for method, axes in recipe.axes.items():
         for noise, *values in itertools.product(recipe.noises, *axes.values()):
             point = dict(zip(axes, values, strict=True))
-            trainer = {key.rpartition(".")[2]: value for key, value in point.items()}
+            trainer = {key.rpartition(".")[2]: value for key, value in point.items() if key != REPEAT}
             config = {
                 "dataset": {
                     "_target_": "dpsweep.trainers.data.sets.embedded.EmbeddedImages",
@@ -189,6 +189,8 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             score = events.gaussian(noise_multiplier=COUNTS_STD) if recipe.private else None
             if len(recipe.noises) > 1:
                 point = point | {"privacy.noise_multiplier": noise}
+            if REPEAT in point:
+                config[REPEAT] = point.pop(REPEAT)
             yield Trial(
                 method=method,
                 axes=point,

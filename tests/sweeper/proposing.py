@@ -8,10 +8,9 @@ from typing import Any
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.proposal_file import read_proposals
-from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
+from dpsweep.accounting.searches.proposal_file import read_proposals
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.searches import GRID, Place, result_of
 
 SIX = (*GRID, "search=random", "search.trials=6")
@@ -20,9 +19,7 @@ WIDE = (*GRID, "trainer.lr=32,0.5,8,2", "trainer.regularizer=10,0.01,1,0.1")
 
 
 def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
-    work = proposed_runs(here.priced, here.ledger, here.folder, retry)
-    here.plan.write(here.folder.plan)
-    return work
+    return here.begin(retry)
 
 
 def run(here: Place, work: RunQueue, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:

@@ -17,12 +17,14 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.released_files import WINNER_FILE
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.searches.interface import PlannedSearch, search_of
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.disclosure.format_names import FormatName
 from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog, admit_search
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
+from dpsweep.sweeper.searches.secret_draw import AdmittedSecretDraw, HiddenSearchLog
 from tests.sweeper import digits_sweeps
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -61,8 +63,18 @@ class Place:
     def plan(self) -> Plan:
         return self.priced.plan
 
+    @property
+    def search(self) -> PlannedSearch:
+        return search_of(self.plan, self.folder)
+
+    def begin(self, retry: Retry = Retry.KILLED) -> RunQueue:
+        """The command up to its first job."""
+        queue = admitted_search(self.priced, self.folder, self.ledger, retry).queue()
+        self.plan.write(self.folder.plan)
+        return queue
+
     def admit(self, retry: Retry = Retry.KILLED) -> HiddenSearchLog:
-        log = admit_search(self.priced, self.ledger, self.folder, retry)
+        log = AdmittedSecretDraw(priced=self.priced, folder=self.folder, ledger=self.ledger, retry=retry).admit()
         self.plan.write(self.folder.plan)
         return log
 
@@ -104,7 +116,7 @@ def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: 
 def _train(log: HiddenSearchLog, trial: Trial, receipt: Receipt, fate: float | str | None, records: int = 100) -> None:
     folder = log.folder.trial(trial.id)
     receipt.write(folder)
-    Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=trial.id)
+    Receipt.claim(folder, log.folder.private, plan=log.search.plan.id, trial=trial.id)
     if fate is not None:
         (folder / MODEL_FILE).write_text(f"trained at {dict(trial.axes)}")
         result_of(trial, fate, receipt.attempt, records).write(folder)

@@ -85,7 +85,7 @@ def facts_of(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
         account=sweep.plan.account,
         records=int(configs[0]["dataset"]["records"]),
         runs=len(sweep.table),
-        points=len(sweep.table.drop_duplicates([*(key for key in sweep.axes if key != "repeat"), "method"])),
+        points=len(sweep.table.drop_duplicates([*sweep.axes, "method"])),
         batch_sizes=_distinct(config["sampler"]["batch_size"] for config in configs),
         steps=_distinct(config["steps"] for config in configs),
         noise_multipliers=_distinct(map(float, noises)),

@@ -19,11 +19,13 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.proposal_file import read_proposals, runs_of, store_proposals
 from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.proposal_file import read_proposals, runs_of, store_proposals
+from dpsweep.accounting.searches.proposed_points import ProposedPoints
+from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Execution, rule_from_config
+from dpsweep.accounting.selection.interface import rule_from_config
 
 SAMPLER = {"_target_": "optuna.samplers.RandomSampler"}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
@@ -199,12 +201,12 @@ def test_the_number_of_runs_is_a_number(trials: object) -> None:
 
 def test_proposals_run_only_where_every_turn_is_paid_for_and_scores_may_be_read() -> None:
     plan = plan_of(4)
-    assert execution_of(plan) is Execution.PROPOSED
+    assert kind_of(plan) is ProposedPoints
     for cheaper in (plan_of(3).event, replace(plan, proposed=None, blocks=plan.blocks[:1]).trials[0].event):
         with pytest.raises(BadInput, match="but not run"):
-            execution_of(replace(plan, event=cheaper))
+            kind_of(replace(plan, event=cheaper))
     hidden = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
     searched = rule_from_config(hidden).event([trial.event for trial in plan.trials])
-    assert execution_of(replace(plan, rule=hidden, event=searched, proposed=None)) is Execution.DRAWN_TRIES
+    assert kind_of(replace(plan, rule=hidden, event=searched, proposed=None)) is SecretDraw
     with pytest.raises(BadInput, match="proposal made from hidden scores"):
-        execution_of(replace(plan, rule=hidden, event=searched))
+        kind_of(replace(plan, rule=hidden, event=searched))

@@ -23,11 +23,13 @@ from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names import tags
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.stored_draw import StoredDraw, check_draw, read_draw, tries_of
+from dpsweep.accounting.searches.every_point import EveryPoint
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import StoredDraw, check_draw, read_draw, tries_of
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Execution, rule_from_config
+from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search, rule_from_config
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 
@@ -66,9 +68,10 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared(Composition):
-    """A composition that declares any execution at all."""
+    """A composition that names no kind of search."""
 
-    execution: Execution | None = None  # type: ignore[assignment]
+    def kind(self, search: Search) -> None:
+        """Plans are only priced."""
 
 
 @pytest.fixture
@@ -97,7 +100,7 @@ def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, s
 def test_a_search_for_the_best_of_random_tries_runs_its_draw() -> None:
     for scored in (True, False):
         trials = points(scored)
-        assert execution_of(plan_of(SELECTION, searched(trials, trials), trials)) is Execution.DRAWN_TRIES
+        assert kind_of(plan_of(SELECTION, searched(trials, trials), trials)) is SecretDraw
 
 
 def test_what_is_priced_otherwise_than_it_would_run_does_not_run() -> None:
@@ -123,16 +126,15 @@ def test_what_is_priced_otherwise_than_it_would_run_does_not_run() -> None:
         Composition().event([trial.event for trial in trials]),
     ):
         with pytest.raises(BadInput, match="but not run"):
-            execution_of(plan_of(SELECTION, event, trials))
+            kind_of(plan_of(SELECTION, event, trials))
 
 
 def test_only_what_the_rule_declares_runs(declared: dict[str, Any]) -> None:
     trials = points()
     composed = Composition().event([trial.event for trial in trials])
-    assert execution_of(plan_of({"kind": "composition"}, composed, trials)) is Execution.EVERY_POINT
-    assert not Declared().pays(composed, [trial.event for trial in trials])
+    assert kind_of(plan_of({"kind": "composition"}, composed, trials)) is EveryPoint
     with pytest.raises(BadInput, match="but not run"):
-        execution_of(plan_of(declared, composed, trials))
+        kind_of(plan_of(declared, composed, trials))
 
 
 @pytest.mark.parametrize("rule", [SELECTION, GRID_WINNER, NOISY])
@@ -143,7 +145,7 @@ def test_a_search_that_hides_losers_runs_on_no_shared_subsamples(rule: Mapping[s
     shared = replace(plan, blocks=(Block(trials=tuple(trials), shared=True),))
     paid = replace(shared, event=rule_from_config(rule).event(shared.paid))
     with pytest.raises(BadInput, match="subsample=shared"):
-        execution_of(paid)
+        kind_of(paid)
     with pytest.raises(BadInput, match="to be paid for"):
         check_draw(paid, rule_from_config(rule).draw(len(trials), Random(1)))
 
@@ -152,13 +154,13 @@ def test_a_search_that_hides_losers_has_no_spare_attempts() -> None:
     trials = points()
     plan = replace(plan_of(SELECTION, PlanEvent(training=events.nothing()), trials), spares=1)
     with pytest.raises(BadInput, match="no spare attempts"):
-        execution_of(replace(plan, event=rule_from_config(SELECTION).event(plan.paid)))
+        kind_of(replace(plan, event=rule_from_config(SELECTION).event(plan.paid)))
 
 
 def test_a_plan_without_points_does_not_run() -> None:
     for rule in (SELECTION, NOISY, {"kind": "composition"}):
         with pytest.raises(BadInput, match="to have a point"):
-            execution_of(plan_of(rule, PlanEvent(training=events.nothing()), []))
+            kind_of(plan_of(rule, PlanEvent(training=events.nothing()), []))
 
 
 def test_the_last_digits_of_a_law_may_be_those_of_another_machine() -> None:
@@ -167,10 +169,10 @@ def test_the_last_digits_of_a_law_may_be_those_of_another_machine() -> None:
         other = replace(law, gamma=math.nextafter(law.gamma, 1.0))
         plan = plan_of(SELECTION, searched(trials, trials, tries=other, scores=other), trials)
         if runs:
-            assert execution_of(plan) is Execution.DRAWN_TRIES
+            assert kind_of(plan) is SecretDraw
         else:
             with pytest.raises(BadInput, match="but not run"):
-                execution_of(plan)
+                kind_of(plan)
 
 
 def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
@@ -187,7 +189,7 @@ def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
 def test_a_rule_that_runs_every_point_runs_no_search() -> None:
     trials = points()
     with pytest.raises(BadInput, match="but not run"):
-        execution_of(plan_of({"kind": "composition"}, searched(trials, trials), trials))
+        kind_of(plan_of({"kind": "composition"}, searched(trials, trials), trials))
 
 
 def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point() -> None:

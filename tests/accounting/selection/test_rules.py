@@ -37,7 +37,6 @@ from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
 from dpsweep.accounting.selection.interface import (
     Disclosure,
     Draw,
-    Execution,
     Proposals,
     Search,
     SelectionRule,
@@ -162,12 +161,14 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
 
 
 def test_rules_that_hide_draw_their_tries_and_a_final_run_follows_any_search() -> None:
-    assert {rule.execution for rule in HIDING} == {Execution.DRAWN_TRIES}
-    for rule in (Composition(), DisjointParts(), Final(rule=Composition())):
-        assert rule.execution is Execution.EVERY_POINT
+    assert {rule.kind(Search()) for rule in HIDING} == {"secret_draw"}
+    for rule in (Composition(), DisjointParts(), Final(rule=Composition()), Public(sweep="0123abcd")):
+        assert rule.kind(Search()) == "every_point"
+        assert rule.kind(Search(proposals=Proposals.ADAPTIVE)) == "proposed_points"
+        assert not rule.hides_losers
     for rule in (*NESTED, Final(rule=PrivateSelection()), NoisyMax(noise_scale=1.0)):
-        assert rule.execution is Execution.DRAWN_TRIES
-    assert Public(sweep="0123abcd").execution is Execution.EVERY_POINT
+        assert rule.kind(Search()) == "secret_draw"
+        assert rule.hides_losers
 
 
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)

@@ -15,7 +15,7 @@ import pytest
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE
-from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.disclosure.format_names import FormatName
 from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release

@@ -22,9 +22,9 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, Opening, read_commitment
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE, ReleasedFiles
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.disclosure.formats import formats_of
 from dpsweep.reports.pages import release as release_pages
 from dpsweep.reports.pages.model_export import write_export

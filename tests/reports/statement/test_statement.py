@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import agreement, epsilon_up
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.facts import read_facts
@@ -185,7 +185,7 @@ def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) ->
         replace(run, result=replace(run.result, parameters=9000)) if run.trial.id != sweep.winner else run
         for run in sweep.runs.rows
     )
-    tries = replace(sweep, runs=replace(sweep.runs, rows=rows, execution=Execution.DRAWN_TRIES, winner=sweep.winner))
+    tries = replace(sweep, runs=replace(sweep.runs, rows=rows), rule=PrivateSelection())
     for audience, size in ((Audience.CURATOR, 9000), (Audience.PUBLIC, 7850)):
         line = floating_point(_context(tries, audience))
         assert line.evidence[0].startswith(f"{size} numbers a step")

@@ -13,7 +13,6 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.pages import curator_page, page_memory
 from dpsweep.reports.pages.page_memory import current_report
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.work import every_point
 from tests.sweeper.proposing import run
 from tests.sweeper.searches import GRID, Place
 
@@ -38,8 +37,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 def here(place: Callable[..., Place]) -> Place:
     """A sweep of four points of which two ran."""
     sweep = place(GRID)
-    work = every_point(sweep.priced, sweep.ledger, sweep.folder, Retry.KILLED)
-    sweep.plan.write(sweep.folder.plan)
+    work = sweep.begin(Retry.KILLED)
     run(sweep, work, work.due[:2])
     return sweep
 
@@ -53,7 +51,7 @@ def test_an_unchanged_page_is_not_drawn_again(here: Place, drawn: Drawn) -> None
 
 
 def _new_result(here: Place) -> None:
-    work = every_point(here.priced, here.ledger, here.folder, Retry.NONE)
+    work = here.begin(Retry.NONE)
     run(here, work, work.due[:1])
 
 
@@ -96,7 +94,7 @@ def test_other_code_or_other_libraries_draw_the_page_again(
 
 def test_a_line_in_the_ledger_draws_the_page_again(here: Place, drawn: Drawn) -> None:
     current_report(here.folder.root, here.ledger)
-    every_point(here.priced, here.ledger, here.folder, Retry.NONE)  # a launch
+    here.begin(Retry.NONE)  # a launch
     current_report(here.folder.root, here.ledger)
     assert len(drawn) == 2
 

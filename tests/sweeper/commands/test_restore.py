@@ -13,7 +13,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import remembered_ends
+from dpsweep.accounting.searches.folder_audit import remembered_ends
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.commands.account_statement import PANEL

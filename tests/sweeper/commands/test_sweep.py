@@ -12,9 +12,9 @@ import pytest
 
 from dpsweep.accounting.events.build import from_json, same
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from tests.databases import Server
 from tests.forked_programs import Run
 from tests.randomized import TRAINS

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.records.folder_audit import verify_folder
-from dpsweep.accounting.records.stored_draw import SearchOutcome
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.final_run import then_final
-from dpsweep.sweeper.coordinator.work import every_point
 from tests.randomized import SEARCHES
 from tests.sweeper import proposing
 from tests.sweeper.searches import GRID, SELECTION, Place, work
@@ -30,9 +27,7 @@ def edited(path: Path, **changes: object) -> None:
 
 def finished(here: Place) -> Place:
     """Every point has run, and the final run if the plan has one."""
-    points = every_point(here.priced, here.ledger, here.folder, Retry.KILLED)
-    here.plan.write(here.folder.plan)
-    proposing.go_on(here, then_final(points, here.plan, here.folder, Retry.KILLED))
+    proposing.go_on(here, here.begin())
     verify_folder(here.folder.root, here.ledger)
     return here
 

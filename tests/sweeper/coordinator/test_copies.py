@@ -15,14 +15,14 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.folder_audit import verify_copies, verify_folder
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.stored_draw import SearchOutcome
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.accounting.searches.folder_audit import verify_copies, verify_folder
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.searches.interface import RunQueue
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import (
     GRID,
@@ -43,9 +43,7 @@ Places = Callable[..., Place]
 
 def begin(here: Place, retry: Retry = Retry.NONE) -> RunQueue:
     """The command up to its first job."""
-    started = every_point(here.priced, here.ledger, here.folder, retry)
-    here.plan.write(here.folder.plan)
-    return started
+    return here.begin(retry)
 
 
 def hand_out(here: Place, started: RunQueue, trials: Sequence[Trial]) -> None:
@@ -361,7 +359,7 @@ def test_folders_are_closed_to_others_and_so_are_files_with_scores(program: Prog
     assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
     secret = ("result.json", "draw.json", "outcome.json", "study.log", "model.safetensors")
     files = {path: mode for path, mode in modes.items() if path.name in secret or path.parts[0] == "curator"}
-    assert {"report.html", "report.json", *secret} - {"outcome.json"} <= {path.name for path in files}
+    assert {"report.html", "report.json", *secret} - {"draw.json", "outcome.json"} <= {path.name for path in files}
     assert {mode for path, mode in files.items() if (folder.root / path).is_file()} == {0o600}
     (store,) = Path(folder.root.parents[2]).glob("*.private")
     for path in (store, *store.rglob("*")):

@@ -11,13 +11,11 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import nothing, same
 from dpsweep.accounting.ledger.bodies import charged
-from dpsweep.accounting.records.final_run import read_final, store_final
-from dpsweep.accounting.records.folder_audit import verify_folder
+from dpsweep.accounting.searches.final_choice import read_final, store_final
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.final_run import then_final
-from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.searches.interface import RunQueue
 from tests.randomized import TRAINS
 from tests.sweeper.proposing import attempts, run
 from tests.sweeper.searches import GRID, Place, Program, folder_of
@@ -29,10 +27,7 @@ PROPOSED = (*DISJOINT, "search=random", "search.trials=3")
 
 
 def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
-    how = proposed_runs if here.plan.proposed else every_point
-    work = then_final(how(here.priced, here.ledger, here.folder, retry), here.plan, here.folder, retry)
-    here.plan.write(here.folder.plan)
-    return work
+    return here.begin(retry)
 
 
 def search(here: Place, work: RunQueue, fates: Sequence[float | str | None]) -> None:
@@ -174,7 +169,7 @@ def test_the_choice_of_another_plan_or_of_no_point_is_refused(place: MakePlace) 
     ):
         here.folder.final.write_text(json.dumps(content))
         with pytest.raises(BadInput, match=reason):
-            here.folder.runs(here.plan)
+            here.search.runs()
 
 
 @TRAINS

@@ -30,13 +30,13 @@ from dpsweep.accounting import group_commit
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
-from dpsweep.accounting.records.stored_draw import SearchOutcome
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.sweeper.coordinator.hidden_search import HiddenSearchLog
 from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
+from dpsweep.sweeper.searches.secret_draw import HiddenSearchLog
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program, result_of
@@ -225,24 +225,22 @@ def run_with(here: Place, log: HiddenSearchLog, launch: Launch, monkeypatch: pyt
     config = OmegaConf.create({"hydra": {"sweep": {"dir": "."}, "runtime": {}, "help": {}}})
     task: Any = None
     runner = Runner(
-        plan=here.plan,
-        folder=here.folder,
+        search=here.search,
         log=log,
         jobs=HydraJobs(context=HydraContext(config_loader=task, callbacks=Callbacks()), task=task, config=config),
         compute=Compute(device="cpu", threads=1, chunk=None, together=1),
         data=None,
         workers=2,
         batch=2,
-        hides=True,
     )
-    return runner.run([one.trial for one in log.tries()])
+    return runner.run_in_turn([one.trial for one in log.tries()])
 
 
 def take(log: HiddenSearchLog, place: int) -> None:
     """Does what a worker does for the try at this place."""
     trial = log.tries()[place].trial
     folder = log.folder.trial(trial.id)
-    receipt = Receipt.claim(folder, log.folder.private, plan=log.plan.id, trial=trial.id)
+    receipt = Receipt.claim(folder, log.folder.private, plan=log.search.plan.id, trial=trial.id)
     result_of(trial, 0.5, receipt.attempt).write(folder)
 
 

@@ -17,13 +17,14 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.selection.interface import Draw, Execution
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.interface import kind_of as kind_of_search
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
+from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.timing.time_estimate import Cost, kind_of, plan_seconds
@@ -60,7 +61,7 @@ def test_a_search_from_command_to_release_and_back_again(program: Program, ledge
     plan = Plan.read(folder.plan)
     stored = StoredDraw.read(folder.draw)
     assert stored is not None
-    tries = folder.tries(plan, stored)
+    tries = SecretDraw(plan=plan, folder=folder).tries(stored)
     assert {path.name for path in folder.trials.iterdir()} == {one.trial.id for one in tries}
     assert [one.trial.config["draw"] for one in tries] == list(range(len(stored.draw.tries)))
     assert [one.trial.axes for one in tries] == [plan.trials[point].axes for point in stored.draw.tries]
@@ -115,7 +116,7 @@ def test_every_rule_that_hides_losers_runs_what_its_event_says(
     place: Callable[..., Place], line: Sequence[str]
 ) -> None:
     here = place(line)
-    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    assert kind_of_search(here.plan) is SecretDraw
     log = here.admit()
     work(log, dict.fromkeys(range(len(log.stored.draw.tries)), 0.7))
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE]
@@ -184,7 +185,7 @@ def test_the_search_goes_on_with_its_draw_after_kill_minus_nine(
     after = here.ledger.statement("digits").entries
     heard = [entry for entry in after[len(before) :] if entry.kind != Kind.DATA]
     assert [entry.kind for entry in heard] == [Kind.LAUNCH] * 2, "of two more launches, but not of its end"
-    tries = here.folder.tries(here.plan, here.admit().stored)
+    tries = here.search.tries(here.admit().stored)
     scores = [one.score for one in tries]
     assert scores.count(None) == 1
     outcome = SearchOutcome.read(here.folder.outcome)
@@ -273,7 +274,7 @@ def test_a_noisy_maximum_compares_counts_with_the_noise_of_its_draw_and_shows_no
     place: Callable[..., Place],
 ) -> None:
     here = place(NOISY)
-    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    assert kind_of_search(here.plan) is SecretDraw
     assert here.plan.trials[0].event.validation is not None, "each count has a noise of its own too"
     honest = here.admit().stored.draw
     assert (honest.tries, len(honest.handicaps)) == ((0, 1, 2, 3), 4)
@@ -295,7 +296,7 @@ def test_a_noisy_maximum_from_command_to_release(program: Program, ledger: Ledge
     folder = folder_of(program(*NOISY))
     plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)
     assert stored is not None
-    tries = folder.tries(plan, stored)
+    tries = SecretDraw(plan=plan, folder=folder).tries(stored)
     counts = [one.count for one in tries]
     assert all(count is not None and 0 < count < 500 for count in counts)
     sums = [count + noise for count, noise in zip(counts, stored.draw.handicaps, strict=True) if count is not None]

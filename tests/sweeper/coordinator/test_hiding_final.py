@@ -12,12 +12,13 @@ import yaml
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.records.stored_draw import StoredDraw
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.selection.interface import Draw, Execution
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import StoredDraw
+from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.trial.session import Session
@@ -50,7 +51,7 @@ IDS = ["selection", "best of grid", "rest", "all"]
 @pytest.mark.parametrize("line", LINES, ids=IDS)
 def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace, line: Sequence[str]) -> None:
     here = place(line)
-    assert execution_of(here.plan) is Execution.DRAWN_TRIES
+    assert kind_of(here.plan) is SecretDraw
     log = here.plant(Draw(tries=(0, 1, 2, 3)))
     final = finish(log, {0: 0.3, 1: 0.8, 2: None, 3: 0.4}, 0.6)
     assert final == here.plan.finals[1]
@@ -192,7 +193,7 @@ def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequenc
     config = yaml.safe_load((page.parent / "config.yaml").read_text())
     assert config["trainer"]["lr"] == final.config["trainer"]["lr"]
     everything = b"".join(path.read_bytes() for path in page.parent.iterdir())
-    assert not any(one.trial.id.encode() in everything for one in folder.tries(plan, stored))
+    assert not any(one.trial.id.encode() in everything for one in SecretDraw(plan=plan, folder=folder).tries(stored))
     assert not stored.coins or stored.coins.encode() not in everything
     curators = (folder.root / "curator" / "report.html").read_text()
     topic = "joined it with probability 0.1, by a coin of its own" if stored.coins else "once more on the same records"

@@ -12,8 +12,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
-from dpsweep.accounting.records.stored_draw import SearchOutcome
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release

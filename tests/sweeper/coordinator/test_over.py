@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
-from dpsweep.sweeper.coordinator.admission import Retry, is_over
-from dpsweep.sweeper.coordinator.final_run import then_final
-from dpsweep.sweeper.coordinator.work import RunQueue, every_point
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
 from tests.randomized import SEARCHES, TRAINS
-from tests.sweeper.proposing import attempts, run
+from tests.sweeper.proposing import run
 from tests.sweeper.searches import GRID, SELECTION, Place, Program
 from tests.waiting import HANGS
 
@@ -23,14 +21,11 @@ PROPOSED = (*GRID, "search=random", "search.trials=3")
 
 
 def begin(here: Place) -> RunQueue:
-    how = proposed_runs if here.plan.proposed else every_point
-    work = then_final(how(here.priced, here.ledger, here.folder, Retry.KILLED), here.plan, here.folder, Retry.KILLED)
-    here.plan.write(here.folder.plan)
-    return work
+    return here.begin()
 
 
 def over(here: Place) -> bool:
-    return is_over(here.plan, here.folder, attempts(here))
+    return admitted_search(here.priced, here.folder, here.ledger, Retry.KILLED).is_over()
 
 
 @pytest.mark.parametrize(("line", "runs"), [(GRID, 4), (FINAL, 5), (PROPOSED, 3)], ids=["grid", "final", "proposed"])

@@ -9,8 +9,8 @@ import pytest
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
-from dpsweep.accounting.records.search_record import SearchRecord
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.sweeper.coordinator.admission import Retry
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place

@@ -9,7 +9,6 @@ import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.work import every_point
 from tests.sweeper import proposing
 from tests.sweeper.searches import GRID, Place
 
@@ -23,18 +22,13 @@ Places = Callable[..., Place]
 )
 def test_a_repetition_beyond_the_budget_is_refused_with_what_is_left_to_do(place: Places, words: Sequence[str]) -> None:
     here = place((*GRID, *words, "budget.epsilon=30", "budget.delta=1e-3"))
-    begin = (
-        proposing.begin
-        if here.plan.proposed
-        else lambda here, retry=Retry.KILLED: every_point(here.priced, here.ledger, here.folder, retry)
-    )
-    work = begin(here)
+    work = here.begin()
     proposing.go_on(here, work, many=1)
     rest = here.ledger.statement("digits").left[0] - 0.001
     here.ledger.record_outside("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
     with pytest.raises(BudgetRefused) as refusal:
-        begin(here, Retry.ALL)
+        here.begin(Retry.ALL)
     assert "neither their noise nor their rule can be another one" in str(refusal.value)
     assert "hydra.sweeper.retry=none goes on without them" in str(refusal.value)
     assert "budget raise dataset=digits" in str(refusal.value)
-    assert begin(here, Retry.NONE).due == ()
+    assert here.begin(Retry.NONE).due == ()

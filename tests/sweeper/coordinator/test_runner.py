@@ -27,12 +27,13 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
+from dpsweep.accounting.searches.interface import search_of
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.coordinator.runner import Runner
-from dpsweep.sweeper.coordinator.work import every_point
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides
+from dpsweep.sweeper.searches.interface import admitted_search
 from dpsweep.sweeper.trial.blocks import part_of
 from tests.jobs import job_config
 from tests.sweeper.searches import GRID, Compose, result_of
@@ -119,11 +120,10 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
         launcher = Launcher(plan=priced.plan, launches=list(launches))
         monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
-        work = every_point(priced, ledger, folder, retry)
+        work = admitted_search(priced, folder, ledger, retry).queue()
         priced.plan.write(folder.plan)
         runner = Runner(
-            plan=priced.plan,
-            folder=folder,
+            search=search_of(priced.plan, folder),
             log=work.log,
             jobs=HydraJobs(context=context, task=task, config=config),
             compute=Compute(device="cpu", threads=1, chunk=None, together=1),
@@ -131,7 +131,7 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
             workers=1,
             batch=batch,
         )
-        return runner.run(work.due), launcher.launched
+        return work.run(runner, work.due), launcher.launched
 
     return Sweep(plan=priced.plan, folder=folder, ledger=ledger, start=start)
 

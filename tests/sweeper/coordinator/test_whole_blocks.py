@@ -13,9 +13,9 @@ import pytest
 
 from dpsweep.accounting.events.build import from_json, same, share
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.waiting import strike_when

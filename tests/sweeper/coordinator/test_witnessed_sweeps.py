@@ -13,7 +13,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
 from dpsweep.accounting.restoration.restore import restore
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.sweeper.coordinator import hidden_search
+from dpsweep.sweeper.searches import secret_draw
 from tests.conftest import Program
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place, work
@@ -115,7 +115,7 @@ def killed_before(step: str, here: Place, monkeypatch: pytest.MonkeyPatch) -> No
         raise Killed
 
     with monkeypatch.context() as killed:
-        killed.setattr(hidden_search, step, die)
+        killed.setattr(secret_draw, step, die)
         with pytest.raises(Killed):
             here.admit()
 

@@ -12,8 +12,9 @@ from dpsweep.accounting.events.build import same
 from dpsweep.accounting.pricing.alternatives import offers_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.plan_execution import execution_of
-from dpsweep.accounting.selection.interface import Execution
+from dpsweep.accounting.searches.every_point import EveryPoint
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.proposed_points import ProposedPoints
 from dpsweep.sweeper.trial.spec import declare
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -46,7 +47,7 @@ def test_search_and_final_run_may_each_cost_the_whole_target(compose_priced: Com
     plan = priced.plan
     assert plan.finals[0].config["privacy"]["noise_multiplier"] < plan.trials[0].config["privacy"]["noise_multiplier"]
     assert plan.finals[0].config["score"]["noise_std"] < plan.trials[0].config["score"]["noise_std"]
-    assert execution_of(plan) is Execution.EVERY_POINT
+    assert kind_of(plan) is EveryPoint
     assert Plan.from_json(plan.to_json()) == plan
     assert Plan.from_json(plan.to_json()).id == plan.id
 
@@ -80,7 +81,7 @@ def test_steps_that_meet_a_target_are_those_of_the_final_run_too(compose_priced:
 
 def test_a_sampler_may_propose_the_points_of_the_search(compose_priced: Compose) -> None:
     grid, proposed = compose_priced(DISJOINT), compose_priced([*DISJOINT, "search=random", "search.trials=2"])
-    assert execution_of(proposed.plan) is Execution.PROPOSED
+    assert kind_of(proposed.plan) is ProposedPoints
     assert same(proposed.plan.event.parts["final training"], grid.plan.event.parts["final training"])
 
 
@@ -88,14 +89,14 @@ def test_shared_subsamples_are_those_of_the_search(compose_priced: Compose) -> N
     plan = compose_priced([*DISJOINT, "subsample=shared"]).plan
     apart = compose_priced(DISJOINT).plan
     assert same(plan.event.parts["final training"], apart.event.parts["final training"])
-    assert execution_of(plan) is Execution.EVERY_POINT
+    assert kind_of(plan) is EveryPoint
 
 
 def test_records_that_may_be_replaced_have_parts_by_position(compose_priced: Compose) -> None:
     plan = compose_priced([*DISJOINT, "sampler=fixed_size", "privacy.adjacency=replace_one"]).plan
     search, final = declare(plan.trials[0].config), declare(plan.finals[0].config)
     assert search.train_records + final.train_records < 1797
-    assert execution_of(plan) is Execution.EVERY_POINT
+    assert kind_of(plan) is EveryPoint
 
 
 def test_output_perturbation_divides_by_the_records_of_its_part(compose_priced: Compose) -> None:
@@ -126,10 +127,10 @@ def test_spare_attempts_pay_for_no_final_run_on_other_records(compose_priced: Co
     with pytest.raises(BadInput, match=r"Expected plan\.spare_attempts=1 to be 0 under disjoint parts"):
         compose_priced([*DISJOINT, "plan.spare_attempts=1"])
     with pytest.raises(BadInput, match="to have no spare attempts"):
-        execution_of(replace(compose_priced(DISJOINT).plan, spares=1))
+        kind_of(replace(compose_priced(DISJOINT).plan, spares=1))
     final = compose_priced([*GRID, "final=true", "plan.spare_attempts=1"]).plan
     assert final.finals[0].event == final.trials[0].event
-    assert execution_of(final) is Execution.EVERY_POINT
+    assert kind_of(final) is EveryPoint
 
 
 def test_a_learning_rate_that_would_leave_its_limits_is_refused(compose_priced: Compose) -> None:
@@ -156,11 +157,11 @@ def test_a_plan_whose_runs_read_other_records_than_its_rule_says_does_not_run(co
         replace(first, final=again),
     ):
         with pytest.raises(BadInput, match=r"final run|as disjoint parts pays for it"):
-            execution_of(with_trials(plan, [dishonest, *others]))
+            kind_of(with_trials(plan, [dishonest, *others]))
     with pytest.raises(BadInput, match="as composition pays for it"):
-        execution_of(with_trials(whole, [replace(trial, final=None) for trial in plan.trials]))
+        kind_of(with_trials(whole, [replace(trial, final=None) for trial in plan.trials]))
     with pytest.raises(BadInput, match="final run"):
-        execution_of(with_trials(whole, plan.trials))
+        kind_of(with_trials(whole, plan.trials))
 
 
 def test_a_secret_part_has_the_sample_rate_of_all_records_and_poisson_batches(compose_priced: Compose) -> None:

@@ -12,15 +12,13 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, runs_of
 from dpsweep.accounting.records.proposed import Phase, Proposed
-from dpsweep.sweeper.coordinator.adaptive_search import proposed_runs
-from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.proposal_file import choices_of, read_proposals, run_at, runs_of
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.searches import Compose, Place, result_of
 
 RATES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
@@ -176,9 +174,7 @@ def test_a_point_of_another_phase_is_no_run(plan: Plan) -> None:
 
 
 def start(here: Place) -> RunQueue:
-    work = proposed_runs(here.priced, here.ledger, here.folder, Retry.KILLED)
-    here.plan.write(here.folder.plan)
-    return work
+    return here.begin()
 
 
 def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(place: Callable[..., Place]) -> None:
@@ -211,7 +207,7 @@ def test_a_dear_run_at_a_cheap_turn_is_found_out(place: Callable[..., Place]) ->
     start(here)
     dear = points_at(here.plan, last_noise(here.plan))[0.1]
     with pytest.raises(BadInput, match="to be among what plan"):
-        here.folder.block(here.plan, run_at(here.plan, 0, dear).id)
+        here.search.block(run_at(here.plan, 0, dear).id)
     write_json(here.folder.proposals, {"plan": here.plan.id, "proposals": [dear]})
     with pytest.raises(BadInput, match="turn 0 of plan"):
         verify_folder(here.folder.root, here.ledger)

@@ -11,8 +11,9 @@ import pytest
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.interface import search_of
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
@@ -259,7 +260,7 @@ def test_a_search_from_command_to_release_and_back_again(fresh_program: Program,
     assert "6, of the points that TPESampler proposes" in " ".join(planned.stdout.split())
     folder = folder_of(fresh_program(*line))
     plan = Plan.read(folder.plan)
-    assert len(folder.runs(plan)) == 6
+    assert len(search_of(plan, folder).runs()) == 6
     assert not folder.draw.exists()
     study = study_in(folder.study)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 6

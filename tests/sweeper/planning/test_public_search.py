@@ -11,9 +11,9 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.disclosure.format_names import FormatName
 from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release

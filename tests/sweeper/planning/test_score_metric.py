@@ -15,8 +15,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import same
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.folder_audit import verify_folder
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from tests.randomized import SEARCHES, TRAINS
 from tests.studies import study_in
 from tests.sweeper.digits_sweeps import folder_of

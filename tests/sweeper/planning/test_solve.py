@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import compose, repeat, same
 from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.selection.interface import Search, rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
@@ -90,7 +90,9 @@ def test_repeats_are_priced_like_more_points(compose_priced: Compose) -> None:
     assert len(thrice.plan.trials) == 3 * len(once.plan.trials)
     assert len({trial.id for trial in thrice.plan.trials}) == 3 * len(once.plan.trials)
     assert same(thrice.plan.event.training, repeat(once.plan.event.training, 3))
-    assert [trial.axes["repeat"] for trial in thrice.plan.trials[:3]] == [1, 2, 3]
+    assert [trial.config["repeat"] for trial in thrice.plan.trials[:3]] == [1, 2, 3]
+    assert thrice.plan.points == tuple(3 * (place // 3) for place in range(len(thrice.plan.trials)))
+    assert {frozenset(trial.axes) for trial in thrice.plan.trials} == {frozenset(once.plan.trials[0].axes)}
 
 
 def test_a_final_run_is_priced_as_one_more_run(compose_priced: Compose) -> None:
@@ -121,7 +123,9 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
             priced.rule.event([trial.event for trial in winner.plan.trials]), 1e-5, "add_or_remove_one"
         )
         for label, priced in costs.items()
-        if {"winner", "winner_score"} <= set(priced.rule.discloses) and priced.rule.execution and not priced.plan.finals
+        if {"winner", "winner_score"} <= set(priced.rule.discloses)
+        and priced.rule.kind(Search())
+        and not priced.plan.finals
     }
     assert winner.plan.rule == stored(rules[min(able, key=able.__getitem__)], "rule")
     assert "tuning=auto" in winner.plan.notes[-1]

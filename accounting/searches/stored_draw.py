@@ -23,15 +23,13 @@ from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, as_written, in_short, text
+from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
-
-DRAW_FILE, OUTCOME_FILE, ENDED = "draw.json", "outcome.json", "ended"
-"""The names in a sweep's folder for its draw, the draw's outcome, and the marks of ended tries."""
 
 Stored = TypeVar("Stored")
 
@@ -157,36 +155,19 @@ def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
     )
 
 
-def read_tries(plan: Plan, stored: StoredDraw, root: Path) -> tuple[DrawnTrial, ...]:
-    """The state of every try in a sweep's folder; a try marked as ended counts as begun even if its folder is lost."""
-    return tuple(_read_try(trial, stored, root) for trial in tries_of(plan, stored.draw))
-
-
-def read_final_try(
-    plan: Plan, stored: StoredDraw, root: Path, outcome: SearchOutcome | None = None
-) -> DrawnTrial | None:
-    """The state of the final run of a search's winner; None before the search is over, without a winner, or if the rule
-    has no final run. Without an `outcome` the folder's own counts.
-    """
-    outcome = outcome or SearchOutcome.read(root / OUTCOME_FILE)
-    if not plan.finals or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
-        return None
-    with as_written(f"the winner in {root}"):
-        return _read_try(plan.finals[stored.draw.tries[outcome.winner]], stored, root)
-
-
-def _read_try(trial: Trial, stored: StoredDraw, root: Path) -> DrawnTrial:
-    place = root / "trials" / trial.id
+def read_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> DrawnTrial:
+    """The state of a run of the draw; one that is marked as ended counts as begun even if its folder is lost."""
+    place = folder.trial(trial.id)
     result = TrialResult.read(place)
-    marked = end_mark(root, trial, stored.attempt).exists()
+    marked = end_mark(folder, trial, stored.attempt).exists()
     begun = Receipt.claimed(place, stored.attempt) or marked
     own = begun and result is not None and result.attempt == stored.attempt
     return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
 
-def end_mark(root: Path, trial: Trial, attempt: int) -> Path:
+def end_mark(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
     """The empty file that marks a try as ended, even if the try's folder is deleted later."""
-    return root / ENDED / f"{trial.id}-{attempt}"
+    return folder.ended / f"{trial.id}-{attempt}"
 
 
 def scores_of(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:

@@ -1,8 +1,8 @@
-"""The queue of a sweep's runs, and the log of started and ended attempts."""
+"""The log of started and ended attempts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,14 +10,12 @@ from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.final_run import read_final
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import steps_spent
-from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account, stages
-from dpsweep.sweeper.coordinator.launches import launch, reconcile
+from dpsweep.accounting.searches.interface import PlannedSearch
+from dpsweep.sweeper.coordinator.admission import stages
+from dpsweep.sweeper.coordinator.launches import attempts_of
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
 
 
@@ -41,40 +39,6 @@ class AttemptLog(Protocol):
         ...
 
 
-def nothing_more(many: int) -> tuple[Trial, ...]:
-    """No further runs: the `more` of a plan with all runs due from the beginning."""
-    return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunQueue:
-    """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
-
-    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
-    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
-    says that no further runs are certain to come.
-    """
-
-    total: int
-    due: tuple[Trial, ...]
-    log: AttemptLog
-    notice: str
-    idle: str
-    losses: str
-    all_known: bool = False
-    more: Callable[[int], tuple[Trial, ...]] = nothing_more
-
-    @property
-    def runs(self) -> tuple[Trial, ...]:
-        """All runs that are known so far."""
-        return self.log.runs()
-
-    @property
-    def unproposed(self) -> int:
-        """The number of runs that are not proposed yet."""
-        return 0 if self.all_known else self.total - len(self.runs)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LedgerAttemptLog:
     """An attempt log with a ledger line for every start and every end: for sweeps that may show all of their runs.
@@ -82,8 +46,7 @@ class LedgerAttemptLog:
     `nonce` is the nonce of this launch, empty if nothing is to be started.
     """
 
-    plan: Plan
-    folder: SweepFolder
+    search: PlannedSearch
     ledger: Ledger
     nonce: str
 
@@ -92,7 +55,7 @@ class LedgerAttemptLog:
         attempts = self._attempts()
         waiting, interrupted, more = {}, [], []
         for trial in trials:
-            attempt, place = attempts.started[trial.id], self.folder.place(trial.id)
+            attempt, place = attempts.started[trial.id], self.search.folder.place(trial.id)
             ended = attempts.end_of(trial.id, attempt) is not None
             if attempt and not ended and (receipt := unused_receipt(place, attempt)) is not None:
                 waiting[trial.id] = receipt
@@ -100,7 +63,7 @@ class LedgerAttemptLog:
                 interrupted.append(trial.id)
             else:
                 more.append(trial.id)
-        account, plan = self.plan.account, self.plan.id
+        account, plan = self.search.plan.account, self.search.plan.id
         resumed = self.ledger.resume(account, plan=plan, trials=interrupted) if interrupted else ()
         started = self.ledger.start(account, plan=plan, trials=more) if more else ()
         receipts = waiting | {receipt.trial: receipt for receipt in (*resumed, *started)}
@@ -117,22 +80,22 @@ class LedgerAttemptLog:
             if realised:
                 ends.append(Ended(trial=trial, attempt=attempt, resume=resume, realised=realised))
         if ends:
-            self.ledger.settle(self.plan.account, plan=self.plan.id, ended=ends)
+            self.ledger.settle(self.search.plan.account, plan=self.search.plan.id, ended=ends)
 
     def states(self) -> AttemptStates:
         """The states of all runs, from the ledger first and the files second."""
-        return AttemptStates.of(stages(self.plan, self.folder, self._attempts()))
+        return AttemptStates.of(stages(self.search, self._attempts()))
 
     def runs(self) -> tuple[Trial, ...]:
-        """The plan's trials, or those that were proposed so far."""
-        return self.folder.runs(self.plan)
+        """All runs that are known so far, the chosen final run among them."""
+        return self.search.runs()
 
     def _attempts(self) -> Attempts:
-        return self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
+        return attempts_of(self.search.plan, self.ledger)
 
     def _realised(self, trial: Trial, attempt: int) -> dict[str, Any]:
         """The realised work of a trial's last attempt and the digest of its result; empty if it has not ended."""
-        place = self.folder.place(trial.id)
+        place = self.search.folder.place(trial.id)
         stage = stage_of(place, trial, attempt)
         if stage in (AttemptState.FRESH, AttemptState.WORKING) or unused_receipt(place, attempt) is not None:
             return {}
@@ -141,21 +104,3 @@ class LedgerAttemptLog:
             ran = {"status": result.status.value, "steps": result.steps, "event": result.event}
             return ran | {"result": TrialResult.digest(place.files)}
         return {"status": stage.value, "steps": steps_spent(place, trial, attempt)}
-
-
-def every_point(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The admitted work of a plan that runs every point once."""
-    open_account(priced, ledger)
-    reconcile(priced.plan, ledger, folder)
-    due = admit(priced, ledger, folder, retry)
-    to_come = due or (priced.plan.finals and read_final(priced.plan, folder.final) is None)
-    nonce = launch(priced.plan, ledger, folder.private) if to_come else ""
-    return RunQueue(
-        total=len(priced.plan.trials),
-        due=due,
-        log=LedgerAttemptLog(plan=priced.plan, folder=folder, ledger=ledger, nonce=nonce),
-        notice="",
-        idle=f"All {len(priced.plan.trials)} trials of this plan are finished; nothing is run or charged.",
-        losses="trials failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
-        "for the killed ones again and repeats them.",
-    )

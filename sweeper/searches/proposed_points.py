@@ -13,30 +13,27 @@ run that fails or is killed uses up one of the paid runs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.records.final_run import read_final
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.proposal_file import choices_of, read_proposals, run_at, store_proposals
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.sweeper.coordinator.admission import Retry, admit, open_account
-from dpsweep.sweeper.coordinator.launches import launch, reconcile
-from dpsweep.sweeper.coordinator.work import LedgerAttemptLog, RunQueue
+from dpsweep.accounting.searches.open_search import OpenSearch
+from dpsweep.accounting.searches.proposal_file import choices_of, read_proposals, run_at, store_proposals
+from dpsweep.sweeper.coordinator.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.searches.interface import RunQueue
+from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposer:
     """Proposes the remaining runs from the results in the sweep's folder."""
 
-    plan: Plan
-    folder: SweepFolder
+    search: OpenSearch
     log: LedgerAttemptLog
 
     def more(self, many: int) -> tuple[Trial, ...]:
@@ -45,16 +42,17 @@ class Proposer:
         Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
         work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
-        proposals, where = read_proposals(self.plan, self.folder.proposals), self.log.states()
-        past, ahead = choices_of(self.plan)[: len(proposals)], choices_of(self.plan)[len(proposals) :]
-        if not ahead or where.fresh or where.interrupted or self.folder.stop.exists():
+        plan, folder = self.search.plan, self.search.folder
+        proposals, where = read_proposals(plan, folder.proposals), self.log.states()
+        past, ahead = choices_of(plan)[: len(proposals)], choices_of(plan)[len(proposals) :]
+        if not ahead or where.fresh or where.interrupted or folder.stop.exists():
             return ()
         if where.working and past[-1] != ahead[0]:
             return ()
         seen = self._seen(proposals, where)
         for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
-            seen.append(Seen(point=propose(self.plan, seen)))
-        runs = store_proposals(self.plan, self.folder.proposals, [run.point for run in seen])
+            seen.append(Seen(point=propose(plan, seen)))
+        runs = store_proposals(plan, folder.proposals, [run.point for run in seen])
         return runs[len(proposals) :]
 
     def _seen(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
@@ -67,39 +65,35 @@ class Proposer:
                 ended=run.id not in at_work,
                 score=self._score(run) if run.id in finished else None,
             )
-            for point, run in zip(proposals, self.folder.search_runs(self.plan), strict=True)
+            for point, run in zip(proposals, self.search.search_runs(), strict=True)
         ]
 
     def _score(self, run: Trial) -> float | None:
-        result = TrialResult.read(self.folder.trial(run.id))
+        result = TrialResult.read(self.search.folder.trial(run.id))
         return None if result is None else result.value
 
 
-def proposed_runs(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The admitted work of a plan with proposed points."""
-    plan = priced.plan
-    try_out(plan)
-    open_account(priced, ledger)
-    reconcile(plan, ledger, folder)
-    recover(plan, folder, ledger.statement(plan.account, plan.id).attempts(plan.id).started)
-    due = admit(priced, ledger, folder, retry)
-    to_come = due or len(read_proposals(plan, folder.proposals)) < len(choices_of(plan))
-    to_come = to_come or (plan.finals and read_final(plan, folder.final) is None)
-    nonce = launch(plan, ledger, folder.private) if to_come else ""
-    log = LedgerAttemptLog(plan=plan, folder=folder, ledger=ledger, nonce=nonce)
-    return RunQueue(
-        total=len(choices_of(plan)),
-        due=due,
-        more=Proposer(plan=plan, folder=folder, log=log).more,
-        log=log,
-        notice="",
-        idle=f"All {len(choices_of(plan))} runs of this plan are over; nothing is run or charged.",
-        losses="runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges "
-        "for the killed ones again and repeats them.",
-    )
+class AdmittedProposedPoints(AdmittedOpenSearch):
+    """The runs that a sampler proposes."""
+
+    idle = "All {total} runs of this plan are over; nothing is run or charged."
+
+    def queue(self) -> RunQueue:
+        """The admitted runs, once the sampler has shown that it proposes points of this grid."""
+        try_out(self.plan)
+        return super().queue()
+
+    def recover(self, started: Container[str]) -> None:
+        """Also the proposals."""
+        super().recover(started)
+        recover_proposals(self.plan, self.folder, started)
+
+    def more(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+        """The next proposals."""
+        return Proposer(search=self.search, log=log).more
 
 
-def recover(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
+def recover_proposals(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
     """Restores from the ledger the proposals that began, if the folder was deleted."""
     proposals = list(read_proposals(plan, folder.proposals))
     known = len(proposals)

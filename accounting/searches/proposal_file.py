@@ -21,14 +21,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.stored_draw import read_stored
+from dpsweep.accounting.searches.stored_draw import read_stored
 from dpsweep.accounting.validation import listed, text
 
 TURN = "turn"
 """The key of the turn in a run's configuration."""
-
-PROPOSALS_FILE = "proposals.json"
-"""The file of proposals in a sweep's folder."""
 
 
 def choices_of(plan: Plan) -> tuple[Sequence[int], ...]:

@@ -17,8 +17,8 @@ from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.stored_draw import DrawnTrial, SearchOutcome, read_stored
 from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome, read_stored
 from dpsweep.accounting.validation import text
 
 

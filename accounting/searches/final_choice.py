@@ -1,4 +1,4 @@
-"""The final run of a sweep: the point with the best score of the search, run once more, by a rule that pays for that.
+"""The choice of a sweep's final run: the winning point of the search, run once more, by a rule that pays for that.
 
 Invariants:
 
@@ -17,11 +17,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.stored_draw import read_stored
+from dpsweep.accounting.searches.stored_draw import read_stored
 from dpsweep.accounting.validation import text
-
-FINAL_FILE = "final.json"
-"""The name in a sweep's folder of the file with the chosen point."""
 
 
 def read_final(plan: Plan, path: Path) -> Trial | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from random import SystemRandom
 from secrets import token_hex
 
@@ -35,24 +35,25 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.alternatives import advice
-from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.search_record import SearchRecord
-from dpsweep.accounting.records.stored_draw import (
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.search_record import SearchRecord
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import (
     DrawnTrial,
     SearchOutcome,
     StoredDraw,
     check_draw,
     end_mark,
     has_secret_part,
-    read_draw,
     scores_of,
 )
-from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
 from dpsweep.sweeper.coordinator.launches import attempts_of, launch
-from dpsweep.sweeper.coordinator.work import RunQueue
+from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
+from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
 
 COIN_BYTES = 32
 """The random bytes that the coins of a secret part are made from."""
@@ -62,15 +63,19 @@ COIN_BYTES = 32
 class HiddenSearchLog:
     """The log of one attempt at a hidden search; `receipt` is the receipt of the whole search at this launch."""
 
-    plan: Plan
-    folder: SweepFolder
+    search: SecretDraw
     stored: StoredDraw
     receipt: Receipt
 
     @property
+    def folder(self) -> SweepFolder:
+        """The folder of the sweep."""
+        return self.search.folder
+
+    @property
     def record(self) -> SearchRecord:
         """The private store's record of this attempt."""
-        return SearchRecord(store=self.folder.private, attempt=self.stored.attempt)
+        return self.search.record(self.stored)
 
     def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """A receipt for each trial that may begin or resume and could still win; the ledger records nothing."""
@@ -90,7 +95,7 @@ class HiddenSearchLog:
         for one in self.trials():
             if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
                 self.record.end(one.trial.id, self.folder.trial(one.trial.id))
-                mark = end_mark(self.folder.root, one.trial, self.stored.attempt)
+                mark = end_mark(self.folder, one.trial, self.stored.attempt)
                 make_folder(mark.parent)
                 mark.touch(mode=0o600)
         scores = scores_of(self.stored.draw, self.tries())
@@ -122,15 +127,15 @@ class HiddenSearchLog:
 
     def tries(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw in their current state."""
-        return self.folder.tries(self.plan, self.stored)
+        return self.search.tries(self.stored)
 
     def final(self) -> DrawnTrial | None:
         """The final run of the winner in its current state; None if there is none, or not yet."""
-        return self.folder.final_try(self.plan, self.stored)
+        return self.search.final_try(self.stored)
 
     def trials(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw and the final run."""
-        return self.folder.drawn_trials(self.plan, self.stored)
+        return self.search.drawn_trials(self.stored)
 
     def _stage(self, one: DrawnTrial) -> AttemptState:
         """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""
@@ -145,56 +150,124 @@ class HiddenSearchLog:
         return replace(self.receipt, trial=trial.id, resume=sessions)
 
 
-def drawn_tries(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> RunQueue:
-    """The admitted work of a plan that runs the trials of a secret draw."""
-    log = admit_search(priced, ledger, folder, retry)
-    if log.receipt.launch:
-        log.settle()  # the last try may have ended without a coordinator to see it
-    where = log.states()
-    return RunQueue(
-        total=len(log.tries()) + bool(priced.plan.finals),
-        due=where.fresh + where.interrupted if log.receipt.launch else (),
-        log=log,
-        more=log.next_final,
-        all_known=True,
-        notice=f"{priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it takes and "
-        f"all of {folder.root} but release/ are for the curator only.",
-        idle="This search is over; nothing more is run or charged.",
-        losses="tries failed or were killed: they score worst, stay charged with the search, and are never repeated. "
-        "Their logs are in {folder}.",
-    )
+class AdmittedSecretDraw(AdmittedSearch):
+    """The tries of a secret draw, of which the ledger knows the search as a whole."""
 
+    @cached_property
+    def search(self) -> SecretDraw:
+        """The search of the plan."""
+        search = search_of(self.plan, self.folder)
+        assert isinstance(search, SecretDraw)
+        return search
 
-def admit_search(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> HiddenSearchLog:
-    """Charges the search unless it was charged, stores its draw and starts it; or continues the stored search.
+    def is_over(self) -> bool:
+        """False: only the admitted search knows, from the private store."""
+        return False
 
-    Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
-    """
-    plan = priced.plan
-    if retry in (Retry.FAILED, Retry.ALL):
-        raise BadInput(
-            f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under {priced.rule.name} a "
-            "try that ended is never repeated, since its price is that of tries made without looking. Another search "
-            "is another charge: give it another hydra.sweep.dir."
+    def queue(self) -> RunQueue:
+        """The tries that may begin or resume, in turn by as many jobs as there are workers."""
+        log = self.admit()
+        if log.receipt.launch:
+            log.settle()  # the last try may have ended without a coordinator to see it
+        where = log.states()
+        return RunQueue(
+            total=len(log.tries()) + bool(self.plan.finals),
+            due=where.fresh + where.interrupted if log.receipt.launch else (),
+            log=log,
+            more=log.next_final,
+            run=Runner.run_in_turn,
+            all_known=True,
+            notice=f"{self.priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it "
+            f"takes and all of {self.folder.root} but release/ are for the curator only.",
+            idle="This search is over; nothing more is run or charged.",
+            losses="tries failed or were killed: they score worst, stay charged with the search, and are never "
+            "repeated. Their logs are in {folder}.",
         )
-    open_account(priced, ledger)
-    statement = ledger.statement(plan.account, plan.id)
-    stored = read_draw(plan, folder.draw)
-    if stored is None:
-        stored = _new_draw(priced, ledger, folder, retry)
-    elif stored.attempt > statement.covered(plan.id, plan.id):
-        raise _stranger(folder, statement)
-    record = SearchRecord(store=folder.private, attempt=stored.attempt)
-    if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
-        record.begin(folder.draw)
-        _start(plan, ledger)
-    _settle(plan, ledger, stored.attempt)
-    receipt = _receipt(plan, ledger, stored)
-    log = HiddenSearchLog(plan=plan, folder=folder, stored=stored, receipt=receipt)
-    if _is_over(plan, folder, stored, record):
-        return log
-    _require_agreement(plan, ledger, folder, stored, record)
-    return replace(log, receipt=replace(receipt, launch=launch(plan, ledger, folder.private)))
+
+    def admit(self) -> HiddenSearchLog:
+        """Charges the search unless it was charged, stores its draw and starts it; or continues the stored search.
+
+        Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
+        """
+        plan, folder, ledger, retry = self.plan, self.folder, self.ledger, self.retry
+        if retry in (Retry.FAILED, Retry.ALL):
+            raise BadInput(
+                f"Expected hydra.sweeper.retry={retry} to be {Retry.KILLED} or {Retry.NONE}: under "
+                f"{self.priced.rule.name} a try that ended is never repeated, since its price is that of tries made "
+                "without looking. Another search is another charge: give it another hydra.sweep.dir."
+            )
+        open_account(self.priced, ledger)
+        statement = ledger.statement(plan.account, plan.id)
+        stored = self.search.stored
+        if stored is None:
+            stored = self._new_draw()
+        elif stored.attempt > statement.covered(plan.id, plan.id):
+            raise _stranger(folder, statement)
+        record = self.search.record(stored)
+        if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
+            record.begin(folder.draw)
+            _start(plan, ledger)
+        _settle(plan, ledger, stored.attempt)
+        log = HiddenSearchLog(search=self.search, stored=stored, receipt=_receipt(plan, ledger, stored))
+        if self._has_ended(stored, record):
+            return log
+        self._require_agreement(stored, record)
+        return replace(log, receipt=replace(log.receipt, launch=launch(plan, ledger, folder.private)))
+
+    def _has_ended(self, stored: StoredDraw, record: SearchRecord) -> bool:
+        """Whether the folder holds the outcome of the search, its final run ended, and the store, if any, agrees.
+
+        A search of no trials has not ended before its first launch; otherwise the missing launch would reveal it.
+        """
+        outcome, final = SearchOutcome.read(self.folder.outcome), self.search.final_try(stored)
+        if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
+            return False
+        return final is None or final.ended
+
+    def _require_agreement(self, stored: StoredDraw, record: SearchRecord) -> None:
+        """Raises `BadInput` if the private store is lost, was restored, or contradicts the folder."""
+        plan, folder = self.plan, self.folder
+        ending = "Another search is another charge: give it another hydra.sweep.dir."
+        if not record.exists or not folder.private.agrees(attempts_of(plan, self.ledger).launch):
+            raise BadInput(
+                f"Expected the private store {folder.private.root} to know how far the search in {folder.root} went: "
+                f"it is lost, or an older copy of it, so nothing trains. {ending}"
+            )
+        if difference := self.search.difference(stored):
+            raise BadInput(
+                f"Expected {folder.root} to be where the search of plan {plan.id} was made last: it {difference}. It "
+                f"is an older copy, or was changed, so nothing trains. {ending}"
+            )
+
+    def _new_draw(self) -> StoredDraw:
+        """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind.
+
+        A draw that the store has a record of, and that did not start, uses its charge.
+        """
+        priced, plan, folder, ledger = self.priced, self.plan, self.folder, self.ledger
+        statement = ledger.statement(plan.account, plan.id)
+        covered, attempt = statement.covered(plan.id, plan.id), statement.started(plan.id, plan.id) + 1
+        lost = attempt <= covered and SearchRecord(store=folder.private, attempt=attempt).exists
+        attempt += lost
+        if any(folder.trials.glob(f"*/claim-{attempt}")):
+            raise _stranger(folder, statement)
+        draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
+        coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
+        stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
+        if attempt > covered:
+            if attempt > 1 and self.retry is Retry.NONE:
+                raise BadInput(
+                    f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
+                    f"hydra.sweeper.retry={self.retry} another search is not paid for."
+                )
+            reason = "plan" if attempt == 1 else "repeat"
+            ways = partial(advice, priced, plan.trials)
+            charge(ledger, priced, ways, plan.event, priced.quote, reason, self.search.paid_by_name)
+        if lost:
+            _start(plan, ledger)
+        folder.make()
+        stored.write(folder.draw)
+        return stored
 
 
 def _start(plan: Plan, ledger: Ledger) -> None:
@@ -209,68 +282,6 @@ def _settle(plan: Plan, ledger: Ledger, last: int) -> None:
         for attempt in range(1, last + 1)
     ]
     ledger.settle(plan.account, plan=plan.id, ended=ends)
-
-
-def _is_over(plan: Plan, folder: SweepFolder, stored: StoredDraw, record: SearchRecord) -> bool:
-    """Whether the folder holds the outcome of the search and its final run ended, and the store, if it exists, agrees.
-
-    A search of no trials is not over before its first launch; otherwise the missing launch would reveal it.
-    """
-    outcome, final = SearchOutcome.read(folder.outcome), folder.final_try(plan, stored)
-    if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
-        return False
-    return final is None or final.ended
-
-
-def _require_agreement(
-    plan: Plan, ledger: Ledger, folder: SweepFolder, stored: StoredDraw, record: SearchRecord
-) -> None:
-    """Raises `BadInput` if the private store is lost, was restored, or contradicts the folder."""
-    store, last = folder.private, attempts_of(plan, ledger).launch
-    ending = "Another search is another charge: give it another hydra.sweep.dir."
-    if not record.exists or not store.agrees(last):
-        raise BadInput(
-            f"Expected the private store {store.root} to know how far the search in {folder.root} went: it is lost, or "
-            f"an older copy of it, so nothing trains. {ending}"
-        )
-    tries = folder.drawn_trials(plan, stored, record.outcome)
-    places = {one.trial.id: folder.trial(one.trial.id) for one in tries}
-    if difference := record.contradiction(folder.draw, folder.outcome, places, tries):
-        raise BadInput(
-            f"Expected {folder.root} to be where the search of plan {plan.id} was made last: it {difference}. It is an "
-            f"older copy, or was changed, so nothing trains. {ending}"
-        )
-
-
-def _new_draw(priced: PricedPlan, ledger: Ledger, folder: SweepFolder, retry: Retry) -> StoredDraw:
-    """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind.
-
-    A draw that the store has a record of, and that did not start, uses its charge.
-    """
-    plan = priced.plan
-    statement = ledger.statement(plan.account, plan.id)
-    covered, attempt = statement.covered(plan.id, plan.id), statement.started(plan.id, plan.id) + 1
-    lost = attempt <= covered and SearchRecord(store=folder.private, attempt=attempt).exists
-    attempt += lost
-    if any(folder.trials.glob(f"*/claim-{attempt}")):
-        raise _stranger(folder, statement)
-    draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
-    coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
-    stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
-    if attempt > covered:
-        if attempt > 1 and retry is Retry.NONE:
-            raise BadInput(
-                f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
-                f"hydra.sweeper.retry={retry} another search is not paid for."
-            )
-        reason = "plan" if attempt == 1 else "repeat"
-        ways = partial(advice, priced, plan.trials)
-        charge(ledger, priced, ways, plan.event, priced.quote, reason, [plan.id])
-    if lost:
-        _start(plan, ledger)
-    folder.make()
-    stored.write(folder.draw)
-    return stored
 
 
 def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:

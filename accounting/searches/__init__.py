@@ -1,0 +1,1 @@
+"""The kinds of search: what each one runs, charges, stores, shows and has verified."""

@@ -1,0 +1,49 @@
+"""Every point of the plan once, together where points can be trained together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.searches.interface import Sample
+from dpsweep.accounting.searches.open_search import OpenSearch
+
+
+class EveryPoint(OpenSearch):
+    """Every point once, as often as the plan names it."""
+
+    noun, nouns = "point", "points"
+
+    @property
+    def paid_by_name(self) -> tuple[str, ...]:
+        """Every point."""
+        return tuple(trial.id for trial in self.plan.trials)
+
+    @property
+    def total(self) -> int:
+        """The number of points."""
+        return len(self.plan.trials)
+
+    def search_runs(self) -> tuple[Trial, ...]:
+        """The points of the plan."""
+        return self.plan.trials
+
+    def points(self) -> Sequence[int]:
+        """The first run of each point for all of its repeats."""
+        return self.plan.points
+
+    def blocks(self) -> tuple[Block, ...]:
+        """The plan's blocks, and the final run once it is chosen."""
+        final = self.final_run()
+        return self.plan.blocks + (() if final is None else (Block(trials=(final,)),))
+
+    @classmethod
+    def sample(cls, plan: Plan, rng: Random) -> Sample:
+        """All points; nothing is drawn."""
+        return Sample(trials=plan.trials, shared=plan.shared)
+
+    @classmethod
+    def released_runs(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
+        """All points."""
+        return plan.trials

@@ -1,0 +1,144 @@
+"""Audit of sweep folders: compares them with the ledger, the private store and one another.
+
+Each kind of search verifies its own runs (`PlannedSearch.verify`); here is what all of them have in common.
+
+Every result is compared with the digest that was recorded when its attempt ended: in the ledger, or, for a rule that
+hides its losers, in the private store if this machine has it. If the coordinator died before it recorded the end, an
+attempt has no digest until the same command is given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from dpsweep.accounting.chain.hash_chain import End
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.bodies import charged
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.commitment import Opening, read_commitment
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.released_files import ReleasedWinner, verify_files
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
+from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.accounting.validation import as_written
+
+
+def verify_folder(root: Path, ledger: Ledger) -> str:
+    """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
+
+    It checks the plan's hash, that the plan says of its data what their account does (private, or declared public),
+    that its event is the rule's event over its trials, that the ledger charged this event, that every receipt and
+    result belongs to its trial, that every attempt with a result was started and charged, that no result changed after
+    its attempt ended, that each run matches its declaration, that the final run is the one that was started, that the
+    release has the winner in the ledger, that the curator's opening opens its commitment, and that release and export
+    have the files of a manifest line. If a secret draw or a sampler determines the runs, there must be no other run.
+    """
+    with as_written(f"the sweep in {root}"):
+        return _verify_folder(root, ledger)
+
+
+def _verify_folder(root: Path, ledger: Ledger) -> str:
+    folder = SweepFolder(root=root)
+    if not folder.plan.is_file():
+        raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
+    plan = Plan.read(folder.plan)
+    statement = ledger.statement(plan.account)
+    charges = [entry for entry in statement.charges if entry.plan == plan.id]
+    if not charges:
+        raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
+    declared = charged(charges[0]).plan_event
+    paid = rule_from_config(plan.rule).pays(plan.event, plan.paid)
+    if declared is None or not declared.same_as(plan.event) or not paid:
+        raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
+    if plan.public != statement.budget.vacuous:
+        said, promised = ("", " not") if plan.public else (" not", "")
+        raise ContractBroken(
+            f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of {plan.account} "
+            f"they were{promised}."
+        )
+    _verify_receipts(plan, folder)
+    summary = search_of(plan, folder).verify(statement)
+    verify_results(plan, root, ledger)
+    _verify_release(plan, folder, statement)
+    _verify_commitment(folder, ledger)
+    attempts = statement.attempts(plan.id)
+    published = [verify_files(place, folder.curator, attempts) for place in (folder.release, folder.export)]
+    return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
+
+
+def verify_copies(roots: Sequence[Path]) -> None:
+    """Raises `ContractBroken` if two folders have different results, or two uses, of one attempt."""
+    known: dict[tuple[str, str], tuple[Path, str]] = {}
+    for root in roots:
+        plan = Plan.read(SweepFolder(root=root).plan).id
+        for files in sorted(SweepFolder(root=root).trials.glob("*")):
+            uses = {path.name: path.read_text() for path in files.glob("claim-*")}
+            if (result := TrialResult.read(files)) is not None:
+                uses[f"result of attempt {result.attempt}"] = str(TrialResult.digest(files))
+            for name, content in uses.items():
+                other, before = known.setdefault((f"{plan}/{files.name}", name), (root, content))
+                if before != content:
+                    raise ContractBroken(
+                        f"Trial {files.name} of plan {plan} ran in {other} and again in {root}, on one charge: {name} "
+                        "is there twice, and different."
+                    )
+
+
+def verify_results(plan: Plan, root: Path, ledger: Ledger) -> None:
+    """Raises `ContractBroken` if a result or its weights changed after the attempt ended."""
+    folder = SweepFolder(root=root, store=PrivateStore.of(ledger, plan.account, plan.id))
+    search = search_of(plan, folder)
+    search.verify_ends(ledger)
+    for trial in search.runs():
+        files = folder.trial(trial.id)
+        result = TrialResult.read(files)
+        if result is None or result.model is None:
+            continue
+        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _outputs(files)]:
+            raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
+
+
+def _outputs(files: Path) -> list[Path]:
+    """What a run has left as its model: one file, or none."""
+    return [files / name for name in OUTPUTS if (files / name).exists()]
+
+
+def remembered_ends(root: Path) -> frozenset[End]:
+    """The ends of the ledger's chain at the starts of the attempts in a sweep folder, from their receipts."""
+    places = SweepFolder(root=root).trials.glob("*")
+    receipts = [receipt for place in places if (receipt := Receipt.read(place)) is not None]
+    return frozenset(End(entries=receipt.entries, head=receipt.head) for receipt in receipts)
+
+
+def _verify_receipts(plan: Plan, folder: SweepFolder) -> None:
+    for files in sorted(folder.trials.glob("*")):
+        receipt, result = Receipt.read(files), TrialResult.read(files)
+        owners = {receipt.trial} if receipt is not None else set()
+        owners |= {result.trial} if result is not None else set()
+        if owners - {files.name}:
+            raise ContractBroken(f"The receipt or the result in {files} is one of another trial, {min(owners)}.")
+        if receipt is not None and receipt.plan != plan.id:
+            raise ContractBroken(f"The receipt in {files} is one of another plan, {receipt.plan}.")
+
+
+def _verify_release(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
+    """Compares a release, if there is one, with its line in the ledger."""
+    winner = ReleasedWinner.read(folder.release)
+    if winner is None:
+        return
+    if winner.digest(folder.release) not in statement.attempts(plan.id).released.values():
+        raise ContractBroken(f"The winner in {folder.release} is not the one that was released by the ledger.")
+
+
+def _verify_commitment(folder: SweepFolder, ledger: Ledger) -> None:
+    """Opens the commitment of a release, if there is one and the curator's folder has its opening."""
+    commitment, opening = read_commitment(folder.release), Opening.read(folder.curator)
+    if commitment is not None and opening is not None:
+        opening.verify(commitment, ledger)

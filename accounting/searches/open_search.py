@@ -1,0 +1,105 @@
+"""What the searches that may show all of their runs have in common: a ledger line for each start and each end.
+
+The winner is the run that the rule names, given the scores of all finished runs. Under a rule with a final run, its
+point is chosen once, when the search is over, and stored before the final run begins (`final_choice.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.ledger.account import Attempts, Statement
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.searches.final_choice import read_final
+from dpsweep.accounting.searches.interface import PlannedSearch, verify_result
+from dpsweep.accounting.searches.run_records import RunRecord, Runs, charged_rows
+
+
+class OpenSearch(PlannedSearch):
+    """A search that may show all of its runs."""
+
+    def untried(self) -> tuple[Trial, ...]:
+        """The points that no run has; none by default."""
+        return ()
+
+    def reserved(self, attempts: Attempts) -> int:
+        """One for the final run, until it has begun."""
+        return int(bool(self.plan.finals) and not any(attempts.started[final.id] for final in self.plan.finals))
+
+    def final_run(self) -> Trial | None:
+        """The final run of the stored choice."""
+        return read_final(self.plan, self.folder.final)
+
+    def records(self, account: Statement) -> Runs:
+        """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
+        rows = charged_rows(self.folder, self.plan, self.search_runs(), account)
+        best = self._best(rows)
+        winner = None if best is None else rows[best].trial.id
+        runs = Runs(
+            rows=rows,
+            points=self.points(),
+            noun=self.noun,
+            nouns=self.nouns,
+            untried=self.untried(),
+            winner=winner,
+        )
+        return self._then_final(runs, account) if self.plan.finals else runs
+
+    def best_point(self, account: Statement) -> int | None:
+        """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
+        best = self._best(charged_rows(self.folder, self.plan, self.search_runs(), account))
+        return None if best is None else self.points()[best]
+
+    def _best(self, rows: Sequence[RunRecord]) -> int | None:
+        scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
+        return self.rule.winner(scores, self.points())
+
+    def _then_final(self, runs: Runs, account: Statement) -> Runs:
+        chosen = self.final_run()
+        if chosen is None:
+            return replace(runs, winner=None, over=False)
+        (final,) = charged_rows(self.folder, self.plan, (chosen,), account)
+        return replace(runs, final=final, winner=final.trial.id if final.finished else None)
+
+    def verify(self, account: Statement) -> str:
+        """Checks that each result belongs to a started attempt and to its declaration."""
+        self._verify_final(account)
+        runs = self.runs()
+        results = [(trial, TrialResult.read(self.folder.trial(trial.id))) for trial in runs]
+        found = [(trial, result) for trial, result in results if result is not None]
+        for trial, result in found:
+            if not result.attempt <= account.started(self.plan.id, trial.id):
+                raise ContractBroken(f"Attempt {result.attempt} at trial {trial.id} was not started on a charge.")
+            verify_result(trial, result)
+        return f"{len(found)} of {len(runs)} results are there, all paid."
+
+    def _verify_final(self, account: Statement) -> None:
+        """Compares the point that was chosen for the final run with the one whose final run was started."""
+        chosen = self.final_run()
+        began = {final.id for final in self.plan.finals if account.started(self.plan.id, final.id)}
+        if chosen is not None and began and chosen.id not in began:
+            raise ContractBroken(f"The final run that {self.folder.final} names is not the one that was started.")
+
+    def verify_ends(self, ledger: Ledger) -> None:
+        """Compares each result with the digest in its attempt's last settle line."""
+        attempts = ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
+        for trial in self.runs():
+            result = TrialResult.read(self.folder.trial(trial.id))
+            if result is None:
+                continue
+            key = trial.id, result.attempt
+            end = attempts.settled.get((*key, attempts.resumed[key]))
+            if end is not None and end.get("result") not in (None, TrialResult.digest(self.folder.trial(trial.id))):
+                raise ContractBroken(
+                    f"The result of trial {trial.id} in {self.folder.root} is not the one that its attempt ended with: "
+                    "it was changed since, or comes from another copy of this folder."
+                )
+
+    def charge_and_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
+        """The last charge, and the salt of the winner's result."""
+        result = None if winner is None else TrialResult.read(self.folder.trial(winner))
+        return account.attempts(self.plan.id).charges[-1].digest, "" if result is None else result.salt

@@ -1,0 +1,1 @@
+"""The kinds of search: how each one is charged, queued and logged."""

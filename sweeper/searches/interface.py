@@ -1,0 +1,91 @@
+"""The queue of a search's runs, which each kind of search fills in its own way.
+
+A kind of search is a class here, `AdmittedEveryPoint` in `every_point`, that charges and starts the runs of the kind of
+the same name in `accounting/searches`. Invariant: `queue` returns only runs that are paid for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.interface import class_of_kind, search_of
+from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator.attempt_log import AttemptLog
+from dpsweep.sweeper.coordinator.runner import Runner
+
+
+def nothing_more(many: int) -> tuple[Trial, ...]:
+    """No further runs: the `more` of a plan with all runs due from the beginning."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunQueue:
+    """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
+
+    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
+    printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
+    says that no further runs are certain to come. `run` hands runs that are due to the launcher, and returns the
+    complaints of its jobs.
+    """
+
+    total: int
+    due: tuple[Trial, ...]
+    log: AttemptLog
+    notice: str
+    idle: str
+    losses: str
+    all_known: bool = False
+    more: Callable[[int], tuple[Trial, ...]] = nothing_more
+    run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks
+
+    @property
+    def runs(self) -> tuple[Trial, ...]:
+        """All runs that are known so far."""
+        return self.log.runs()
+
+    @property
+    def unproposed(self) -> int:
+        """The number of runs that are not proposed yet."""
+        return 0 if self.all_known else self.total - len(self.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmittedSearch(ABC):
+    """The search of a priced plan in a sweep's folder, as it is charged on a ledger and run.
+
+    `retry` says which ended attempts are repeated.
+    """
+
+    priced: PricedPlan
+    folder: SweepFolder
+    ledger: Ledger
+    retry: Retry
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the search."""
+        return self.priced.plan
+
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether every run has finished, so that nothing is run or charged unless all is repeated."""
+
+    @abstractmethod
+    def queue(self) -> RunQueue:
+        """Charges what is not charged yet, and returns the runs that are due; or raises `BudgetRefused`."""
+
+
+def admitted_search(priced: PricedPlan, folder: SweepFolder, ledger: Ledger, retry: Retry) -> AdmittedSearch:
+    """The search of this plan, of the kind that its rule names."""
+    kind = type(search_of(priced.plan, folder)).__module__.rpartition(".")[2]
+    admitted: AdmittedSearch = class_of_kind(__package__, kind, "Admitted")(
+        priced=priced, folder=folder, ledger=ledger, retry=retry
+    )
+    return admitted

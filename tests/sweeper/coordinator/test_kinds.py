@@ -1,0 +1,196 @@
+"""Kinds of search: a further one is two files and a rule that names them; points have repeats, and a point wins."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+
+import pytest
+
+import dpsweep.accounting.searches
+import dpsweep.sweeper.searches
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.names import tags
+from dpsweep.accounting.records.plan import Block
+from dpsweep.accounting.records.trial_result import Status
+from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.interface import Search
+from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
+from dpsweep.reports.content.panels import Mark, arrange
+from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.pages.release import write_release
+from dpsweep.sweeper.coordinator.admission import Retry
+from tests.randomized import SEARCHES
+from tests.sweeper import proposing
+from tests.sweeper.searches import GRID, Place, result_of
+
+pytestmark = SEARCHES
+
+Places = Callable[..., Place]
+
+ACCOUNTING = '''
+    """Every second point of the plan; the others are never run."""
+
+    from dpsweep.accounting.searches.interface import Sample
+    from dpsweep.accounting.searches.open_search import OpenSearch
+
+
+    class EverySecondPoint(OpenSearch):
+        noun, nouns = "point", "points"
+
+        @property
+        def paid_by_name(self):
+            return tuple(run.id for run in self.search_runs())
+
+        @property
+        def total(self):
+            return len(self.search_runs())
+
+        def search_runs(self):
+            return self.plan.trials[::2]
+
+        def points(self):
+            return range(0, len(self.plan.trials), 2)
+
+        def untried(self):
+            return self.plan.trials[1::2]
+
+        @classmethod
+        def sample(cls, plan, rng):
+            return Sample(trials=plan.trials[::2])
+
+        @classmethod
+        def released_runs(cls, plan, alone):
+            return plan.trials[::2]
+'''
+SWEEPER = '''
+    """Every second point of the plan, all due at once."""
+
+    from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
+
+
+    class AdmittedEverySecondPoint(AdmittedOpenSearch):
+        idle = "Half of the points, {total}, are finished."
+'''
+
+
+class HalfOfThePoints(Composition):
+    """A composition of every second point."""
+
+    def kind(self, search: Search) -> str:
+        """A kind that this test adds."""
+        return "every_second_point"
+
+    def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
+        """Every second point."""
+        return super().event(trials[::2])
+
+
+@pytest.fixture
+def fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Adds a kind of search by one module in each room, and the tag of a rule that names it."""
+    for package, text in ((dpsweep.accounting.searches, ACCOUNTING), (dpsweep.sweeper.searches, SWEEPER)):
+        folder = tmp_path / package.__name__
+        folder.mkdir()
+        (folder / "every_second_point.py").write_text(dedent(text))
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.every_second_point", raising=False)
+    module = ModuleType("rules_of_a_fifth_kind")
+    module.HalfOfThePoints = HalfOfThePoints  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(tags.HOMES, "half", f"{module.__name__}.HalfOfThePoints")
+    monkeypatch.setitem(tags.FAMILY_OF, "half", "rule")
+    return "half"
+
+
+def under(here: Place, rule: str) -> Place:
+    """The same points under another rule, at its price."""
+    made = HalfOfThePoints()
+    event = made.event(here.plan.paid)
+    quote = here.priced.panel.quote(event, here.plan.delta, here.plan.adjacency, here.plan.unit)
+    plan = replace(here.plan, rule={"kind": rule}, event=event)
+    folder = replace(here.folder, root=here.folder.root.parent / plan.id)
+    return replace(here, priced=replace(here.priced, plan=plan, rule=made, quote=quote), folder=folder)
+
+
+def test_a_fifth_kind_of_search_is_charged_run_verified_and_released(place: Places, fifth: str) -> None:
+    grid = place(GRID)
+    here = under(grid, fifth)
+    assert kind_of(here.plan).__name__ == "EverySecondPoint"
+    work = here.begin()
+    assert [trial.id for trial in work.due] == [trial.id for trial in here.plan.trials[::2]]
+    assert here.ledger.statement("digits").reserved[0] < grid.priced.quote.epsilon
+    proposing.go_on(here, work, fates=iter((0.5, 0.7)))
+    assert "2 of 2 results are there" in verify_folder(here.folder.root, here.ledger)
+    sweep = read(here.folder.root, here.ledger)
+    assert sweep.winner == here.plan.trials[2].id
+    assert len(sweep.cells) == 4
+    page = write_release(here.folder.root, here.ledger)
+    assert len(json.loads((page.parent / "report.json").read_text())["trials"]["rows"]) == 2
+    again = here.begin()
+    assert again.idle == "Half of the points, 2, are finished."
+    assert not again.due
+    other = here.plan.trials[1]
+    with pytest.raises(BadInput, match="to be among what plan"):
+        here.search.block(other.id)
+    result_of(other, 0.9).write(here.folder.trial(other.id))
+    assert read(here.folder.root, here.ledger).winner == here.plan.trials[2].id
+
+
+MEDIAN = (*GRID, "tuning=median_of_repeats")
+
+
+def test_the_median_of_three_repeats_is_priced_run_chosen_and_released(place: Places) -> None:
+    here = place(MEDIAN)
+    assert len(here.plan.trials) == 12, "the rule says how often each point runs"
+    assert here.plan.event.same_as(place((*GRID, "repeats=3")).plan.event)
+    work = here.begin()
+    scores = ((0.99, 0.1, 0.1), (0.5, 0.6, 0.7), (0.2, 0.55, 0.56), (0.4, 0.4, 0.4))
+    proposing.go_on(here, work, fates=iter([score for point in scores for score in point]))
+    verify_folder(here.folder.root, here.ledger)
+    sweep = read(here.folder.root, here.ledger)
+    assert sweep.winner == here.plan.trials[3].id, "the first run of the best point, not the luckiest run"
+    assert "repeat" not in sweep.axes
+    assert list(sweep.table["repeat"]) == [1, 2, 3] * 4
+    page = write_release(here.folder.root, here.ledger)
+    report = json.loads((page.parent / "report.json").read_text())
+    assert len(report["trials"]["rows"]) == 12
+    assert "over regularizer and lr, 3 runs each on digits" in report["methods"]
+    assert "50.0 %" in page.read_text()
+
+
+def test_points_that_run_less_often_have_no_median(place: Places) -> None:
+    with pytest.raises(BadInput, match="repeats=2 to be at least 3 under median of repeats"):
+        place((*MEDIAN, "repeats=2"))
+    here = place(MEDIAN)
+    fewer = replace(here.plan, blocks=(Block(trials=here.plan.trials[::3]),))
+    with pytest.raises(BadInput, match="repeats=1 to be at least 3"):
+        kind_of(replace(fewer, event=MedianOfRepeats().event(fewer.paid)))
+    assert len(place((*MEDIAN, "repeats=4")).plan.trials) == 16
+
+
+@pytest.mark.parametrize("words", [("repeats=2",), ("repeats=2", "final=true")], ids=["search", "final"])
+def test_a_point_wins_by_the_mean_of_its_repeats(place: Places, words: Sequence[str]) -> None:
+    here = place((*GRID, *words))
+    fates = (0.9, 0.1, 0.6, 0.6, Status.FAILED.value, 0.95, 0.5, 0.5, *([0.6] if "final=true" in words else []))
+    work = here.begin(Retry.NONE)
+    proposing.go_on(here, work, fates=iter(fates))
+    chosen = here.plan.trials[2]
+    assert read(here.folder.root, here.ledger).winner == (chosen.final or chosen).id
+
+
+def test_the_map_and_the_winner_name_the_same_point(place: Places) -> None:
+    here = place((*GRID, "repeats=2"))
+    proposing.go_on(here, here.begin(), fates=iter((0.9, 0.1, 0.6, 0.6, 0.3, 0.3, 0.5, 0.5)))
+    sweep = read(here.folder.root, here.ledger)
+    cells = [cell for panel in arrange(sweep.cells, sweep.axes) for cell in panel.cells.values()]
+    assert [cell.accuracy for cell in cells if cell.mark is Mark.BEST] == [0.6]
+    assert sweep.winner == here.plan.trials[2].id
