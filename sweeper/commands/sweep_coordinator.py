@@ -92,11 +92,11 @@ class SweepCoordinator:
                 for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
                     print_line(sentence)
             known = self._speeds.known(configs_of(plan))
-            time = price_table.time_in_words(self._seconds(priced, known), request.place)
+            time = self._time_in_words(priced, known)
             self._show(priced, statement, folder, None if known is None else time)
             if known is None:
                 sys.stdout.flush()
-                print_line(f"time: {price_table.time_in_words(self._seconds(priced, costs()), request.place)}")
+                print_line(f"time: {self._time_in_words(priced, costs())}")
         for message in (
             request.launcher_refusal(priced.rule),
             former_plan(plan, folder, request.jobs.words),
@@ -183,7 +183,7 @@ class SweepCoordinator:
         if message := former_plan(plan, folder, request.jobs.words):
             print_error(message)
         seconds = self._seconds(priced, check.costs)
-        self._show(priced, self._statement(plan), folder, price_table.time_in_words(seconds, request.place))
+        self._show(priced, self._statement(plan), folder, self._time_in_words(priced, check.costs))
         data = fingerprint_of(check.contents, ledger)
         news(plan.account, data, ledger)  # before the account is opened: a refusal leaves none behind
         open_account(priced, ledger)
@@ -225,7 +225,7 @@ class SweepCoordinator:
             if not open_runs(work.log.states(), work):
                 print_line(work.idle)
             return False
-        request, workers, plan = self.request, self.request.workers, priced.plan
+        request, workers, plan = self.request, self.request.workers_under(priced.rule), priced.plan
         at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
         runner = Runner(
             search=search_of(plan, folder),
@@ -261,8 +261,15 @@ class SweepCoordinator:
         view = outlook(priced, statement, could_share=could_share(priced.plan, priced.rule.discloses))
         price_table.show(priced, statement, view, time, data_in_words(priced.plan, folder.private))
 
+    def _time_in_words(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
+        return price_table.time_in_words(self._seconds(priced, costs), self.request.place_under(priced.rule))
+
     def _seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
-        return None if costs is None else plan_seconds(priced, costs, self.request.workers.jobs, self._missing)
+        return (
+            None
+            if costs is None
+            else plan_seconds(priced, costs, self.request.workers_under(priced.rule).jobs, self._missing)
+        )
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
         """Raises `BadInput` if delta is 1 / units or more and was not accepted, unless the plan was charged before.

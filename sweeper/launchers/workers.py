@@ -3,7 +3,7 @@
 The numbers are read from the launcher's own settings, so that a launcher needs no code here: a launcher without a
 setting for workers is assumed to run one job after another. A launcher that is not listed in `HERE` is assumed to show
 its jobs to other users, as a queue does in its accounting and a cluster in its temporary folder. So under a secret draw
-it is refused.
+it runs one job, which makes the whole search.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ HERE = frozenset(
 )
 """The launchers that are known to run their jobs on this machine and to write only to the sweep's folder.
 
-joblib's semaphores are as many as the jobs, whatever runs in them. submitit's local launcher is not listed: it ends a
-job after `timeout_min`, and under a secret draw a job makes one try after another, so that it would end one of them in
-its middle.
+joblib's semaphores are as many as the jobs, whatever runs in them.
 """
 
 
@@ -66,17 +64,16 @@ class Workers:
         one_by_one = cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
         return replace(known or one_by_one, here=launcher.get("_target_") in HERE)
 
-    def refusal_under_a_draw(self, rule: str, processes: int) -> str:
-        """Why these workers, with so many processes for each training, may not run a secret draw; empty if they may.
+    def under_a_draw(self) -> Workers:
+        """The workers that share the tries of a secret draw: one where others may see a list of jobs.
 
-        *Guarantee*: where it is empty, `Runner` starts a number of processes that no draw changes.
+        *Guarantee*: `Runner` starts a number of jobs that no draw changes, and where jobs are listed it is one, whose
+        length is all that the list tells.
         """
-        if not self.here:
-            return (
-                "Expected a launcher that is known to run all of its jobs on this machine, without a limit of time, "
-                f"under {rule}: a queue or a cluster lists them for its other users, and its tries are secret. Choose "
-                "hydra/launcher=basic, fork or joblib."
-            )
+        return self if self.here else replace(self, jobs=1, batch=1)
+
+    def refusal_under_a_draw(self, rule: str, processes: int) -> str:
+        """Why these workers, with so many processes for each training, may not run a secret draw; empty if they may."""
         if processes > 1:
             return (
                 f"Expected compute.processes={processes} to be 1 under {rule}: each try would start that many "

@@ -134,11 +134,15 @@ class SweepRequest:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    @property
-    def place(self) -> str:
-        """The device and the number of workers, as text."""
-        device = {"auto": "the device found"}.get(self.compute.device, self.compute.device)
-        return f"{device}, {self.workers.jobs} worker{'s' if self.workers.jobs > 1 else ''}"
+    def place_under(self, rule: SelectionRule) -> str:
+        """The device and the number of workers under this rule, as text."""
+        device, workers = self.compute.device, self.workers_under(rule).jobs
+        found = {"auto": "the device found"}.get(device, device)
+        return f"{found}, {workers} worker{'s' if workers > 1 else ''}"
+
+    def workers_under(self, rule: SelectionRule) -> Workers:
+        """The workers that run a plan under this rule."""
+        return self.workers.under_a_draw() if rule.hides_losers else self.workers
 
     def launcher_refusal(self, rule: SelectionRule) -> str:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""

@@ -29,9 +29,8 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
 from dpsweep.sweeper.commands import sweep_coordinator
 from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
-from dpsweep.sweeper.coordinator import hidden_search
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.job import block_job
+from dpsweep.sweeper.job import task
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import JOB, Value
@@ -41,6 +40,7 @@ from dpsweep.sweeper.preflight.data_identity import read_contents
 from dpsweep.sweeper.preflight.training_check import TrainingCheck
 from dpsweep.sweeper.request.audit_settings import AuditSettings
 from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
+from dpsweep.sweeper.searches import secret_draw
 from dpsweep.sweeper.trial.blocks import TRIES
 from tests.faults.syscalls import Fault, arm
 from tests.fuzzing.played_training import PlayedTraining
@@ -156,8 +156,8 @@ def _play(desk: Desk, seed: int) -> None:
     """Puts the played parts in their places in this process."""
     training: Any = PlayedTraining(log=desk.outside / "looks", seed=seed)
     draws = Random(seed)
-    block_job.run_sessions = training
-    hidden_search.SystemRandom = sweep_coordinator.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
+    task.run_sessions = training
+    secret_draw.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
     sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.of_nothing(
         read_contents(plan, None), None
     )

@@ -23,8 +23,9 @@ from dpsweep.reports.disclosure.format_names import FormatName
 from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
-from dpsweep.sweeper.searches.secret_draw import AdmittedSecretDraw, HiddenSearchLog
+from dpsweep.sweeper.searches.secret_draw import AdmittedSecretDraw
 from tests.sweeper import digits_sweeps
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

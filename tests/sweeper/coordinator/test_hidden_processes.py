@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,18 @@ from dpsweep.accounting import group_commit
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.coordinator.runner import Runner
+from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
-from dpsweep.sweeper.searches.secret_draw import HiddenSearchLog
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.sweeper.searches import SELECTION, THRESHOLD, Place, Program, result_of
+from tests.sweeper.searches import GRID, SELECTION, THRESHOLD, Place, Program, folder_of, result_of
 from tests.waiting import HANGS
 
 pytestmark = TRAINS
@@ -306,22 +308,10 @@ def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
     assert (SearchOutcome.read(here.folder.outcome) is None) is refused
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ("private_selection", ("hydra/launcher=submitit_slurm",)),
-        ("best_of_grid", ("hydra/launcher=submitit_slurm",)),
-        ("private_selection", ("hydra/launcher=submitit_local",)),
-        ("poisson_selection", ("hydra/launcher=basic", "compute.processes=2")),
-    ],
-    ids=["queue", "queue, every point", "limit of time", "processes"],
-)
-def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the_plan(
-    program: Program, ledger: Ledger, rule: str, words: Sequence[str]
+def test_more_processes_for_each_try_are_refused_before_the_charge_and_named_by_the_plan(
+    program: Program, ledger: Ledger
 ) -> None:
-    if "submitit" in words[0]:
-        pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
-    line = [*(word for word in SELECTION if not word.startswith("tuning")), f"tuning={rule}", *words]
+    line = [*SELECTION, "hydra/launcher=basic", "compute.processes=2"]
     refused = program(*line)
     assert refused.returncode == 2
     assert "its tries are secret" in refused.stderr
@@ -332,11 +322,31 @@ def test_what_would_show_the_tries_is_refused_before_the_charge_and_named_by_the
     assert ledger.accounts() == ()
 
 
-def test_a_launcher_that_is_not_known_may_run_no_draw() -> None:
-    workers = Workers.of({"_target_": "hydra_plugins.somebody.Launcher"}, cores=4)
-    assert "its tries are secret" in workers.refusal_under_a_draw("private_selection", processes=1)
+def test_where_jobs_may_be_listed_a_draw_is_one_job() -> None:
+    known = Workers.of({"_target_": min(HERE), "n_jobs": 3}, cores=4)
+    assert known.under_a_draw() == known
+    for unknown in ({"_target_": "hydra_plugins.somebody.Launcher"}, {"array_parallelism": 256, "cpus_per_task": 4}):
+        workers = Workers.of(unknown, cores=4)
+        assert workers.under_a_draw() == replace(workers, jobs=1, batch=1)
 
 
-@pytest.mark.parametrize("target", sorted(HERE))
-def test_launchers_of_this_machine_may_run_a_draw(target: str) -> None:
-    assert Workers.of({"_target_": target}, cores=4).refusal_under_a_draw("private_selection", processes=1) == ""
+@pytest.mark.long
+@pytest.mark.parametrize("words", [(), ("final=true",)], ids=["search", "final run"])
+@pytest.mark.parametrize("rule", [SELECTION[-2:], ("tuning=best_of_grid",)], ids=["drawn", "every point"])
+def test_a_queue_lists_one_job_for_the_whole_search(
+    fresh_program: Program, tmp_path: Path, words: Sequence[str], rule: Sequence[str]
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
+    folder = folder_of(
+        fresh_program(*GRID, *rule, *words, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5")
+    )
+    jobs = {path.name.partition("_")[0] for path in tmp_path.rglob("*_submitted.pkl")}
+    assert len(jobs) == 1, "whatever the draw and whether a final run follows"
+    search = SecretDraw(plan=Plan.read(folder.plan), folder=folder)
+    stored, outcome = search.stored, SearchOutcome.read(folder.outcome)
+    assert stored is not None
+    assert outcome is not None
+    assert all(one.result is not None for one in search.drawn_trials(stored))
+    assert (search.final_run() is not None) is (bool(words) and outcome.winner is not None)
+    printed = b"".join(path.read_bytes() for path in tmp_path.rglob("*_log.*"))
+    assert not any(one.trial.id.encode() in printed for one in search.drawn_trials(stored))

@@ -180,7 +180,7 @@ def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequenc
     folder = folder_of(program(*line))
     plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)
     assert stored is not None
-    final = folder.final_run(plan)
+    final = SecretDraw(plan=plan, folder=folder).final_run()
     assert final is not None
     result = TrialResult.read(folder.trial(final.id))
     assert result is not None

@@ -1,0 +1,115 @@
+"""A job's part of a sweep: it claims the receipts of trials and trains them together."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.group_commit import Flushing, together
+from dpsweep.accounting.ledger.private_store import TrialPlace
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
+from dpsweep.accounting.records.plan import Block, Plan, Trial
+from dpsweep.accounting.records.step_log import stretches
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.sweeper.foreign.script_run import run_scripts
+from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.trial.blocks import at_once
+from dpsweep.sweeper.trial.run import run_sessions
+from dpsweep.sweeper.trial.session import Machine, Session
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
+
+_RUNNERS = {SCRIPT: run_scripts}
+"""How the trials of a method are run, if not by dpsweep's own training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A job's sweep folder, plan, block and machine, and its stop request."""
+
+    folder: SweepFolder
+    plan: Plan
+    block: Block
+    machine: Machine
+    should_stop: Callable[[], bool]
+
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Trains these trials together, if all of their receipts can be claimed."""
+        with ExitStack() as resources:
+            self.train(self.claim(trials, resources))
+
+    def claim(self, trials: Sequence[Trial], resources: ExitStack) -> list[Session]:
+        """The sessions of these trials, all of whose receipts were claimed; `resources` has their locks and logs."""
+        places = [self.folder.place(trial.id) for trial in trials]
+        for place in places:
+            resources.enter_context(working(place.files))
+        if self.block.shared:
+            self._refuse_apart(places)
+        receipts = together(self._claiming(trial) for trial in trials)
+        sessions = [
+            Session(trial=trial, receipt=receipt, place=place)
+            for trial, receipt, place in zip(trials, receipts, places, strict=True)
+        ]
+        for session in sessions:
+            (session.place.files / "config.yaml").write_text(_in_yaml(session.trial.config))
+            resources.enter_context(session.logged())
+        return sessions
+
+    def train(self, sessions: Sequence[Session]) -> None:
+        """Trains claimed trials together."""
+        run = _RUNNERS.get(name_of(sessions[0].trial.config["trainer"]), run_sessions)
+        run(sessions, self.machine, self.should_stop, shared=self.block.shared)
+
+    def _claiming(self, trial: Trial) -> Flushing[Receipt]:
+        files = self.folder.place(trial.id).files
+        return Receipt.claiming(files, self.folder.private, plan=self.plan.id, trial=trial.id)
+
+    def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
+        """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
+
+        On the same subsamples they are priced as one mechanism; on different subsamples they would cost more.
+        """
+        ours: dict[str, int] = {}
+        for receipt in filter(None, (Receipt.read(place.files) for place in places)):
+            ours[receipt.charge] = min(receipt.resume, ours.get(receipt.charge, receipt.resume))
+        for place in {self.folder.place(trial.id) for trial in self.block.trials} - set(places):
+            other = Receipt.read(place.files)
+            if other is not None and stretches(place.record, other.attempt) > ours.get(other.charge, math.inf):
+                raise ContractBroken(
+                    f"Expected trial {place.name} to have the same number of steps as the runs that share its "
+                    "subsamples: they are charged together and must train together. Start a new sweep, with a new "
+                    "charge."
+                )
+
+    def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+        """The groups of trials that are trained together, one group after another."""
+        size = len(trials) if self.block.shared else max(1, at_once(trials[0].config))
+        for first in range(0, len(trials), size):
+            yield trials[first : first + size]
+
+
+def is_due(place: TrialPlace) -> bool:
+    """Whether the trial in this folder has an unused receipt."""
+    receipt = Receipt.read(place.files)
+    return receipt is not None and not receipt.used(place)
+
+
+def _in_yaml(config: Mapping[str, Any]) -> str:
+    """A configuration as YAML."""
+    return "".join(_part_in_yaml(json.dumps({key: part})) for key, part in config.items())
+
+
+@lru_cache(maxsize=256)
+def _part_in_yaml(form: str) -> str:
+    """A part of a configuration as YAML, from its JSON: the points of a block share most parts."""
+    text: str = yaml.dump(json.loads(form), Dumper=_DUMPER, sort_keys=False)
+    return text

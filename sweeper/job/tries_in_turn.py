@@ -1,0 +1,116 @@
+"""The work of a job under a secret draw: the tries one after another, as long as there is one.
+
+Other users of the machine see processes, how long they live and how they compute. So there are as many jobs as workers,
+whatever the draw; each lives as long as its neighbours, and works like them when no try is left for it. A job without
+neighbours is the whole search: it also stores the winner, and makes the final run. A queue or a cluster lists that one
+job and its length.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from dpsweep.accounting.errors import NoReceipt
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, scores_of
+from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
+from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
+from dpsweep.sweeper.job.locks import at_work, turn
+from dpsweep.sweeper.job.standby import stand_by
+from dpsweep.sweeper.job.task import Task, is_due
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriesInTurn:
+    """One job's share of the tries; with `alone` it is the only job of the search."""
+
+    task: Task
+    search: SecretDraw
+    alone: bool
+
+    def run(self) -> None:
+        """Trains the due runs one by one, and ends when the neighbours' runs have ended."""
+        task = self.task
+        self._run_due()
+        if self.alone and not task.should_stop():
+            self._begin_final()
+            self._run_due()
+        stand_by(task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._neighbours_work())
+
+    def _run_due(self) -> None:
+        while not self.task.should_stop():
+            with ExitStack() as resources:
+                with turn(self.task.folder.turn):
+                    due = self._next_try()
+                    sessions = [] if due is None else self.task.claim([due], resources)
+                if not sessions:
+                    break
+                self.task.train(sessions)
+
+    def _begin_final(self) -> None:
+        """Stores the winner if no try is left, and hands out the receipt of the final run, if the rule has one.
+
+        It is that of this launch, which every try has: the search is one attempt in the ledger.
+        """
+        receipt = self._receipt()
+        if receipt is None:
+            return
+        log = HiddenSearchLog(search=self.search, stored=self._stored, receipt=receipt)
+        log.settle()
+        for final in log.start(log.next_final(1)):
+            final.write(self.task.folder.trial(final.trial))
+
+    def _receipt(self) -> Receipt | None:
+        """A receipt of this launch; None if no try has one."""
+        store = self.task.folder.private
+        for trial in self.search.search_runs():
+            try:
+                receipt = Receipt.read(self.task.folder.trial(trial.id))
+            except NoReceipt:
+                continue  # a damaged one
+            if receipt is not None and store.is_current(receipt.launch):
+                return receipt
+        return None
+
+    def _next_try(self) -> Trial | None:
+        """The first run that has an unused receipt and may still change the winner, or the final run; None without.
+
+        Receipts of ended runs are not read: a damaged one is no reason to train nothing.
+        """
+        tries, final, over = self._drawn()
+        able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
+        return next((one.trial for one in able if is_due(self.task.folder.place(one.trial.id))), None)
+
+    def _neighbours_work(self) -> bool:
+        """Whether a process trains a run of the draw now."""
+        tries, final, _ = self._drawn()
+        begun = [one for one in (*tries, final) if one is not None and one.begun and not one.ended]
+        return any(at_work(self.task.folder.trial(one.trial.id)) for one in begun)
+
+    @property
+    def _stored(self) -> StoredDraw:
+        stored = self.search.stored
+        if stored is None:
+            raise NoReceipt(f"Nothing trains outside a charged sweep: {self.task.folder.root} holds no draw.")
+        return stored
+
+    def _drawn(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
+        """The tries and the final run in their current states, and whether the search is over.
+
+        A try that a killed process left has ended, although the coordinator marks it only after this launch.
+        """
+        stored = self._stored
+        tries = tuple(
+            replace(one, ended=True) if self._is_killed(one, stored.attempt) else one
+            for one in self.search.tries(stored)
+        )
+        return tries, self.search.final_try(stored), stored.draw.over(scores_of(stored.draw, tries))
+
+    def _is_killed(self, one: DrawnTrial, attempt: int) -> bool:
+        """Whether a run began, has no result, and can no longer end."""
+        if one.ended or not one.begun:
+            return False
+        return stage_of(self.task.folder.place(one.trial.id), one.trial, attempt) is AttemptState.KILLED
