@@ -96,6 +96,11 @@ class Final(SelectionRule):
         """The search's own."""
         return self.rule.unlike_points
 
+    @property
+    def average(self) -> str:
+        """The search's own."""
+        return self.rule.average
+
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The search's own."""
         return self.rule.score_of_point(scores)

@@ -236,6 +236,11 @@ class SelectionRule(ABC):
         best = _first_best({point: self.score_of_point([scores[place] for place in finished[point]]) for point in able})
         return None if best is None else finished[best][0]
 
+    @property
+    def average(self) -> str:
+        """What `score_of_point` is called."""
+        return "mean"
+
     def score_of_point(self, scores: Sequence[float]) -> float:
         """What points are compared by, given the scores of a point's finished runs: their mean."""
         return fmean(scores)

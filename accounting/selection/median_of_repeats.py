@@ -42,6 +42,11 @@ class MedianOfRepeats(Composition):
         if search.repeats < self.least:
             raise BadInput(f"Expected repeats={search.repeats} to be at least {self.least} under {self.name}.")
 
+    @property
+    def average(self) -> str:
+        """The median."""
+        return "median"
+
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The median."""
         return median(scores)

@@ -252,6 +252,7 @@ def _covered(context: Context) -> Line:
         evidence=(
             "Runs that failed, diverged or were killed are charged like the others.",
             "The outputs of a crashed run are charged: steps that ran twice are charged twice, with new noise.",
+            *_repeated(context),
             *_secret(context),
             *_proposed(context),
         ),
@@ -261,6 +262,17 @@ def _covered(context: Context) -> Line:
 def _tries_each_point(context: Context) -> bool:
     """Whether the number of tries is public: that of the points."""
     return Disclosure.NUMBER_OF_TRIES in context.sweep.rule.discloses
+
+
+def _repeated(context: Context) -> tuple[str, ...]:
+    """How points with several runs are compared, and whose score is told."""
+    sweep = context.sweep
+    if sweep.plan.repeats < 2 or sweep.rule.hides_losers:
+        return ()
+    return (
+        f"Points were compared by the {sweep.rule.average} score of their {sweep.plan.repeats} runs each. The model "
+        "and its score are those of the winning point's first run.",
+    )
 
 
 def _secret(context: Context) -> tuple[str, ...]:

@@ -165,6 +165,7 @@ def test_the_median_of_three_repeats_is_priced_run_chosen_and_released(place: Pl
     assert len(report["trials"]["rows"]) == 12
     assert "over regularizer and lr, 3 runs each on digits" in report["methods"]
     assert "50.0 %" in page.read_text()
+    assert "compared by the median score of their 3 runs each" in page.read_text()
 
 
 def test_points_that_run_less_often_have_no_median(place: Places) -> None:
