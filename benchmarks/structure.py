@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, tuple[str, float]] = {
 """A pattern for each option, and in how many files it should speak at most."""
 
 RULE_QUESTIONS = r"isinstance\([^)]*rule"
-KIND_BRANCHES = r"\.drawn\b|DRAWN_TRIES|\.finals\b|\.proposed\b|\.public\b"
+KIND_BRANCHES = r"\.draws_in_secret\b|\.hides_losers\b|\.finals\b|\.proposed\b|\.public\b"
 SWEEP = ("sweep", "dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", "steps=5")
 LATER = ("verify", "report", "release", "export", "resume")
 OTHERS = (("budget",), ("help", "trainer.lr"), ("plan", *SWEEP[1:]))

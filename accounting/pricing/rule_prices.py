@@ -94,7 +94,7 @@ def _offer(
     quote, runs, refusal = None, False, ""
     try:
         event = rule.event(trials)
-        runs = rule.pays(event, trials)
+        runs = rule.kind(Search()) is not None and rule.pays(event, trials)
         quote = panel.quote(event, delta, adjacency, unit)
     except DpsweepError as cause:
         refusal = str(cause)

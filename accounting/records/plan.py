@@ -79,6 +79,11 @@ class Trial:
         return digest({"config": {key: value for key, value in self._identity.items() if key != REPEAT}})
 
     @property
+    def settings(self) -> dict[str, Value]:
+        """The swept values, and the number of the repeat if the point is repeated."""
+        return dict(self.axes) | ({REPEAT: self.config[REPEAT]} if REPEAT in self.config else {})
+
+    @property
     def paid(self) -> PlanEvent:
         """The event that a rule is priced over: that of the run, and that of the final run if there may be one."""
         return self.event if self.final is None else replace(self.event, final=self.final.event)

@@ -41,7 +41,7 @@ class OpenSearch(PlannedSearch):
         winner = None if best is None else rows[best].trial.id
         runs = Runs(
             rows=rows,
-            points=self.points(),
+            points=self.points()[: len(rows)],
             noun=self.noun,
             nouns=self.nouns,
             untried=self.untried(),
@@ -56,7 +56,7 @@ class OpenSearch(PlannedSearch):
 
     def _best(self, rows: Sequence[RunRecord]) -> int | None:
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
-        return self.rule.winner(scores, self.points())
+        return self.rule.winner(scores, self.points(), self.plan.repeats)
 
     def _then_final(self, runs: Runs, account: Statement) -> Runs:
         chosen = self.final_run()

@@ -47,9 +47,11 @@ class SearchRecord:
             made_folder(path.parent)
             write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
 
-    def conclude(self, outcome: SearchOutcome) -> None:
-        """Stores the outcome of the search."""
-        write_json(self._outcome, asdict(outcome), mode=PRIVATE)
+    def conclude(self, outcome: SearchOutcome) -> SearchOutcome:
+        """Stores the outcome of the search, unless one is stored; returns the stored one, which is never replaced."""
+        if self.outcome is None:
+            write_json(self._outcome, asdict(outcome), mode=PRIVATE)
+        return self.outcome or outcome
 
     @property
     def outcome(self) -> SearchOutcome | None:

@@ -62,6 +62,15 @@ class Final(SelectionRule):
         return self.rule.kind(search)
 
     @property
+    def draws_in_secret(self) -> bool:
+        """Whether the search's own are."""
+        return self.rule.draws_in_secret
+
+    def winner(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
+        """The search's own."""
+        return self.rule.winner(scores, points, repeats)
+
+    @property
     def least_repeats(self) -> int:
         """The search's own."""
         return self.rule.least_repeats

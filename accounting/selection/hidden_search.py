@@ -1,7 +1,7 @@
 """The shared base of all rules that release only the winner of independent tries.
 
 Each of these rules is one theorem: it makes one `HiddenSearch` over a number of points, whose event names the law of
-the number of tries. This module derives the draw, the disclosures, the execution and the price from that event:
+the number of tries. This module derives the draw, the disclosures, the kind of search and the price from that event:
 
 * Drawn tries are uniform, independent and with replacement, as their theorems require. The event wraps the mixture of
   the points, for the training records and for the held-out ones: a try draws its point and outputs it with the model
@@ -106,6 +106,11 @@ class HiddenSearchRule(SelectionRule):
     def kind(self, search: Search) -> str:
         """The tries of a secret draw."""
         return "secret_draw"
+
+    @property
+    def draws_in_secret(self) -> bool:
+        """Yes."""
+        return True
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""

@@ -6,7 +6,7 @@ of them knows a rule by name. Invariants of every rule:
 * `event` prices the whole search, for every possible result of `draw`; it never depends on the actual draw.
 * `kind` names the kind of search that runs; a plan runs only if its event is the rule's over its points.
 * `discloses` lists all results that the curator may release. The price covers no other result.
-* `draw` takes its randomness from the given generator, and is stored before the first run. A draw is never repeated,
+* `draw` takes its randomness from the given generator; a secret one is stored before the first run, and never repeated,
   extended or cut short: a failed try stays in the draw with the worst score.
 * A rule that hides losers treats both populations alike: the score is part of the mechanism, so for the training
   records and for the held-out ones it wraps the mixture of the points, since the point of each try is random.
@@ -185,6 +185,11 @@ class SelectionRule(ABC):
         return Disclosure.ALL_SCORES not in self.discloses
 
     @property
+    def draws_in_secret(self) -> bool:
+        """Whether the runs are tries of a draw that nobody may see."""
+        return False
+
+    @property
     def least_repeats(self) -> int:
         """The least number of runs of each point that the rule needs."""
         return 1
@@ -217,24 +222,25 @@ class SelectionRule(ABC):
         own = self.event(trials)
         return event.same_as(own) or _without_last_digits(event) == _without_last_digits(own)
 
-    def winner(self, scores: Mapping[int, float], points: Sequence[int]) -> int | None:
+    def winner(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
         """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
 
-        `points` names the point of each run: runs of one point are its repeats. The winner is a point, and its first
-        finished run stands for it. For rules without a draw; with one, `Draw.winner` also knows what the draw has
-        decided beforehand.
+        `points` names the point of each run, `repeats` says how many runs each point was to have. The winner is a
+        point, the first among equals, and its first finished run stands for it. A run that diverged, failed or was
+        killed has no score: of points with fewer scores than `repeats`, those with the most win only if no point has
+        all. For rules without a draw; with one, `Draw.winner` also knows what the draw has decided beforehand.
 
         >>> rule_from_config({"kind": "composition"}).winner({0: 0.9, 1: 0.5, 2: 0.8, 3: 0.7}, points=(0, 0, 1, 1))
         2
         """
-        repeats: dict[int, list[int]] = {}
+        finished: dict[int, list[int]] = {}
         for place, point in enumerate(points):
-            repeats.setdefault(point, []).append(place)
-        finished = {point: [place for place in places if place in scores] for point, places in repeats.items()}
-        complete = [point for point, places in repeats.items() if len(finished[point]) == len(places)]
-        able = complete or [point for point in repeats if finished[point]]
-        best = _first_best({point: self.score_of_point([scores[place] for place in finished[point]]) for point in able})
-        return None if best is None else finished[best][0]
+            if place in scores:
+                finished.setdefault(point, []).append(place)
+        enough = min(repeats, max(map(len, finished.values()), default=0))
+        able = [places for places in finished.values() if len(places) >= enough]
+        best = max(able, key=lambda places: self.score_of_point([scores[place] for place in places]), default=None)
+        return None if best is None else best[0]
 
     @property
     def average(self) -> str:

@@ -57,6 +57,11 @@ class NoisyMax(SelectionRule):
         """A secret draw, which has every point once and the noise of the comparison."""
         return "secret_draw"
 
+    @property
+    def draws_in_secret(self) -> bool:
+        """Yes."""
+        return True
+
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""
         refuse_unless_fixed(self.name, search)

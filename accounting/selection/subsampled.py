@@ -50,7 +50,7 @@ class Subsampled(Final):
         numbers.fraction("rate", self.rate)
         numbers.non_negative("carry", self.carry)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
-        if not self.rule.hides_losers:
+        if not self.rule.draws_in_secret:
             raise BadInput(
                 f"Expected the rule on the part, {self.rule.name}, to hide its losers and show its winner's score: "
                 "what shows all costs less on a part of its own (tuning=disjoint)."

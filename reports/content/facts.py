@@ -141,7 +141,9 @@ def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     runs = sweep.all_runs
     yield "runs", _whole(len(runs), f"{PLAN}, or the draw that is stored beside it")
     runs_to_come = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
-    runs_to_come += bool(sweep.plan.finals) and sweep.final.empty and not (sweep.rule.hides_losers and sweep.runs.over)
+    runs_to_come += (
+        bool(sweep.plan.finals) and sweep.final.empty and not (sweep.rule.draws_in_secret and sweep.runs.over)
+    )
     yield "runs_to_come", _whole(runs_to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
         number = int((runs["state"] == state).sum())

@@ -9,6 +9,7 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.selection.interface import rule_from_config
 
 VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
@@ -93,7 +94,8 @@ def count(quantity: int, noun: str) -> str:
 def points_in_words(plan: Plan, methods: list[str], over: str = "") -> str:
     """The number of points of these methods over some keys, and the runs of each if there are several."""
     points = len(set(plan.points))
-    again = f", {len(plan.trials) // points} runs each" if len(plan.trials) > points else ""
+    several = len(plan.trials) > points and not rule_from_config(plan.rule).draws_in_secret
+    again = f", {len(plan.trials) // points} runs each" if several else ""
     return f"{count(points, 'point')} of {listed(methods)}{over}{again}"
 
 

@@ -18,8 +18,8 @@ from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, number
 from dpsweep.reports.content.sweep_table import State
 
-RUNS, COMPARED, COMPLETE = "runs", "compared", "complete"
-"""The columns with a point's number of runs, what the rule compares, and whether all of its runs finished."""
+RUNS, COMPARED, SCORED, PLANNED = "runs", "compared", "scored", "planned"
+"""The columns with a point's number of runs, what the rule compares, how many have a score and were to have one."""
 
 FAR_OUT = 3.0
 """Interquartile ranges below the lower quartile at which the colour scale ends. *Source*: Tukey 1977."""
@@ -109,11 +109,12 @@ def arrange(
 
 
 def _best(points: pd.DataFrame) -> int | None:
-    """Index of the point that is best by what the rule compares; of those with fewer runs only if all have fewer."""
-    finished = points.loc[points["state"] == State.FINISHED]
-    able = finished.loc[finished[COMPARED].notna()]
-    able = able.loc[able[COMPLETE]] if able[COMPLETE].any() else able
-    return None if able.empty else int(str(able[COMPARED].astype(float).idxmax()))
+    """Index of the point that is best by what the rule compares, as `SelectionRule.winner` finds it."""
+    scored = points.loc[points[SCORED] > 0]
+    if scored.empty:
+        return None
+    able = scored.loc[scored[SCORED] >= min(scored[PLANNED].iloc[0], scored[SCORED].max())]
+    return int(str(able[COMPARED].astype(float).idxmax()))
 
 
 def _mean_by_point(
@@ -124,17 +125,16 @@ def _mean_by_point(
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
     rows = [_mean(runs, compared_by) for runs in points.values()]
-    return pd.DataFrame(rows, dtype=object) if rows else table.assign(**{COMPARED: None, COMPLETE: False})
+    means = pd.DataFrame(rows, dtype=object) if rows else table.assign(**{COMPARED: None, SCORED: 0})
+    planned = min(map(len, points.values()), default=1) if REPEAT in table else 1
+    return means.assign(**{PLANNED: planned})
 
 
 def _mean(runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[float]], float]) -> dict[Hashable, Any]:
     """The mean of a point's runs, with its interval for independent runs."""
     scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
     scores = [run["accuracy"] for run in scored]
-    compared: dict[Hashable, Any] = {
-        COMPARED: compared_by(scores) if scores else None,
-        COMPLETE: len(scored) == len(runs),
-    }
+    compared: dict[Hashable, Any] = {COMPARED: compared_by(scores) if scores else None, SCORED: len(scored)}
     if len(scored) < 2:
         return {**(scored or runs)[0], RUNS: len(scored or runs), **compared}
     mean = fmean(scores)

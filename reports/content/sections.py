@@ -108,7 +108,7 @@ def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
 
 def outcome(sweep: Sweep) -> str:
     """The sentence that a finished secret draw has no winner, which its rule discloses; otherwise empty."""
-    return NOTHING if sweep.rule.hides_losers and sweep.runs.over and sweep.winner is None else ""
+    return NOTHING if sweep.rule.draws_in_secret and sweep.runs.over and sweep.winner is None else ""
 
 
 def errors(sweep: Sweep) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ class Sweep:
         best = {}
         for method in dict.fromkeys(row.trial.method for row in rows):
             own = {place: score for place, score in scores.items() if rows[place].trial.method == method}
-            if (place := self.rule.winner(own, self.runs.points)) is not None:
+            if (place := self.rule.winner(own, self.runs.points, self.plan.repeats)) is not None:
                 best[method] = rows[place].trial.id
         return best
 

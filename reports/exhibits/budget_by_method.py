@@ -53,7 +53,8 @@ def with_shares(sweep: Sweep) -> Sweep:
 def _tells(sweep: Sweep) -> bool:
     """Whether the bill is the sum of its runs' shares."""
     plan = sweep.plan
-    return not (sweep.rule.hides_losers or plan.public) and plan.paid == tuple(trial.event for trial in plan.trials)
+    every_run = plan.proposed is None and plan.paid == tuple(trial.event for trial in plan.trials)
+    return every_run and not (sweep.rule.draws_in_secret or plan.public)
 
 
 def _deciding(sweep: Sweep, charged: Sequence[DpEvent]) -> int:

@@ -25,19 +25,19 @@ from dpsweep.reports.exhibits.what_mattered import what_mattered
 
 
 def _what_mattered(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.rule.hides_losers else what_mattered(sweep.table)
+    return None if sweep.rule.draws_in_secret else what_mattered(sweep.table)
 
 
 def _collapse(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.rule.hides_losers else collapse(sweep)
+    return None if sweep.rule.draws_in_secret else collapse(sweep)
 
 
 def _how_often_best(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.rule.hides_losers else how_often_best(sweep)
+    return None if sweep.rule.draws_in_secret else how_often_best(sweep)
 
 
 def _ease(sweep: Sweep, bill: Bill) -> Exhibit | None:
-    return None if sweep.rule.hides_losers else ease(sweep.table, sweep.measure)
+    return None if sweep.rule.draws_in_secret else ease(sweep.table, sweep.measure)
 
 
 def _spending(sweep: Sweep, bill: Bill) -> Exhibit | None:

@@ -73,7 +73,7 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
     quotes = []
     for tries in TRIES:
         priced = rule(tries)
-        composed = not priced.hides_losers
+        composed = not priced.draws_in_secret
         runs = tries if composed else 1
         panel = panel_for(1 if tries == len(plan.trials) else runs)  # its own number has one price on the whole page
         try:

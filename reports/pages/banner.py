@@ -51,7 +51,7 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
             f"The price does not cover {listed(uncovered)}.",
             *((f"It covers {listed(covered)}; what it covers may be shown as it is.",) if covered else ()),
         ),
-        command=RELEASE if sweep.winner is not None or sweep.rule.hides_losers else "",
+        command=RELEASE if sweep.winner is not None or sweep.rule.draws_in_secret else "",
     )
 
 
@@ -61,7 +61,7 @@ def _parts(sweep: Sweep) -> Iterator[PagePart]:
         yield PagePart(name="the best point", needs=Needs.WINNER)
         yield PagePart(name="its score", needs=Needs.WINNER_SCORE)
     yield PagePart(name="the account's budget", needs=Needs.CURATOR)
-    if sweep.rule.hides_losers:
+    if sweep.rule.draws_in_secret:
         yield PagePart(name="the number of tries, their points, scores and times", needs=Needs.CURATOR)
     else:
         states = set(sweep.all_runs["state"])

@@ -83,7 +83,7 @@ def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, 
             ),
         )
         for sweep, bill in zip(sweeps, bills, strict=True)
-        if not sweep.rule.hides_losers
+        if not sweep.rule.draws_in_secret
         for panel in arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))

@@ -199,7 +199,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
-        pictures=() if sweep.rule.hides_losers else draw(sweep),
+        pictures=() if sweep.rule.draws_in_secret else draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(sweep.all_runs),
         budget=sections.budget(bill, facts),
@@ -209,7 +209,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         origin=read_origin(sweep, ledger),
         outcome=sections.outcome(sweep),
         notes=sweep.plan.notes,
-        secret=sections.SECRET if sweep.rule.hides_losers else "",
+        secret=sections.SECRET if sweep.rule.draws_in_secret else "",
         runs=sweep.runs.nouns,
         advice=_advice(sweep),
         findings=findings,
@@ -228,7 +228,7 @@ def _advice(sweep: Sweep) -> str:
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
     """The final run if there is one, then each method's best point; for a secret draw the winner alone."""
     winner = () if sweep.winner is None else (sweep.winner,)
-    return winner if sweep.rule.hides_losers else tuple(dict.fromkeys((*winner, *sweep.winners.values())))
+    return winner if sweep.rule.draws_in_secret else tuple(dict.fromkeys((*winner, *sweep.winners.values())))
 
 
 def nobody(sweep: Sweep) -> str:

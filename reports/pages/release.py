@@ -211,7 +211,7 @@ def compose(sweep: Sweep) -> Page:
             f"Expected the search in {sweep.folder} to be finished: an interrupted search is not the one that was "
             "priced. Give its command again to continue it."
         )
-    if sweep.winner is None and not sweep.rule.hides_losers:
+    if sweep.winner is None and not sweep.rule.draws_in_secret:
         raise BadInput("Expected a finished run to release, got none.")
     disclosed = _disclosed(sweep, reader)
     page = Page(

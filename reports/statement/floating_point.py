@@ -50,10 +50,10 @@ def floating_point(context: Context) -> Line:
             evidence=(_BASIS, assumed),
         )
     steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.plan.trials + sweep.plan.finals)
-    runs = 1 if context.hides_losers else sum(charge.runs for charge in context.bill.charges)
+    runs = 1 if context.draws_in_secret else sum(charge.runs for charge in context.bill.charges)
     numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
     epsilon, delta = excess(numbers, context.bill.epsilon, context.bill.delta)
-    scope = "each run" if context.hides_losers else "all runs together"
+    scope = "each run" if context.draws_in_secret else "all runs together"
     return Line(
         topic=topic,
         text=(
@@ -79,6 +79,6 @@ def _assumed(context: Context) -> str:
 def _shown(context: Context) -> list[TrialResult]:
     """The results that the line may depend on: the public page of a secret draw may show the winner's only."""
     results = context.sweep.results
-    if context.hides_losers and context.audience is Audience.PUBLIC:
+    if context.draws_in_secret and context.audience is Audience.PUBLIC:
         return [result for trial, result in results.items() if trial == context.sweep.winner]
     return [*results.values()]

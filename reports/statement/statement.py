@@ -81,7 +81,7 @@ def _claim(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
         f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {delta_up(charge.delta)} for "
-        f"{'the search' if context.hides_losers else count(charge.runs, 'run')}, by {charge.claimed_by}."
+        f"{'the search' if context.draws_in_secret else count(charge.runs, 'run')}, by {charge.claimed_by}."
         for charge in context.bill.charges
     ]
     return Line(
@@ -162,7 +162,7 @@ def _accountants(context: Context) -> Line:
             "conversion to epsilon is not tight; PLD and PRV track the whole distribution of the privacy loss.",
             *(
                 ("RDP bounds all runs together; PLD also bounds the winner alone, which costs less.",)
-                if context.hides_losers and _tries_each_point(context)
+                if context.draws_in_secret and _tries_each_point(context)
                 else ()
             ),
             *lower_bound,
@@ -267,17 +267,17 @@ def _tries_each_point(context: Context) -> bool:
 def _repeated(context: Context) -> tuple[str, ...]:
     """How points with several runs are compared, and whose score is told."""
     sweep = context.sweep
-    if sweep.plan.repeats < 2 or sweep.rule.hides_losers:
+    runs, average = sweep.plan.repeats, sweep.rule.average
+    if sweep.rule.draws_in_secret or (runs < 2 and sweep.plan.proposed is None):
         return ()
-    return (
-        f"Points were compared by the {sweep.rule.average} score of their {sweep.plan.repeats} runs each. The model "
-        "and its score are those of the winning point's first run.",
-    )
+    how = f"their {runs} runs each" if runs > 1 else "their runs, where a point was proposed several times"
+    told = "" if sweep.plan.finals else " The model and its score are those of the winning point's first finished run."
+    return (f"Points were compared by the {average} score of {how}.{told}",)
 
 
 def _secret(context: Context) -> tuple[str, ...]:
     """The results of a hidden search that are secret."""
-    if not context.hides_losers:
+    if not context.draws_in_secret:
         return ()
     if Disclosure.WINNER_SCORE not in context.sweep.rule.discloses:
         return ("Every point is tried once; all scores are secret.",)
@@ -324,7 +324,7 @@ def _not_covered(context: Context) -> Line:
             "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
             *(
                 ("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",)
-                if context.hides_losers
+                if context.draws_in_secret
                 else ()
             ),
         ),

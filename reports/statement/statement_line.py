@@ -42,9 +42,9 @@ class Context:
     audience: Audience
 
     @property
-    def hides_losers(self) -> bool:
+    def draws_in_secret(self) -> bool:
         """Whether the rule lets out the winner alone."""
-        return self.sweep.rule.hides_losers
+        return self.sweep.rule.draws_in_secret
 
     @property
     def row(self) -> str:

@@ -40,13 +40,13 @@ def charged(context: Context) -> Line:
         text=(
             "The search was charged before its first run, independently of the draw, and stays charged whatever its "
             "outcome."
-            if context.hides_losers
+            if context.draws_in_secret
             else "Every run was charged before it started, and stays charged whatever its outcome."
         ),
         level=EvidenceLevel.CHECKED,
         evidence=context.curator(
             f"Searches charged: {runs_charged}, tries started: {runs_started}."
-            if context.hides_losers
+            if context.draws_in_secret
             else f"Runs charged: {runs_charged}, started: {runs_started}.",
             f"The ledger's hash chain of {context.sweep.entries} lines verifies.",
         ),

@@ -45,7 +45,7 @@ def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
         priced = compose_plan(request.points, request.plan)
         folder = request.jobs.of_plan(priced.plan.id).folder
     rows = [
-        {"method": trial.method, **trial.axes, "noise_multiplier": sweep_table.noise_multiplier(trial)}
+        {"method": trial.method, **trial.settings, "noise_multiplier": sweep_table.noise_multiplier(trial)}
         for trial in priced.plan.trials
     ]
     return PlannedSweep(

@@ -99,7 +99,9 @@ class SweepResults:
         from dpsweep.reports.content.panels import arrange
         from dpsweep.reports.figures.table_heatmap import drawn
 
-        figure = drawn(arrange(self._sweep.cells, self._sweep.axes), self._sweep.measure)
+        figure = drawn(
+            arrange(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
+        )
         if self.rehearsal:
             figure.text(
                 0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"

@@ -125,7 +125,7 @@ def show(
     first = [plan.trials[point] for point in dict.fromkeys(plan.points)]
     count = {method: sum(trial.method == method for trial in first) for method in methods}
     table.add_row("points", f"{len(first)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
-    if len(plan.trials) > len(first):
+    if len(plan.trials) > len(first) and not priced.rule.draws_in_secret:
         table.add_row("runs", f"{len(plan.trials)}, {len(plan.trials) // len(first)} of each point")
     if plan.proposed is not None:
         proposals = f"of the points that {plan.proposed.sampler_name} proposes from the scores so far"

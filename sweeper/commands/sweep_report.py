@@ -53,7 +53,7 @@ def report(
         study.record(plan, folder, work.runs, outcomes, storage)
     except BadInput as cause:
         print_error(f"The study was not written. {cause}")
-    if not rule_from_config(plan.rule).hides_losers:  # the file is shared
+    if not rule_from_config(plan.rule).draws_in_secret:  # the file is shared
         speeds.record(work.runs, outcomes)
     folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
     result = current_report(folder.root, ledger) if page else folder.root

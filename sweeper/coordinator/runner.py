@@ -6,7 +6,7 @@ launched again. A job that was believed lost may still run without harm: one of 
 come back as files, so a lost worker costs no finished trial.
 
 The tries of a secret draw are no jobs: other users of the machine see processes. There are as many jobs as workers,
-whatever the draw, and each takes the next try as long as there is one (`run_in_turn` of `sweeper/job/block_job.py`).
+whatever the draw, and each takes the next try as long as there is one (`sweeper/job/tries_in_turn.py`).
 Their receipts are written one after another: a group commit has a thread for every few of them, which `ps` counts.
 """
 
@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
-from dpsweep.accounting.group_commit import Flushing, alone, together
+from dpsweep.accounting.group_commit import alone, together
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
+from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.coordinator.attempt_log import AttemptLog
+from dpsweep.sweeper.job.job_task import issuing
 from dpsweep.sweeper.job.locks import at_work
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
@@ -83,7 +84,7 @@ class Runner:
             if not due:
                 break
             for receipt in receipts:
-                alone(self._issuing(receipt))
+                alone(issuing(receipt, self.folder.trial(receipt.trial)))
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
             errors = self._launch(launcher, jobs, 0)
             self.log.settle()
@@ -98,7 +99,7 @@ class Runner:
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
         receipts = self.log.start([trial for job in jobs for trial in job.due])
-        together(self._issuing(receipt) for receipt in receipts)
+        together(issuing(receipt, self.folder.trial(receipt.trial)) for receipt in receipts)
         receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
@@ -115,12 +116,6 @@ class Runner:
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
 
-    def _issuing(self, receipt: Receipt) -> Flushing[None]:
-        """Writes a receipt into its trial's folder."""
-        place = self.folder.trial(receipt.trial)
-        _put_aside(place, receipt.attempt - 1)
-        yield from receipt.writing(place)
-
     def _require_there(self, trials: Sequence[Trial]) -> None:
         """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
         for trial in trials:
@@ -132,13 +127,13 @@ class Runner:
         try:
             errors = launcher.launch([self._settings(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
-            self._wait(jobs)
+            self._wait()
             return dict.fromkeys(jobs, cause)
         return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
 
-    def _wait(self, jobs: Sequence[Job]) -> None:
-        """Waits for the jobs that still run after their launcher failed."""
-        for trial in (trial for job in jobs for trial in job.due):
+    def _wait(self) -> None:
+        """Waits for the runs that jobs still make after their launcher failed."""
+        for trial in self.log.runs():
             while at_work(self.folder.trial(trial.id)):
                 time.sleep(LOOK_SECONDS)
 
@@ -168,9 +163,3 @@ def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, 
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _put_aside(place: Path, attempt: int) -> None:
-    """Keeps the result of an earlier attempt beside the new one."""
-    if (place / RESULT_FILE).exists():
-        (place / RESULT_FILE).rename(place / f"result-{attempt}.json")

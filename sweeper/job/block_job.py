@@ -22,10 +22,9 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
-from dpsweep.accounting.searches.secret_draw import SecretDraw
+from dpsweep.sweeper.job.job_task import JobTask, is_due
 from dpsweep.sweeper.job.machine import Compute, data_folder
 from dpsweep.sweeper.job.stop_requests import stop_requests
-from dpsweep.sweeper.job.task import Task, is_due
 from dpsweep.sweeper.job.tries_in_turn import TriesInTurn
 from dpsweep.sweeper.trial.blocks import TRIES, part_of
 from dpsweep.trainers.user_modules import find_user_modules
@@ -54,14 +53,14 @@ def run_block(config: DictConfig) -> None:
         _refuse_untrusted(plan, config.get("trusted") or ())
         find_user_modules(Path(job.runtime.cwd))
         search = search_of(plan, folder)
-        if isinstance(search, SecretDraw) and config.block == TRIES:
+        if config.block == TRIES:
             block = Block(trials=search.runs())
-            task = Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-            TriesInTurn(task=task, search=search, alone=config.parts == 1).run()
+            task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
+            TriesInTurn(task=task, alone=config.parts == 1).run()
             return
         block = search.block(config.block)
         trials = part_of(block, config.part, config.parts)
-        task = Task(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
+        task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
         for group in task.turns([trial for trial in trials if is_due(folder.place(trial.id))] or trials):
             if should_stop():
                 return

@@ -59,11 +59,8 @@ class HiddenSearchLog:
             return
         known = SearchOutcome.read(self.folder.outcome)
         if known is None or known.attempt != self.stored.attempt:
-            outcome = self.record.outcome or SearchOutcome(
-                attempt=self.stored.attempt, winner=self.stored.draw.winner(scores)
-            )
-            self.record.conclude(outcome)
-            outcome.write(self.folder.outcome)
+            won = SearchOutcome(attempt=self.stored.attempt, winner=self.stored.draw.winner(scores))
+            self.record.conclude(won).write(self.folder.outcome)
 
     def states(self) -> AttemptStates:
         """States from the store's marks and the results; once the search is over, tries that wait are left out.

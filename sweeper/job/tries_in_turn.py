@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from dpsweep.accounting import group_commit
 from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -18,25 +19,30 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, scores_of
 from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
+from dpsweep.sweeper.job.job_task import JobTask, is_due, issuing
 from dpsweep.sweeper.job.locks import at_work, turn
 from dpsweep.sweeper.job.standby import stand_by
-from dpsweep.sweeper.job.task import Task, is_due
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriesInTurn:
     """One job's share of the tries; with `alone` it is the only job of the search."""
 
-    task: Task
-    search: SecretDraw
+    task: JobTask
     alone: bool
+
+    @property
+    def search(self) -> SecretDraw:
+        """The search of the plan."""
+        return SecretDraw(plan=self.task.plan, folder=self.task.folder)
 
     def run(self) -> None:
         """Trains the due runs one by one, and ends when the neighbours' runs have ended."""
         task = self.task
         self._run_due()
         if self.alone and not task.should_stop():
-            self._begin_final()
+            with turn(task.folder.turn):
+                self._begin_final()
             self._run_due()
         stand_by(task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._neighbours_work())
 
@@ -61,7 +67,7 @@ class TriesInTurn:
         log = HiddenSearchLog(search=self.search, stored=self._stored, receipt=receipt)
         log.settle()
         for final in log.start(log.next_final(1)):
-            final.write(self.task.folder.trial(final.trial))
+            group_commit.alone(issuing(final, self.task.folder.trial(final.trial)))
 
     def _receipt(self) -> Receipt | None:
         """A receipt of this launch; None if no try has one."""

@@ -67,8 +67,8 @@ class Workers:
     def under_a_draw(self) -> Workers:
         """The workers that share the tries of a secret draw: one where others may see a list of jobs.
 
-        *Guarantee*: `Runner` starts a number of jobs that no draw changes, and where jobs are listed it is one, whose
-        length is all that the list tells.
+        *Guarantee*: `Runner` starts a number of jobs that no draw changes, and where jobs are listed it is one. A list
+        tells its length, and whether it died.
         """
         return self if self.here else replace(self, jobs=1, batch=1)
 

@@ -46,7 +46,9 @@ def _runs(sweep: Sweep) -> Iterator[LoggedRun]:
         if row["state"] not in ENDED or result is None:
             continue
         trial = sweep.trial(trial_id)
-        declared = _settings(trial.config) | {name: row[name] for name in (*DECLARED, *sweep.run_keys)}
+        declared = _settings(trial.config) | {
+            name: row[name] for name in (*DECLARED, *sweep.run_keys) if row[name] is not None
+        }
         yield LoggedRun(
             key=f"{sweep.plan_id}-{trial_id}-{result.attempt}",
             name=f"{sweep.plan_id} {label}",

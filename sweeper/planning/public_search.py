@@ -49,7 +49,7 @@ def public_winner(root: Path) -> PublicWinner:
     search = search_of(plan, folder)
     runs = search.search_runs()
     scores = {place: score for place, run in enumerate(runs) if (score := _score(folder, run)) is not None}
-    best = search.rule.winner(scores, search.points())
+    best = search.rule.winner(scores, search.points(), plan.repeats)
     if best is None:
         raise BadInput(f"Expected tuning.sweep={root} to have a finished run, got none.")
     values = {key: value for key, value in runs[best].axes.items() if key not in LEFT_OUT}

@@ -22,8 +22,8 @@ WHEN_BUDGET_SPENT = "when_budget_spent"
 
 def repeats(settings: PlanSettings) -> int:
     """The runs of each point: as many as the user says, or as few as the rule allows."""
-    if "repeats" not in settings.keys and "_target_" in settings.tuning:
-        return rule_from_config(settings.tuning).least_repeats
+    if settings.repeats is None:
+        return rule_from_config(settings.tuning).least_repeats if "_target_" in settings.tuning else 1
     if isinstance(settings.repeats, bool) or not isinstance(settings.repeats, int) or settings.repeats < 1:
         raise BadInput(f"Expected repeats={settings.repeats!r} to be an integer >= 1.")
     return settings.repeats
@@ -36,7 +36,10 @@ def proposed(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -
             raise BadInput(f"Expected search.{strange[0]} to come with a sampler, as in search=tpe.")
         return None
     if repeats != 1:
-        raise BadInput(f"Expected repeats={repeats} to be 1 where a sampler proposes points: it repeats what it likes.")
+        raise BadInput(
+            f"Expected {repeats} runs of each point to be one where a sampler proposes points, which repeats what it "
+            "likes: leave out repeats, and a rule that needs them."
+        )
     sampler = {key: value for key, value in search.items() if key not in ("trials", "pruner")}
     plain = Proposed(trials=search.get("trials", 0), sampler=sampler)
     return replace(plain, phases=chooser_of(sampler).phases(plain.trials, points))

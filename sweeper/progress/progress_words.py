@@ -115,4 +115,4 @@ def _to_go(snapshot: Snapshot, seconds: float | None) -> str:
 
 def words_of(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
     """What the display of a search under this rule may say; `seconds` is the planned time."""
-    return HiddenTries(budget=budget, planned=seconds) if rule.hides_losers else CountedTrials(budget=budget)
+    return HiddenTries(budget=budget, planned=seconds) if rule.draws_in_secret else CountedTrials(budget=budget)

@@ -142,11 +142,11 @@ class SweepRequest:
 
     def workers_under(self, rule: SelectionRule) -> Workers:
         """The workers that run a plan under this rule."""
-        return self.workers.under_a_draw() if rule.hides_losers else self.workers
+        return self.workers.under_a_draw() if rule.draws_in_secret else self.workers
 
     def launcher_refusal(self, rule: SelectionRule) -> str:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
-        if not rule.hides_losers:
+        if not rule.draws_in_secret:
             return ""
         return self.workers.refusal_under_a_draw(rule.name, self.compute.processes)
 

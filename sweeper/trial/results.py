@@ -40,7 +40,7 @@ def blank_result(session: Session, machine: Machine, started: str) -> TrialResul
 
 def log_begin(session: Session) -> None:
     """Names the attempt in the trial's log."""
-    receipt, axes = session.receipt, dict(session.trial.axes)
+    receipt, axes = session.receipt, session.trial.settings
     session.log.info("trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes)
 
 

@@ -24,13 +24,13 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.interface import kind_of, search_of
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
 from dpsweep.sweeper.commands import sweep_coordinator
 from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.job import task
+from dpsweep.sweeper.job import job_task
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import JOB, Value
@@ -138,7 +138,7 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
     here = desk.folder(folder)
     plan = Plan.read(here.plan)
     drawn = kind_of(plan) is SecretDraw
-    blocks = [TRIES] if drawn else [one.id for one in here.blocks(plan)]
+    blocks = [TRIES] if drawn else [one.id for one in search_of(plan, here).blocks()]
     if blocks:
         settings = {"block": blocks[block % len(blocks)], "hydra.sweep.dir": str(folder)}
         run_job(settings | {"store": str(desk.store.root), "compute.device": "cpu", "compute.threads": 1})
@@ -156,7 +156,7 @@ def _play(desk: Desk, seed: int) -> None:
     """Puts the played parts in their places in this process."""
     training: Any = PlayedTraining(log=desk.outside / "looks", seed=seed)
     draws = Random(seed)
-    task.run_sessions = training
+    job_task.run_sessions = training
     secret_draw.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
     sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.of_nothing(
         read_contents(plan, None), None

@@ -22,15 +22,16 @@ from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Search
+from dpsweep.accounting.selection.interface import THE_WINNER, Search, rule_from_config
 from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
+from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.reports.content.panels import Mark, arrange
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.coordinator.admission import Retry
 from tests.randomized import SEARCHES
 from tests.sweeper import proposing
-from tests.sweeper.searches import GRID, Place, result_of
+from tests.sweeper.searches import GRID, Place, Program, result_of
 
 pytestmark = SEARCHES
 
@@ -94,26 +95,38 @@ class HalfOfThePoints(Composition):
         return super().event(trials[::2])
 
 
+class WinnerOnly(Composition):
+    """A composition that lets out its winner alone; its runs are no secret draw."""
+
+    discloses = THE_WINNER
+
+
 @pytest.fixture
-def fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Adds a kind of search by one module in each room, and the tag of a rule that names it."""
+def rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the rules of this test tags."""
+    module = ModuleType("rules_of_this_test")
+    for tag, rule in (("half", HalfOfThePoints), ("winner_only", WinnerOnly)):
+        setattr(module, rule.__name__, rule)
+        monkeypatch.setitem(tags.HOMES, tag, f"{module.__name__}.{rule.__name__}")
+        monkeypatch.setitem(tags.FAMILY_OF, tag, "rule")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@pytest.fixture
+def fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: None) -> str:
+    """Adds a kind of search by one module in each room; the tag of a rule that names it."""
     for package, text in ((dpsweep.accounting.searches, ACCOUNTING), (dpsweep.sweeper.searches, SWEEPER)):
         folder = tmp_path / package.__name__
         folder.mkdir()
         (folder / "every_second_point.py").write_text(dedent(text))
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
         monkeypatch.delitem(sys.modules, f"{package.__name__}.every_second_point", raising=False)
-    module = ModuleType("rules_of_a_fifth_kind")
-    module.HalfOfThePoints = HalfOfThePoints  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(tags.HOMES, "half", f"{module.__name__}.HalfOfThePoints")
-    monkeypatch.setitem(tags.FAMILY_OF, "half", "rule")
     return "half"
 
 
 def under(here: Place, rule: str) -> Place:
     """The same points under another rule, at its price."""
-    made = HalfOfThePoints()
+    made = rule_from_config({"kind": rule})
     event = made.event(here.plan.paid)
     quote = here.priced.panel.quote(event, here.plan.delta, here.plan.adjacency, here.plan.unit)
     plan = replace(here.plan, rule={"kind": rule}, event=event)
@@ -176,6 +189,50 @@ def test_points_that_run_less_often_have_no_median(place: Places) -> None:
     with pytest.raises(BadInput, match="repeats=1 to be at least 3"):
         kind_of(replace(fewer, event=MedianOfRepeats().event(fewer.paid)))
     assert len(place((*MEDIAN, "repeats=4")).plan.trials) == 16
+
+
+@pytest.mark.parametrize(
+    ("scores", "points", "repeats", "winner"),
+    [
+        ({0: 0.9, 1: 0.5, 2: 0.8, 3: 0.7}, (0, 0, 1, 1), 2, 2),
+        ({0: 0.9, 2: 0.8, 3: 0.7}, (0, 0, 1, 1), 2, 2),
+        ({0: 0.99, 3: 0.8, 4: 0.7}, (0, 0, 0, 1, 1, 1), 3, 3),
+        ({0: 0.9, 3: 0.95}, (0, 0, 1, 1), 2, 3),
+        ({0: 0.9, 1: 0.91, 3: 0.9, 5: 0.3}, (0, 0, 0, 0, 0, 1), 1, 0),
+        ({0: 0.5, 1: 0.5}, (5, 2), 1, 0),
+        ({}, (0, 1), 1, None),
+    ],
+    ids=["mean", "incomplete", "two of three", "none complete", "proposals", "first among equals", "no score"],
+)
+def test_the_winner_is_a_point(
+    scores: dict[int, float], points: Sequence[int], repeats: int, winner: int | None
+) -> None:
+    assert Composition().winner(scores, points, repeats) == winner
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_rule_that_shows_its_winner_alone_need_not_draw_in_secret(place: Places) -> None:
+    """Before a run has finished there is no winner to release, and each run has its lines in the ledger."""
+    here = under(place(GRID), "winner_only")
+    assert here.priced.rule.hides_losers
+    assert not here.priced.rule.draws_in_secret
+    work = here.begin()
+    with pytest.raises(BadInput, match="a finished run to release"):
+        write_release(here.folder.root, here.ledger)
+    proposing.go_on(here, work, fates=iter((0.2, 0.3, 0.8, 0.4)))
+    page = write_release(here.folder.root, here.ledger)
+    assert "80.0 %" in page.read_text()
+    assert "30.0 %" not in page.read_text()
+    assert "number of tries" not in page.read_text()
+    with pytest.raises(BadInput, match="to hide its losers"):
+        Subsampled(rule=here.priced.rule, rate=0.1)
+
+
+def test_repeats_of_a_file_are_repeats(program: Program) -> None:
+    """The experiments of the papers say them in their files."""
+    done = program("plan", "experiment=a_fig1_mnist", "scale=smoke", module="dpsweep.sweeper.commands.cli")
+    assert done.returncode == 0, done.stderr
+    assert "2 of each point" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("words", [("repeats=2",), ("repeats=2", "final=true")], ids=["search", "final"])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,6 +21,7 @@ from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.sweeper.foreign.script_run import run_scripts
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.trial.blocks import at_once
@@ -33,7 +35,7 @@ _RUNNERS = {SCRIPT: run_scripts}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class JobTask:
     """A job's sweep folder, plan, block and machine, and its stop request."""
 
     folder: SweepFolder
@@ -95,6 +97,13 @@ class Task:
         size = len(trials) if self.block.shared else max(1, at_once(trials[0].config))
         for first in range(0, len(trials), size):
             yield trials[first : first + size]
+
+
+def issuing(receipt: Receipt, place: Path) -> Flushing[None]:
+    """Writes a receipt into its trial's folder, and keeps the result of an earlier attempt beside the new one."""
+    if (place / RESULT_FILE).exists():
+        (place / RESULT_FILE).rename(place / f"result-{receipt.attempt - 1}.json")
+    yield from receipt.writing(place)
 
 
 def is_due(place: TrialPlace) -> bool:
