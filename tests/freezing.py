@@ -43,6 +43,8 @@ SEARCHES: Mapping[str, tuple[str, ...]] = {
     "spare_attempt": (*_NOISY, "tuning=composition", "plan.spare_attempts=1"),
     "proposed": (*_NOISY, "tuning=composition", "search=tpe", "search.trials=3"),
     "proposed_final": (*_SCORED, "tuning=composition", "search=random", "search.trials=2", "final=true"),
+    "repeats": (*_NOISY, "tuning=composition", "repeats=2"),
+    "median_of_repeats_final": (*_SCORED, "tuning=median_of_repeats", "final=true"),
     "best_of_grid": (*_SCORED, "tuning=best_of_grid"),
     "noisy_max": (*_NOISY, "score=private", "tuning=noisy_max"),
     "private_selection_final": (*_SCORED, "tuning=private_selection", "tuning.mean=2", "final=true"),
