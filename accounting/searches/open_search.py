@@ -1,22 +1,30 @@
 """What the searches that may show all of their runs have in common: a ledger line for each start and each end.
 
-The winner is the run that the rule names, given the scores of all finished runs. Under a rule with a final run, its
-point is chosen once, when the search is over, and stored before the final run begins (`final_choice.py`).
+The winner is the run that the rule names, given the scores of all finished runs. Invariants of a final run:
+
+* The plan charges one final run, at the price of the costliest point, before the search begins.
+* Its point is chosen once, when the search is over, and stored before the final run begins. It is never chosen again:
+  another final run is another charge.
+* A final run is one of `Plan.finals`, with its own configuration, identity, folder and randomness.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.final_choice import read_final
 from dpsweep.accounting.searches.interface import PlannedSearch, verify_result
 from dpsweep.accounting.searches.run_records import RunRecord, Runs, charged_rows
+from dpsweep.accounting.searches.stored_draw import read_stored
+from dpsweep.accounting.validation import text
 
 
 class OpenSearch(PlannedSearch):
@@ -103,3 +111,35 @@ class OpenSearch(PlannedSearch):
         """The last charge, and the salt of the winner's result."""
         result = None if winner is None else TrialResult.read(self.folder.trial(winner))
         return account.attempts(self.plan.id).charges[-1].digest, "" if result is None else result.salt
+
+
+def read_final(plan: Plan, path: Path) -> Trial | None:
+    """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
+    if not plan.finals:
+        return None
+    stored = read_stored(path, lambda form: (text("plan", form["plan"]), whole("point", form["point"])))
+    if stored is None:
+        return None
+    if stored[0] != plan.id:
+        raise BadInput(f"Expected {path} to be the final run of plan {plan.id}; it is one of plan {stored[0]}.")
+    if stored[1] >= len(plan.finals):
+        raise BadInput(f"Expected the point of {path} to be one of the {len(plan.finals)} of plan {plan.id}.")
+    return plan.finals[stored[1]]
+
+
+def store_final(plan: Plan, path: Path, point: int) -> Trial:
+    """Stores the choice of a point, by its index in the plan, and returns its final run; a choice is never replaced."""
+    known = read_final(plan, path)
+    if known is not None and known != plan.finals[point]:
+        raise BadInput(f"Expected {path} to be absent: a final run is never chosen again.")
+    write_json(path, {"plan": plan.id, "point": point})
+    return plan.finals[point]
+
+
+def recover_final(plan: Plan, path: Path, started: Container[str]) -> None:
+    """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
+    if read_final(plan, path) is None:
+        for point, final in enumerate(plan.finals):
+            if final.id in started:
+                store_final(plan, path, point)
+                return

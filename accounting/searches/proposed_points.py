@@ -1,17 +1,36 @@
-"""A fixed number of runs whose points a sampler proposes, each from the scores of the runs before it."""
+"""A fixed number of runs whose points a sampler proposes, one after another from the scores of earlier runs.
+
+Justification: composition covers a number of mechanisms that is fixed beforehand, each within one Renyi curve or one
+privacy profile for all earlier outputs, and a proposal reads only scores that were charged and may be shown.
+Invariants:
+
+* The plan fixes the number of turns (proposed runs), and charges each like the costliest point that it may have
+  (`paid_for`).
+* A turn's point is stored before its run begins, and never changed. There is no proposal after the last turn.
+* A run is a point with its turn: a point that is proposed twice is two runs, each with its own folder and randomness.
+* Samplers see scores as they were measured, noisy or on public records, and failures as failures; nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
-from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import Sample
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.accounting.searches.proposal_file import choices_of, read_proposals, runs_of
+from dpsweep.accounting.searches.stored_draw import read_stored
+from dpsweep.accounting.validation import listed, text
+
+TURN = "turn"
+"""The key of the turn in a run's configuration."""
 
 
 class ProposedPoints(OpenSearch):
@@ -71,3 +90,57 @@ class ProposedPoints(OpenSearch):
     def released_runs(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
         """As many of the point that costs most as there are turns."""
         return (alone,) * len(choices_of(plan))
+
+
+def choices_of(plan: Plan) -> tuple[Sequence[int], ...]:
+    """The points (by index) that each turn may have, for a plan whose points are proposed."""
+    if plan.turns is None:
+        raise BadInput(f"Expected plan {plan.id} to say how many runs are proposed.")
+    return plan.turns
+
+
+def run_at(plan: Plan, turn: int, point: int) -> Trial:
+    """The run of a point at a turn."""
+    trial = plan.trials[point]
+    return replace(trial, config={**trial.config, TURN: turn})
+
+
+def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
+    """A run for each proposal so far; `proposals` are points by their index in the plan.
+
+    Raises `BadInput` if the plan charges fewer runs, or a turn may not have the proposed point.
+    """
+    choices = choices_of(plan)
+    if len(proposals) > len(choices):
+        raise BadInput(
+            f"Expected {len(proposals)} proposals to be at most {len(choices)}, which plan {plan.id} pays for."
+        )
+    for turn, (point, choice) in enumerate(zip(proposals, choices, strict=False)):
+        if point not in choice:
+            raise BadInput(f"Expected turn {turn} of plan {plan.id} to take one of its points {choice}, got {point}.")
+    return tuple(run_at(plan, turn, point) for turn, point in enumerate(proposals))
+
+
+def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
+    """The points proposed so far, in the order of turns, by their index in the plan."""
+    stored = read_stored(
+        path,
+        lambda form: (
+            text("plan", form["plan"]),
+            tuple(whole("proposals", one) for one in listed("proposals", form["proposals"])),
+        ),
+    )
+    if stored is None:
+        return ()
+    if stored[0] != plan.id:
+        raise BadInput(f"Expected {path} to be the proposals of plan {plan.id}; they are those of plan {stored[0]}.")
+    return stored[1]
+
+
+def store_proposals(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:
+    """Stores proposals, which must begin with the stored ones, and returns all runs."""
+    before, runs = read_proposals(plan, path), runs_of(plan, proposals)
+    if tuple(proposals[: len(before)]) != before:
+        raise BadInput(f"Expected proposals to begin with the {len(before)} in {path}: what was proposed stays so.")
+    write_json(path, {"plan": plan.id, "proposals": list(proposals)})
+    return runs

@@ -20,7 +20,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposed import Phase
-from dpsweep.accounting.searches.proposal_file import choices_of
+from dpsweep.accounting.searches.proposed_points import choices_of
 from dpsweep.sweeper.planning.optuna_samplers import Seen
 from dpsweep.sweeper.planning.point import Point
 

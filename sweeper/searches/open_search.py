@@ -1,20 +1,23 @@
-"""What searches that may show all of their runs have in common: admission run by run, and a final run at the end."""
+"""What searches that may show all of their runs have in common: admission run by run, and a final run at the end.
+
+The charge of the plan pays for the final run, as one attempt at any of the points' final runs. Its point is stored
+before its attempt begins. If the search has killed runs that the same command would repeat, it waits for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.searches.final_choice import read_final, recover_final
 from dpsweep.accounting.searches.interface import search_of
-from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.sweeper.coordinator.admission import admit, is_over, open_account
+from dpsweep.accounting.searches.open_search import OpenSearch, read_final, recover_final, store_final
+from dpsweep.sweeper.coordinator.admission import Retry, admit, is_over, open_account
 from dpsweep.sweeper.coordinator.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.coordinator.launches import attempts_of, launch, reconcile
-from dpsweep.sweeper.searches.final_run import FinalRun
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, nothing_more
 
 LOSSES = (
@@ -75,3 +78,27 @@ class AdmittedOpenSearch(AdmittedSearch):
             return queue
         final = FinalRun(search=self.search, queue=queue, ledger=ledger, retry=self.retry)
         return replace(queue, total=queue.total + 1, more=final.more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRun:
+    """The final run that follows the runs of a search."""
+
+    search: OpenSearch
+    queue: RunQueue
+    ledger: Ledger
+    retry: Retry
+
+    def more(self, many: int) -> tuple[Trial, ...]:
+        """The next runs of the search; after the last one, the final run; then none."""
+        plan, folder = self.search.plan, self.search.folder
+        runs = self.queue.more(many)
+        if runs or folder.stop.exists() or self._waits() or read_final(plan, folder.final):
+            return runs
+        point = self.search.best_point(self.ledger.statement(plan.account, plan.id))
+        return () if point is None else (store_final(plan, folder.final, point),)
+
+    def _waits(self) -> bool:
+        where = self.queue.log.states()
+        repeated = () if self.retry is Retry.NONE else where.killed
+        return bool(self.queue.unproposed or where.fresh or where.interrupted or where.working or repeated)

@@ -21,7 +21,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.accounting.searches.proposal_file import choices_of, read_proposals, run_at, store_proposals
+from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, store_proposals
 from dpsweep.sweeper.coordinator.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose

@@ -25,7 +25,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
-from dpsweep.accounting.searches.proposal_file import read_proposals
+from dpsweep.accounting.searches.proposed_points import read_proposals
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.accounting.validation import as_written

@@ -8,7 +8,7 @@ from typing import Any
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.searches.proposal_file import read_proposals
+from dpsweep.accounting.searches.proposed_points import read_proposals
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.searches import GRID, Place, result_of

@@ -21,8 +21,7 @@ from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.searches.interface import kind_of
-from dpsweep.accounting.searches.proposal_file import read_proposals, runs_of, store_proposals
-from dpsweep.accounting.searches.proposed_points import ProposedPoints
+from dpsweep.accounting.searches.proposed_points import ProposedPoints, read_proposals, runs_of, store_proposals
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import rule_from_config

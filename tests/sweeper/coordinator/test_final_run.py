@@ -11,8 +11,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import nothing, same
 from dpsweep.accounting.ledger.bodies import charged
-from dpsweep.accounting.searches.final_choice import read_final, store_final
 from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.open_search import read_final, store_final
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue

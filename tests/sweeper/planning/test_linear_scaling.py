@@ -15,7 +15,7 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.proposed import Phase, Proposed
 from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.proposal_file import choices_of, read_proposals, run_at, runs_of
+from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, runs_of
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from dpsweep.sweeper.searches.interface import RunQueue
