@@ -56,6 +56,7 @@ def test_every_benchmark_has_a_toy_run(name: str) -> None:
     assert ("start(main, full=" in text and " toy=" in text) or 'case ["--toy"]:' in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in SCRIPTS]
 )

@@ -109,6 +109,7 @@ def test_a_data_set_is_added(checkout: Checkout) -> None:
     assert "| `dataset=iris` | Iris (Fisher 1936):" in (checkout.root / "docs" / "settings.md").read_text()
 
 
+@pytest.mark.long
 def test_an_exhibit_is_added(checkout: Checkout) -> None:
     walk(checkout, "an exhibit")
     folder = sweep_of(checkout, "digits")

@@ -195,6 +195,7 @@ NOISELESS = {
 """For data declared public, with no budget to fit."""
 
 
+@pytest.mark.long
 def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan(compose_priced) -> None:  # type: ignore[no-untyped-def]
     files = sorted((ROOT / "conf" / "dataset").glob("*.yaml"))
     asking = {

@@ -50,6 +50,7 @@ def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
 
 
+@pytest.mark.long
 def test_pages_stay_light() -> None:
     """Seaborn draws without scipy's statistics, which can be imported afterwards."""
     page = "import dpsweep.reports.pages.release"

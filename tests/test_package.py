@@ -54,6 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program", [(sys.executable, "-m", "dpsweep"), (str(Path(sys.executable).parent / "dpsweep"),)]
 )

@@ -48,6 +48,7 @@ def test_the_page_names_what_an_attempt_has() -> None:
     assert named == {name for name in dir(Attempt) if not name.startswith("_")} - {"should_stop", "folder"} | {"given"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [*list(SCRIPTS)[:1], *(pytest.param(name, marks=pytest.mark.long) for name in list(SCRIPTS)[1:])]
 )

@@ -71,11 +71,6 @@ class Final(SelectionRule):
         return self.rule.winner(scores, points, repeats)
 
     @property
-    def least_repeats(self) -> int:
-        """The search's own."""
-        return self.rule.least_repeats
-
-    @property
     def final_run(self) -> FinalRunTerms:
         """The winning point on the same records."""
         return FinalRunTerms(

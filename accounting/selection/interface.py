@@ -189,11 +189,6 @@ class SelectionRule(ABC):
         """Whether the runs are tries of a draw that nobody may see."""
         return False
 
-    @property
-    def least_repeats(self) -> int:
-        """The least number of runs of each point that the rule needs."""
-        return 1
-
     @abstractmethod
     def check(self, search: Search) -> None:
         """Raises `BadInput` with the reason if the rule's theorem does not cover the search."""

@@ -16,31 +16,26 @@ from dpsweep.accounting.selection.interface import Search
 class MedianOfRepeats(Composition):
     """A composition in which the point with the best median score over its runs wins.
 
-    `least` is the least number of runs of each point. The winner is less often a point that was lucky once than by
+    `repeats` is the least number of runs of each point. The winner is less often a point that was lucky once than by
     single runs; the first run of the winning point is handed over, with its own score.
 
     *Guarantee*: that of the composition of all runs; the choice is post-processing of what is released.
     """
 
-    least: int = 3
+    repeats: int = 3
 
     def __post_init__(self) -> None:
-        numbers.positive_int("least", self.least)
+        numbers.positive_int("repeats", self.repeats)
 
     @property
     def name(self) -> str:
         """The rule's name in commands and reports."""
         return "median of repeats"
 
-    @property
-    def least_repeats(self) -> int:
-        """As declared."""
-        return self.least
-
     def check(self, search: Search) -> None:
         """Refuses points that run less often."""
-        if search.repeats < self.least:
-            raise BadInput(f"Expected repeats={search.repeats} to be at least {self.least} under {self.name}.")
+        if search.repeats < self.repeats:
+            raise BadInput(f"Expected repeats={search.repeats} to be at least {self.repeats} under {self.name}.")
 
     @property
     def average(self) -> str:

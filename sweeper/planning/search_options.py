@@ -10,7 +10,6 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_up
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.sweeper.planning.limits import NOISE
 from dpsweep.sweeper.planning.optuna_samplers import chooser_of
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
@@ -21,12 +20,11 @@ WHEN_BUDGET_SPENT = "when_budget_spent"
 
 
 def repeats(settings: PlanSettings) -> int:
-    """The runs of each point: as many as the user says, or as few as the rule allows."""
-    if settings.repeats is None:
-        return rule_from_config(settings.tuning).least_repeats if "_target_" in settings.tuning else 1
-    if isinstance(settings.repeats, bool) or not isinstance(settings.repeats, int) or settings.repeats < 1:
-        raise BadInput(f"Expected repeats={settings.repeats!r} to be an integer >= 1.")
-    return settings.repeats
+    """The runs of each point: as many as the user says, or as the rule's configuration does (`tuning.repeats`)."""
+    asked = settings.tuning.get("repeats", 1) if settings.repeats is None else settings.repeats
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise BadInput(f"Expected repeats={asked!r} to be an integer >= 1.")
+    return asked
 
 
 def proposed(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -> Proposed | None:

@@ -8,4 +8,5 @@ from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 class AdmittedEveryPoint(AdmittedOpenSearch):
     """Every point once."""
 
+    runs = "trials"
     idle = "All {total} trials of this plan are finished; nothing is run or charged."

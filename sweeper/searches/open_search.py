@@ -21,7 +21,7 @@ from dpsweep.sweeper.coordinator.launches import attempts_of, launch, reconcile
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, nothing_more
 
 LOSSES = (
-    "runs failed or were killed; they stay charged. Their logs are in {folder}; the same command charges for the "
+    "{runs} failed or were killed; they stay charged. Their logs are in {folder}; the same command charges for the "
     "killed ones again and repeats them."
 )
 
@@ -31,6 +31,9 @@ class AdmittedOpenSearch(AdmittedSearch):
 
     idle: ClassVar[str]
     """What is printed if nothing is due, with the number of runs to fill in."""
+
+    runs: ClassVar[str]
+    """What messages call the runs."""
 
     @cached_property
     def search(self) -> OpenSearch:
@@ -72,7 +75,7 @@ class AdmittedOpenSearch(AdmittedSearch):
             more=self.more(log),
             notice="",
             idle=self.idle.format(total=self.search.total),
-            losses=LOSSES,
+            losses=LOSSES.replace("{runs}", self.runs),
         )
         if not plan.finals:
             return queue

@@ -76,6 +76,7 @@ class Proposer:
 class AdmittedProposedPoints(AdmittedOpenSearch):
     """The runs that a sampler proposes."""
 
+    runs = "runs"
     idle = "All {total} runs of this plan are over; nothing is run or charged."
 
     def queue(self) -> RunQueue:

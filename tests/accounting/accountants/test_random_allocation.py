@@ -70,7 +70,15 @@ def test_the_divergence_of_the_plain_law_from_the_shifted_one_is_exact(steps: in
     assert ours == pytest.approx(added, rel=1e-6)
 
 
-@pytest.mark.parametrize(("noise", "order"), [(1.0, 20.0), (1.0, 60.0), (0.5, 30.0), (2.0, 200.0)])
+@pytest.mark.parametrize(
+    ("noise", "order"),
+    [
+        (1.0, 20.0),
+        pytest.param(1.0, 60.0, marks=pytest.mark.long),
+        pytest.param(0.5, 30.0, marks=pytest.mark.long),
+        (2.0, 200.0),
+    ],
+)
 def test_far_tails_are_bounded_not_left_out(noise: float, order: float) -> None:
     """At high orders both numbers of an epoch of two steps count far below their mean: a sum over a wide lattice."""
     from dpsweep.accounting.accountants import random_allocation as module

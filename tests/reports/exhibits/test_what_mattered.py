@@ -108,6 +108,7 @@ def test_where_there_is_nothing_to_compare_there_is_no_plot(sweep_of: SweepOf, a
     assert collapse(of(sweep_of(axes))) is None
 
 
+@pytest.mark.long
 def test_the_exhibits_are_on_pages_that_show_all_scores(sweep_of: SweepOf) -> None:
     made = sweep_of(BOTH, accuracy=along_product)
     for write in (write_report, write_release):

@@ -30,6 +30,7 @@ def text_of(row: tuple[Item, ...]) -> tuple[frozenset[str], str]:
     return frozenset(f"{name} {value}" for name, value in settings.items() if value), result
 
 
+@pytest.mark.long
 def test_every_cell_says_its_row_of_the_table(troubled: Any) -> None:
     sweep = read(troubled.folder, troubled.ledger)
     rows = sorted(map(text_of, sheets.trials(sweep, COLUMNS).rows), key=str)

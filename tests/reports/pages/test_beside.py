@@ -63,6 +63,7 @@ def test_cells_are_off_the_common_scale_and_not_their_own(sweep_of: SweepOf) -> 
     assert all(cell.mark is not Mark.BELOW for panel in common.panels for cell in panel.cells.values())
 
 
+@pytest.mark.long
 def test_the_command_writes_it_beside_the_pages(
     sweep_of: SweepOf, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def sentences() -> tuple[list[Any], torch.Tensor]:
     return texts, inputs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dataset", "features", "examples"),
     [("cifar10", "efficientnet_lite0", pictures), ("sst2_tokens", "minilm", sentences)],

@@ -124,6 +124,7 @@ def test_a_table_from_elsewhere_becomes_a_map() -> None:
         dpsweep.heatmap(table.assign(f1=60), ["lr"], score="f1")
 
 
+@pytest.mark.long
 @TRAINS
 def test_the_notebook_runs(tmp_path: Path, environment: dict[str, str]) -> None:
     cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]

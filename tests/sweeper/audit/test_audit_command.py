@@ -70,6 +70,7 @@ def test_the_bar_of_an_audit_stands_on_the_page_and_in_the_release(program: Prog
     assert "Expected the audit in" in done.stderr
 
 
+@pytest.mark.long
 @AUDITS
 @pytest.mark.parametrize("more", [(), PATIENTS, FIXED_SIZE], ids=["records", "patients", "fixed size"])
 def test_an_audit_needs_no_file_of_the_data_set(program: Program, ledger: Ledger, more: tuple[str, ...]) -> None:

@@ -109,6 +109,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     assert answers(card.parent, code_of(card), rows) == [("up", "down")[place] for place in expected]
 
 
+@pytest.mark.long
 def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Program, folder: Path) -> None:
     done = program(*line(folder, "adapter.rank=1,2", "page=false"))
     assert done.returncode == 0, done.stderr

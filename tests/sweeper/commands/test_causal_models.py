@@ -149,6 +149,7 @@ def test_the_card_has_the_perplexity_on_texts_declared_public(program: Program, 
     assert f"Perplexity on training records: {math.exp(last['training_loss']):.4g}." in card
 
 
+@pytest.mark.long
 def test_the_same_command_is_the_same_plan_and_charges_nothing(program: Program, folder: Path) -> None:
     first = program(*line(folder, "adapter.rank=1,2", "page=false"))
     assert first.returncode == 0, first.stderr

@@ -56,6 +56,7 @@ def complete(environment: dict[str, str], tmp_path: Path) -> Callable[[str], lis
     return words
 
 
+@pytest.mark.long
 def test_tab_completion_knows_sweep_folders(complete: Callable[[str], list[str]], tmp_path: Path) -> None:
     for name in ("sweeps/digits/aa1", "sweeps/digits/bb2", "sweeps/rehearsal-digits/cc3", "else/where/dd4"):
         (tmp_path / name).mkdir(parents=True)
@@ -247,6 +248,7 @@ def test_the_help_of_release_names_every_form(program: Program) -> None:
     assert f"--for {'|'.join(FormatName)}" in told
 
 
+@pytest.mark.long
 def test_plan_says_which_files_are_not_there_yet_and_prices_all_the_same(
     program: Program, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -70,6 +70,7 @@ def test_features_are_computed_once_after_the_charge_and_shared_by_sweeps(
     assert len(ledger.statement("digits").charges) == 2
 
 
+@pytest.mark.long
 def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
     program: Program, words: Callable[..., tuple[str, ...]], tmp_path: Path, pages: None
 ) -> None:

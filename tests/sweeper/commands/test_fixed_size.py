@@ -45,6 +45,7 @@ def test_neighbours_of_another_number_have_no_price(program: Program) -> None:
     assert "RDP has no bound for SampledWithoutReplacement under add_or_remove_one" in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("sampler", ["shuffle", "random_allocation"])
 def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path, sampler: str) -> None:

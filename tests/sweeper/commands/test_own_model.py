@@ -98,6 +98,7 @@ def line(folder: Path, name: str) -> tuple[str, ...]:
     return (*TABLE, *PATIENTS, "privacy.unit=patient", "compute.threads=1", *given)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_a_strangers_label_is_ours(program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = program(*line(folder, "Net"))

@@ -47,6 +47,7 @@ def rehearsed(program: Program, *words: str) -> Path:
     return folder_of(done)
 
 
+@pytest.mark.long
 @TRAINS
 @pytest.mark.usefixtures("pages")
 def test_a_rehearsal_says_so_wherever_it_is_looked_at(

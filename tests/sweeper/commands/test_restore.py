@@ -116,6 +116,7 @@ def test_a_lost_ledger_is_restored_by_memory_and_then_shown(say: Callable[..., s
     assert say("verify").startswith(ledger.name)
 
 
+@pytest.mark.long
 def test_a_finished_sweep_whose_lines_were_restored_is_verified_reported_and_released(
     say: Callable[..., str], program: Program, ledger: Ledger, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_page_that_was_not_asked_for_is_drawn_later(program: Program, tmp_path
         assert f"Expected {typo} to be true or false." in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_reproducible_sweeps_repeat_and_are_no_release(program: Program, tmp_path: Path) -> None:
     scores = []
@@ -170,6 +171,7 @@ def test_secret_sweeps_do_not_repeat(program: Program, ledger: Ledger) -> None:
     assert all(models[0][trial] != models[1][trial] for trial in models[0])
 
 
+@pytest.mark.long
 def test_two_workers(fresh_program: Program) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     folder = folder_of(fresh_program(*FOUR, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"))

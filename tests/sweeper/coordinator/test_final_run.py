@@ -172,6 +172,7 @@ def test_the_choice_of_another_plan_or_of_no_point_is_refused(place: MakePlace) 
             here.search.runs()
 
 
+@pytest.mark.long
 @TRAINS
 def test_from_command_to_release(program: Program) -> None:
     words = (*DISJOINT, "steps=6")

@@ -79,6 +79,7 @@ SWEEPER = '''
 
 
     class AdmittedEverySecondPoint(AdmittedOpenSearch):
+        runs = "points"
         idle = "Half of the points, {total}, are finished."
 '''
 

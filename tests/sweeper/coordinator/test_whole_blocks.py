@@ -51,6 +51,7 @@ def struck(root: Path, environment: dict[str, str], line: tuple[str, ...], by: s
         return process.wait().code
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("subsample", ["independent", pytest.param("shared", marks=pytest.mark.long)])
 def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, tmp_path: Path, subsample: str) -> None:

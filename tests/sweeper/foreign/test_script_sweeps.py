@@ -18,6 +18,7 @@ pytestmark = TRAINS
 CLI = "dpsweep.sweeper.commands.cli"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_a_sweep_by_a_script_from_the_command_to_the_release(
     program: Program, environment: dict[str, str], tmp_path: Path

@@ -273,6 +273,7 @@ app.main(sys.argv[1:])
 """
 
 
+@pytest.mark.long
 def test_no_job_imports_what_all_of_them_would(tmp_path: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, *SEEDED, "hydra/launcher=fork"],

@@ -60,7 +60,7 @@ def test_the_noise_and_the_steps_meet_the_target_of_the_whole_search(compose_pri
         ([*SIX, "search._target_=collections.Counter"], "one of Optuna's samplers"),
         ([*SIX, "+search.pruner=median"], r"search\.pruner=median not to be there: a run pays for all of its steps"),
         (["+search.pruner=median"], r"search\.pruner=median not to be there"),
-        ([*SIX, "repeats=2"], "repeats=2 to be 1"),
+        ([*SIX, "repeats=2"], "2 runs of each point to be one"),
         ([*SIX, "solve=points", "privacy.epsilon=1"], r"solve=points to be noise or steps: search\.trials=6"),
         (["search=tpe,random"], "Expected search to have one value"),
         ([*SIX, "trainer.lr=interval(1,2)"], "continuous interval"),
@@ -215,6 +215,7 @@ def test_a_run_that_nobody_proposed_contradicts_the_plan(place: Callable[..., Pl
         verify_folder(here.folder.root, here.ledger)
 
 
+@pytest.mark.long
 def test_a_page_shows_which_points_were_tried_how_often_and_who_proposed_them(place: Callable[..., Place]) -> None:
     here = place([*WIDE, "search=tpe", "search.trials=12", "seed=3"])
     go_on(here, begin(here), fates=iter([None, "failed", *(0.4 + place / 50 for place in range(10))]))

@@ -96,6 +96,7 @@ def test_a_metric_that_the_data_do_not_have_costs_nothing(program: Program, ledg
     assert ledger.accounts() == ()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger: Ledger) -> None:
     done = program(*DIGITS, "score.metric=balanced_accuracy")

@@ -140,6 +140,7 @@ def test_what_the_user_has_not_said_is_named(compose_priced: Compose, missing: s
         compose_priced([override for override in TABLE if not override.startswith(f"{missing}=")])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_a_sweep_by_patients_from_the_file_to_the_ledger(
     program: Callable[..., subprocess.CompletedProcess[str]], ledger: Ledger, tmp_path: Path

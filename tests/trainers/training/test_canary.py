@@ -156,7 +156,9 @@ attacked = pytest.mark.randomized(
 
 
 @attacked
-@pytest.mark.parametrize("trainer", [METHODS[0], pytest.param(METHODS[1], marks=pytest.mark.long), METHODS[2]], ids=str)
+@pytest.mark.parametrize(
+    "trainer", [METHODS[0], *(pytest.param(one, marks=pytest.mark.long) for one in METHODS[1:])], ids=str
+)
 @pytest.mark.parametrize(
     ("batch_size", "times"),
     [(RECORDS, TIMES), pytest.param(RECORDS // 2, 2 * TIMES, marks=pytest.mark.long)],
@@ -314,6 +316,7 @@ def test_batches_of_fixed_size_show() -> None:
     assert fixed.var() != pytest.approx(expected, rel=6 * np.sqrt(2 / times))
 
 
+@pytest.mark.long
 @pytest.mark.randomized(
     draws="secret noise of independent runs", bound="Clopper-Pearson intervals", false_alarm=FALSE_ALARM
 )
