@@ -121,6 +121,7 @@ def twice_the_digits(rate: float, noise: float, steps: int, epsilons: np.ndarray
     return np.array([float(composed @ np.maximum(0.0, -np.expm1(np.minimum(0.0, one - at)))) for one in epsilons])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="long doubles have no more digits here")
 @pytest.mark.parametrize(("rate", "noise", "steps"), [(1e-4, 0.5, 20_000), (0.01, 1.0, 3000), (0.2, 3.0, 100)])
 def test_a_transform_of_twice_the_digits_agrees(rate: float, noise: float, steps: int) -> None:

@@ -149,6 +149,7 @@ def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) 
     assert set(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_the_curators_page_says_it_and_the_release_does_not(program: Program, ledger: Ledger) -> None:
     words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_norm=1", "privacy.epsilon=3", *LIGHT)

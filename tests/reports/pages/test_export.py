@@ -37,6 +37,7 @@ def with_models(made: Any) -> Any:
     return made
 
 
+@pytest.mark.long
 def test_the_cards_code_labels_as_the_winner_does_without_our_packages(sweep_of: SweepOf) -> None:
     made = with_models(sweep_of(AXES))
     card = write_export(made.folder, made.ledger)

@@ -43,6 +43,7 @@ def test_numbers_are_learnt_the_same_by_every_engine(program: Program, tmp_path:
     assert max(found[0]) > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_a_page_says_what_a_score_is_the_mean_of(program: Program, tmp_path: Path) -> None:
     public, private = (

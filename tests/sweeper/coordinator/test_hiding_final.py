@@ -48,7 +48,11 @@ LINES = [AGAIN, (*GRID_WINNER, "final=true"), SUBSAMPLED, ON_ALL]
 IDS = ["selection", "best of grid", "rest", "all"]
 
 
-@pytest.mark.parametrize("line", LINES, ids=IDS)
+@pytest.mark.parametrize(
+    "line",
+    [LINES[0], pytest.param(LINES[1], marks=pytest.mark.long), *LINES[2:]],
+    ids=IDS,
+)
 def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace, line: Sequence[str]) -> None:
     here = place(line)
     assert kind_of(here.plan) is SecretDraw
