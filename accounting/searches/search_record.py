@@ -7,7 +7,9 @@ Invariant: a folder that contradicts the store trains nothing and releases nothi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome, read_stored
@@ -48,8 +50,16 @@ class SearchRecord:
             write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
 
     def conclude(self, outcome: SearchOutcome) -> SearchOutcome:
-        """Stores the outcome of the search, unless one is stored; returns the stored one, which is never replaced."""
-        if self.outcome is None:
+        """Stores the outcome of the search, unless one is stored; returns the stored one, which is never replaced.
+
+        Of several writers at once the first one's stays: a whole file gets its name by a hard link, if nothing has it.
+        """
+        whole = self._outcome.with_name(f"{self._outcome.stem}-{new_nonce()}.json")
+        write_json(whole, asdict(outcome), mode=PRIVATE)
+        with suppress(OSError):
+            os.link(whole, self._outcome)
+        whole.unlink()
+        if self.outcome is None:  # a file system without hard links
             write_json(self._outcome, asdict(outcome), mode=PRIVATE)
         return self.outcome or outcome
 

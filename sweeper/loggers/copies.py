@@ -15,7 +15,7 @@ from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.loggers.interface import LoggedSweep, ResultLogger
 
 Loggers = Mapping[str, ResultLogger]
@@ -25,7 +25,7 @@ Loggers = Mapping[str, ResultLogger]
 def check_loggers(loggers: Loggers, rule: SelectionRule) -> None:
     """Raises `BadInput` if the rule hides scores that a logger would show, or if a library is not installed."""
     for name, logger in loggers.items():
-        if Disclosure.ALL_SCORES not in rule.discloses:
+        if rule.hides_losers:
             raise BadInput(
                 f"Expected logger={name} to be none under {rule.name}: it would show every run with its score, and the "
                 "price covers less. tuning=composition and tuning=disjoint cover all scores."

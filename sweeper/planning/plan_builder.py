@@ -19,7 +19,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
 from dpsweep.sweeper.planning.final_points import carried, with_finals
@@ -113,7 +113,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
 
 def _require_open(trials: Sequence[Trial], rule: SelectionRule) -> None:
     """Raises `BadInput` if a rule hides runs that dpsweep cannot hide: a script may tell anybody of its run."""
-    if Disclosure.ALL_SCORES not in rule.discloses and any(is_script(trial.config) for trial in trials):
+    if rule.hides_losers and any(is_script(trial.config) for trial in trials):
         raise BadInput(
             f"Expected tuning={rule.name} to show every run with trainer=script: a script may open a connection or "
             "write anywhere, so its time and its output cannot be hidden. Take tuning=composition."

@@ -11,6 +11,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.search_record import SearchRecord
+from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.sweeper.coordinator.admission import Retry
 from tests.randomized import SEARCHES
 from tests.sweeper.searches import SELECTION, Place
@@ -59,3 +60,13 @@ def test_a_draw_that_the_store_knows_is_not_made_again(drawn_twice: tuple[Place,
     assert lines.count(Kind.CHARGE) == lines.count(Kind.START) == lines.count(Kind.SETTLE) == 2
     verify_folder(third.folder.root, third.ledger)
     verify_folder(second.folder.root, second.ledger)
+
+
+def test_of_two_outcomes_the_first_one_stays(place: Places) -> None:
+    """Two jobs that a cluster runs as one may both end the search; neither reads what the other is about to write."""
+    record = place(SELECTION).admit().record
+    first, second = (SearchOutcome(attempt=record.attempt, winner=winner) for winner in (0, 1))
+    assert record.conclude(first) == first
+    assert record.conclude(second) == first
+    assert record.outcome == first
+    assert not list(record.store.root.glob("outcome-1-*")), "nothing else is left"
