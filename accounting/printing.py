@@ -4,7 +4,7 @@ Names, notes and messages may be a stranger's: of a plan, a folder, a ledger. A 
 shows text after a bidirectional one in another order. So everything that is printed has them as visible text:
 `\x1b`, `\u202e`. A line break within a sentence would start a line that looks like one of ours, so it is visible too;
 only text that is laid out by this program has line breaks and tabs. Colours and tables are `rich`'s, whose only door
-is `sweeper/processes/terminal.py`; `tests/accounting/test_printing.py` finds every other way to print.
+is `sweeper/terminal.py`; `tests/accounting/test_printing.py` finds every other way to print.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def print_lines(text: object, *, flush: bool = False) -> None:
 def print_error(sentence: object) -> None:
     """Prints a sentence as one line on standard error."""
     _write(visible(sentence), sys.stderr)
+
+
+def print_errors(*sentences: str) -> None:
+    """Prints each sentence as one line on standard error; an empty one is none."""
+    for sentence in filter(None, sentences):
+        print_error(sentence)
 
 
 def print_error_lines(text: object) -> None:

@@ -31,7 +31,7 @@ from measuring.clock import children_seconds, processor_seconds, wall_seconds
 from measuring.script import start
 from omegaconf import DictConfig
 
-from dpsweep.sweeper.launchers.fork_pool import fork_each
+from dpsweep.sweeper.launchers.fork_launcher import fork_each
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 
 WORKERS = 2

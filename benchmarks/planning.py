@@ -22,10 +22,10 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.coordinator.admission import Retry, admit
+from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.request.configuration import plan_settings
+from dpsweep.sweeper.searches.admission import Retry, admit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpsweep.sweeper.keys.yaml_comments import first_sentence, header
+from dpsweep.sweeper.planning.keys import first_sentence, header
 
 ROOT = Path(__file__).parent.parent
 GROUPS = {

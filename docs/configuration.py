@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpsweep.sweeper.keys.documented_keys import DocumentedKey, choices, documented_keys, is_inner
-from dpsweep.sweeper.keys.synonyms import SYNONYMS
+from dpsweep.sweeper.planning.keys import DocumentedKey, choices, documented_keys, is_inner
+from dpsweep.sweeper.planning.unknown_keys import SYNONYMS
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -13,13 +13,13 @@ _HOME_OF = {
     "Attempt": "dpsweep.trainers.foreign.attempt",
     "TrainerState": "dpsweep.trainers.foreign.hugging_face",
     "attempt": "dpsweep.trainers.foreign.attempt",
-    "PlannedSweep": "dpsweep.sweeper.api.commands",
-    "SweepResults": "dpsweep.sweeper.api.sweep_results",
+    "PlannedSweep": "dpsweep.sweeper.commands.python_api",
+    "SweepResults": "dpsweep.sweeper.commands.python_api",
     "heatmap": "dpsweep.reports.figures.table_heatmap",
-    "plan": "dpsweep.sweeper.api.commands",
-    "rehearse": "dpsweep.sweeper.api.commands",
-    "results": "dpsweep.sweeper.api.commands",
-    "sweep": "dpsweep.sweeper.api.commands",
+    "plan": "dpsweep.sweeper.commands.python_api",
+    "rehearse": "dpsweep.sweeper.commands.python_api",
+    "results": "dpsweep.sweeper.commands.python_api",
+    "sweep": "dpsweep.sweeper.commands.python_api",
 }
 """Public names by the module that each is loaded from on first use."""
 

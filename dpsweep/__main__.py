@@ -13,8 +13,8 @@ def main() -> None:
     """Runs a command; a Ctrl-C during the imports ends in one sentence too."""
     try:
         from dpsweep.sweeper.commands.cli import main as command
-        from dpsweep.sweeper.processes.garbage_collection import left_at_exit
-        from dpsweep.sweeper.processes.unread_output import drop_unread_output
+        from dpsweep.sweeper.processes import left_at_exit
+        from dpsweep.sweeper.processes import drop_unread_output
     except KeyboardInterrupt:
         print("Stopped before anything began: nothing was charged.", file=sys.stderr)
         sys.exit(STOPPED)

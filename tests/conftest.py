@@ -21,11 +21,10 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.command_words import prepared
-from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_app import CONF, prepared
+from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.request.configuration import plan_settings
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
 from tests.embedded_fonts import embed_quickly

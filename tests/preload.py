@@ -33,7 +33,7 @@ for name in (*OTHERS, *OURS):
     if not name.endswith((".__main__", ".hydra_plugins")) and ".hydra_plugins." not in name:
         importlib.import_module(name)
 
-from dpsweep.sweeper.keys.documented_keys import documented_keys  # noqa: E402
+from dpsweep.sweeper.planning.keys import documented_keys  # noqa: E402
 from tests.composing import compose_default, compose_quickly  # noqa: E402
 from tests.forked_timing import time_in_forks  # noqa: E402
 

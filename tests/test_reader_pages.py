@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.keys.documented_keys import documented_keys
+from dpsweep.sweeper.planning.keys import documented_keys
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

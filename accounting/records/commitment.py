@@ -183,7 +183,7 @@ def read_commitment(folder: Path) -> str | None:
 def _key(ledger: Ledger, account: str, plan: str) -> Key:
     """The key of the ledger's fingerprints, or, where it is lost, a key beside the private stores.
 
-    A key of fingerprints is created only for a ledger without data sets, as `sweeper/preflight/data_identity.py` does.
+    A key of fingerprints is created only for a ledger without data sets, as `sweeper/coordinator/preflight.py` does.
     """
     path = Key.locate()
     if ledger.data_sets():

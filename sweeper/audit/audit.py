@@ -25,7 +25,7 @@ from dpsweep.sweeper.audit.gradient_attack import GradientAttack
 from dpsweep.sweeper.audit.record_attack import RecordAttack
 from dpsweep.sweeper.audit.script_attack import attack_script
 from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
-from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.clip_schedules import noise_factors

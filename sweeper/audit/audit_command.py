@@ -12,8 +12,8 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.audit.audit import audited
 from dpsweep.sweeper.audit.audit_table import show_audit
+from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.request.sweep_request import SweepRequest
 
 
 def audit(request: SweepRequest) -> ExitCode:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.printing import print_line, print_lines
-from dpsweep.sweeper.processes.terminal import PLAIN, Terminal, TerminalTable
+from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable
 
 UNKNOWN = "?"
 EXPLANATION = (

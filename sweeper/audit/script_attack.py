@@ -24,7 +24,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.audit.evidence import Collected, Scores
 from dpsweep.sweeper.audit.record_attack import RecordAttack
-from dpsweep.sweeper.foreign.script_run import OUTPUT, predict
+from dpsweep.sweeper.trial.script_run import OUTPUT, predict
 from dpsweep.sweeper.trial.session import Machine, Session
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.declarations.scores import scored_part

@@ -28,7 +28,7 @@ from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
 from dpsweep.reports.content.formatting import count
-from dpsweep.sweeper.processes.terminal import FRAME, Terminal, TerminalTable
+from dpsweep.sweeper.terminal import FRAME, Terminal, TerminalTable
 
 SEARCH = "search"
 

@@ -24,7 +24,7 @@ from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
 from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_copies, verify_folder
 from dpsweep.accounting.validation import as_written
 from dpsweep.sweeper.commands.restore import restore_ledger
-from dpsweep.sweeper.planning.limits import amount, require_no_typo
+from dpsweep.sweeper.planning.plan_settings import amount, require_no_typo
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -70,8 +70,8 @@ def show(arguments: Sequence[str]) -> None:
 
 def open_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]` opens one."""
+    from dpsweep.sweeper.coordinator.request import budget_settings
     from dpsweep.sweeper.planning.plan_builder import read_budget
-    from dpsweep.sweeper.request.configuration import budget_settings
 
     words = [word for word in arguments if word != JSON]
     _require_name(words)

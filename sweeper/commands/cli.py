@@ -15,7 +15,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.printing import is_visible, print_error, print_line, print_lines
 from dpsweep.sweeper.commands.one_sentence import one_sentence
-from dpsweep.sweeper.processes.garbage_collection import seldom_collected
+from dpsweep.sweeper.processes import seldom_collected
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def _sweep_folders(beginning: str) -> list[str]:
 
 def explain(arguments: list[str]) -> None:
     """`dpsweep help [KEY|GROUP|GROUP=CHOICE]`."""
-    from dpsweep.sweeper.keys.explanation import explained, listed
+    from dpsweep.sweeper.planning.key_explanation import explained, listed
 
     if len(arguments) > 1:
         raise BadInput("Expected one key, group or choice after `dpsweep help`, as in dpsweep help trainer.lr.")

@@ -1,22 +1,168 @@
-"""The Hydra application behind `dpsweep sweep` and `dpsweep plan`."""
+"""The Hydra application behind `dpsweep sweep` and `dpsweep plan`: words for Hydra, and refusals of its other ways.
+
+Options stand first for Hydra, and dpsweep's own words become overrides. Hydra's other ways to run a job are each
+refused in one sentence before any job runs: a job never trains without the receipt of a charge, however it was started
+(`sweeper/job/block_job.py`). The job itself would also refuse, but its message would stand among Hydra's own output.
+Hydra drops the exceptions of callbacks and prints more about those of tasks, except for `SystemExit`; so the sentence
+is raised in a `SystemExit`.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any, NoReturn
 
 import hydra
 from hydra._internal.hydra import Hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep
+from hydra.errors import OverrideParseException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
+from omegaconf import DictConfig
 
-from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.commands.command_words import MULTIRUN, options_first, prepared
-from dpsweep.sweeper.commands.hydra_door import refuse_job, refuse_words
+from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
+from dpsweep.accounting.names.stored_classes import SCRIPT
+from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
 from dpsweep.sweeper.commands.readable_files import files_by_name
+from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
+from dpsweep.sweeper.planning.keys import decoded
 from dpsweep.trainers.user_modules import find_user_modules
+
+MULTIRUN = "--multirun"
+"""Hydra's option for sweeps, which every command gets unless it asks for another mode."""
+
+TRAINERS = ROOT / "conf" / "trainer"
+
+_AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
+_COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
+_OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
+
+
+def prepared(arguments: Sequence[str]) -> list[str]:
+    """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
+
+    `script=` is short for `trainer.script=`.
+
+    Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
+    Columns may be declared that the data set's file does not name.
+
+    >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
+    ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
+    """
+    words = (REPEAT_ALL if word == AGAIN else decoded(_with_group(word)) for word in scaled(arguments))
+    return [f"++{word}" if _gives_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
+
+
+def options_first(words: Sequence[str]) -> list[str]:
+    """The arguments with all of Hydra's options (`--config-dir X`) before the overrides, and with `--multirun`.
+
+    Hydra accepts options before or after the overrides, but not both, and none between them. Without `--multirun`,
+    Hydra reports a wrong choice as an error about the lists.
+
+    >>> options_first(["dataset=mine", "--config-dir", "my", "steps=3"])
+    ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
+    """
+    namespace = get_args_parser().parse_intermixed_args(list(words))
+    waiting = deque(namespace.overrides)
+    options, overrides = [], []
+    for word in words:
+        if waiting and word == waiting[0]:
+            overrides.append(waiting.popleft())
+        else:
+            options.append(word)
+    if not any(getattr(namespace, mode) for mode in _OTHER_MODES) and not any(
+        word.startswith("hydra.mode") for word in overrides
+    ):
+        options.append(MULTIRUN)
+    return [*options, *overrides]
+
+
+def _with_group(word: str) -> str:
+    """`script=train.py`, which has no group of its own, as a field of the trainer."""
+    return f"trainer.{word}" if word.startswith(f"{SCRIPT}=") else word
+
+
+def _gives_axes(word: str) -> bool:
+    """Whether an argument gives axes to a trainer of conf/, or to several."""
+    parts = _AXES.fullmatch(word)
+    return parts is not None and (parts["trainer"] is None or Path(TRAINERS / f"{parts['trainer']}.yaml").is_file())
+
+
+SWEEPER = "hydra_plugins.honest_sweeper.HonestSweeper"
+
+FILLED_IN = frozenset({"block", "part", "parts", "plan.id"})
+"""The keys that the sweeper fills in for its jobs and for the plan's name; no sweep configuration has them."""
+
+RERUN = "--experimental-rerun"
+"""Hydra's flag that runs a job from a file; Hydra instantiates the file's objects before any check."""
+
+CALLBACKS = "hydra.callbacks"
+
+_OUTSIDE = (
+    "Nothing trains outside a charged sweep: start one with `dpsweep sweep` (no hydra.mode=RUN, no other "
+    "hydra/sweeper)."
+)
+
+
+class OnlySweeps(Callback):
+    """Refuses jobs outside a sweep, and sweeps with a sweeper other than dpsweep's."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Always refuses."""
+        _leave(NoReceipt(_OUTSIDE))
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuses every sweeper except dpsweep's."""
+        if config.hydra.sweeper.get("_target_") != SWEEPER:
+            _leave(NoReceipt(_OUTSIDE))
+
+
+def refuse_job(config: DictConfig) -> NoReturn:
+    """The task of jobs that Hydra starts without dpsweep's sweeper, which uses its own task instead."""
+    _leave(NoReceipt(_OUTSIDE))
+
+
+def refuse_words(arguments: Sequence[str]) -> None:
+    """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
+
+    A group's option that is no name is refused as well (`features=null`, `model=3`).
+    """
+    for argument in arguments:
+        word = argument.partition("=")[0]
+        if word.lstrip("~+") in FILLED_IN:
+            raise BadInput(f"Expected {argument} to be left out: the sweeper fills it in.")
+        if len(word) > len("--") and RERUN.startswith(word):  # argparse completes unique prefixes
+            raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
+        if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
+            raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
+        _refuse_unnamed_option(argument, word)
+
+
+def _refuse_unnamed_option(argument: str, group: str) -> None:
+    """Hydra has no sentence for an option that its grammar reads as no string."""
+    options = sorted(file.stem for file in (ROOT / "conf" / group.lstrip("+")).glob("*.yaml"))
+    if not group or "=" not in argument or not options:
+        return
+    try:
+        value = OverridesParser.create().parse_override(argument).value()
+    except OverrideParseException:
+        return  # Hydra says what it expects instead
+    named = value.list if isinstance(value, ChoiceSweep) else [value]
+    if any(not option or isinstance(option, int | float) for option in named):
+        raise BadInput(f"Expected {argument} to be one of {', '.join(options)}.")
+
+
+def _leave(error: DpsweepError) -> NoReturn:
+    raise SystemExit(error)
+
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

@@ -112,7 +112,7 @@ def _from_hydra(error: BaseException) -> str | None:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from dpsweep.sweeper.keys.unknown_words import in_our_words
+    from dpsweep.sweeper.planning.unknown_keys import in_our_words
 
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return None

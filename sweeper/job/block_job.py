@@ -1,7 +1,7 @@
 """The Hydra task of a job: it claims the receipts of a block's trials and trains them.
 
 The task refuses to train unless its block is in a charged plan and each of its trials has an unused receipt. So a stale
-plan, an edited point, and any call that bypasses `sweeper/commands/hydra_door.py` end here with one sentence.
+plan, an edited point, and any call that bypasses `sweeper/commands/hydra_app.py` end here with one sentence.
 
 A job that is asked to stop starts no further trials: the running trials finish their step and leave a checkpoint and no
 result, and another job may continue them on receipts to resume. A process that dies leaves its last checkpoints; its
@@ -24,8 +24,8 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
 from dpsweep.sweeper.job.job_task import JobTask, is_due
 from dpsweep.sweeper.job.machine import Compute, data_folder
+from dpsweep.sweeper.job.secret_tries import TriesInTurn
 from dpsweep.sweeper.job.stop_requests import stop_requests
-from dpsweep.sweeper.job.tries_in_turn import TriesInTurn
 from dpsweep.sweeper.trial.blocks import TRIES, part_of
 from dpsweep.trainers.user_modules import find_user_modules
 

@@ -22,10 +22,10 @@ from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.sweeper.foreign.script_run import run_scripts
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.trial.blocks import at_once
 from dpsweep.sweeper.trial.run import run_sessions
+from dpsweep.sweeper.trial.script_run import run_scripts
 from dpsweep.sweeper.trial.session import Machine, Session
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it

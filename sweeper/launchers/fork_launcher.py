@@ -1,21 +1,44 @@
-"""A Hydra launcher whose jobs are forked from the coordinator, so that no job imports the coordinator's modules again.
+"""A Hydra launcher whose jobs are forked from the coordinator: modules stay loaded, and a lost job affects no other.
 
 A job has one thread. A fork does not copy torch's worker threads, and OpenMP waits for them for ever if the parent has
 used several, as the coordinator may when it times a step. A job with one thread never waits for them. A parent that
 has used CUDA cannot be forked: its children get no device.
+
+Each job has its own process instead of a pool: the idle workers of a pool outlive a killed program, with all files
+and locks that they inherited. Invariants:
+
+* A child never returns into its parent's program: it always exits by `os._exit`.
+* It has none of its parent's files, locks and connections. Their file descriptors lead to the null device; if they were
+  closed, a new file could get the same number, and an object copied from the parent could close it.
+* It uses no lock that another thread of its parent may have held at the fork: it prints through new stream objects.
+* It does not finalise the parent's unreachable objects: a connection must not be closed twice.
+* It is killed when its parent ends, so that its locks are free for the next program.
+* It blocks SIGINT, which a terminal sends to it too, and handles no other signal until its function sets a handler.
+
+Linux only: other systems have no signal for a parent's death, and their libraries do not support a fork.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 import pickle
+import selectors
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
 
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
 from hydra.types import HydraContext, TaskFunction
@@ -23,7 +46,228 @@ from omegaconf import DictConfig, open_dict
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.folders import make_folder
-from dpsweep.sweeper.launchers.fork_pool import can_fork, fork_each
+from dpsweep.accounting.printing import visible_lines
+from dpsweep.sweeper.processes import killed_with
+
+WAKE_SECONDS = 0.2
+"""The longest sleep of this process: a signal that another of its threads receives does not wake this thread."""
+
+DEFERRED = (signal.SIGINT, signal.SIGTERM)
+CHUNK = 1 << 16
+STDERR = 2
+
+ForkWork = Callable[[], bytes]
+
+
+def can_fork() -> bool:
+    """Whether this system supports all invariants of this module."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
+    """Runs the functions, at most `at_once` at a time, and returns their bytes, or an error for a lost process.
+
+    An exception in this call kills all processes.
+    """
+    ends: dict[int, bytes | ChildProcessError] = {}
+    waiting = deque(enumerate(works))
+    with _Children() as children:
+        while waiting or children.running:
+            while waiting and len(children.running) < at_once:
+                place, work = waiting.popleft()
+                try:
+                    children.start(place, work)
+                except OSError as cause:
+                    ends[place] = ChildProcessError(f"A worker could not be started: {cause.strerror}.")
+            ends |= children.ended()
+    return [ends[place] for place in range(len(works))]
+
+
+@dataclass(kw_only=True, eq=False)
+class _Child:
+    """A running process; `pidfd` is readable when it has ended, `pipe` when it has written output."""
+
+    place: int
+    pid: int
+    pidfd: int
+    pipe: int
+    output: bytearray = field(default_factory=bytearray)
+
+    def read_output(self) -> bool:
+        """Reads the available output; returns False at end of file."""
+        with suppress(BlockingIOError):
+            while part := os.read(self.pipe, CHUNK):
+                self.output += part
+            return False
+        return True
+
+    def end(self) -> bytes | ChildProcessError:
+        """Waits for an ended process, closes its descriptors, and returns its output or an error."""
+        self.read_output()
+        for number in (self.pipe, self.pidfd):
+            os.close(number)
+        try:
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # if this program ignores SIGCHLD, the system keeps no exit status
+            code = 0
+        if code < 0:
+            return ChildProcessError(f"A worker was ended by {_name(-code)}.")
+        if code or not self.output:
+            return ChildProcessError(f"A worker exited with code {code} and no result.")
+        return bytes(self.output)
+
+
+class _Children:
+    """The running processes; on exit from the `with` block they are killed."""
+
+    def __init__(self) -> None:
+        self.running: set[_Child] = set()
+        self._selector = selectors.DefaultSelector()
+
+    def __enter__(self) -> _Children:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self.running:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        for child in self.running:
+            child.end()
+        self._selector.close()
+
+    def start(self, place: int, work: ForkWork) -> None:
+        """Forks a process for this function."""
+        with _signals_deferred() as mask:
+            pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
+            try:
+                child = _Child(place=place, pid=pid, pidfd=os.pidfd_open(pid), pipe=pipe)
+            except BaseException:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                os.close(pipe)
+                raise
+            self.running.add(child)
+            for number in (child.pipe, child.pidfd):
+                self._selector.register(number, selectors.EVENT_READ, child)
+
+    def ended(self) -> dict[int, bytes | ChildProcessError]:
+        """Waits for at most `WAKE_SECONDS` and returns the outputs or errors of processes that ended."""
+        ready = self._selector.select(WAKE_SECONDS)
+        ends = {}
+        for child in {key.data for key, _ in ready if key.fd == key.data.pidfd}:
+            for number in (child.pipe, child.pidfd):
+                with suppress(KeyError):
+                    self._selector.unregister(number)
+            self.running.remove(child)
+            ends[child.place] = child.end()
+        for key, _ in ready:
+            if key.data in self.running and not key.data.read_output():
+                self._selector.unregister(key.fd)
+        return ends
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[set[signal.Signals | int]]:
+    """Defers SIGINT and SIGTERM until the parent has recorded the child and the child has reset the handlers.
+
+    The mask alone is not enough: where native libraries have started threads, another thread receives the signal, and
+    Python runs its handler in the main thread at once, whatever that thread blocks. There an exception could be lost,
+    for example in the finaliser of an object. Yields the set of signals that were blocked before.
+    """
+    arrived: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, DEFERRED)
+    handlers = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {one: known for one in DEFERRED if callable(known := signal.getsignal(one))}
+            for one in handlers:
+                signal.signal(one, lambda number, _: arrived.append(number))
+        yield set(mask)
+    finally:
+        for one, known in handlers.items():
+            signal.signal(one, known)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in arrived:  # also after a fork that failed, which is an ordinary result
+            signal.raise_signal(number)
+
+
+def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
+    """Forks; returns the child's process id and the pipe of its output. The child blocks the signals in `mask`."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    die_with_parent = killed_with(os.getpid())
+    collects = gc.isenabled()
+    gc.disable()  # the child freezes the parent's objects before anything can collect them
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads: see above
+            pid = os.fork()
+        if not pid:
+            _run_child(work, write, die_with_parent, mask)
+    except OSError:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
+        if collects:
+            gc.enable()
+    return pid, read
+
+
+def _run_child(work: ForkWork, write: int, die_with_parent: Callable[[], None], mask: Collection[int]) -> NoReturn:
+    """Runs the child from the fork, where nothing is collected, to its exit."""
+    try:
+        gc.freeze()
+        gc.enable()
+        die_with_parent()
+        _redirect_descriptors(write)
+        _reset_handlers()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with open(write, "wb") as pipe, _new_streams():
+            pipe.write(work())
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the stack frames above are the parent's
+        os.write(STDERR, visible_lines(traceback.format_exc()).encode())
+    finally:
+        os._exit(1)
+
+
+def _redirect_descriptors(kept: int) -> None:
+    """Redirects all inherited descriptors to the null device, except standard output, standard error and the pipe."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if number not in (1, 2, kept, null):
+            os.dup2(null, number, inheritable=number == 0)
+
+
+@contextmanager
+def _new_streams() -> Iterator[None]:
+    """Prints through new stream objects: the parent's have unprinted text, and perhaps a lock of another thread."""
+    with (
+        open(1, "w", buffering=1, closefd=False) as out,
+        open(2, "w", buffering=1, closefd=False, errors="backslashreplace") as errors,
+        redirect_stdout(out),
+        redirect_stderr(errors),
+    ):
+        yield
+
+
+def _reset_handlers() -> None:
+    """Removes the parent's signal handlers; signals that it ignores stay ignored."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
 
 log = logging.getLogger("dpsweep")
 

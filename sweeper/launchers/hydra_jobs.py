@@ -2,14 +2,27 @@
 
 What Hydra hands over (its context, the task, the composed configuration) reaches no other module: a job is a mapping of
 plain values, and what became of it is an exception or nothing.
+
+joblib's workers never receive Ctrl-C, and end when the coordinator ends. A terminal sends SIGINT to the workers too.
+They inherit a mask that blocks it (`sweeper/coordinator/signals.py`), but joblib starts its resource trackers just
+before its workers, and this unblocks SIGINT in the starting thread. A worker that receives SIGINT during its imports
+prints a traceback, and its pool is lost. So the trackers are started earlier, and the mask is restored.
+
+Ray's workers look for modules where other jobs do. `ray.init` tells them to look in the coordinator's current folder
+before all others: any file there that bears a library's name would run (`trainers/user_modules.py`). Ray leaves the
+folder out for a job that brings a folder of its own, and has no other switch; so Ray is started here, before its
+launcher would, as for such a job.
 """
 
 from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +36,82 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.launchers.joblib_pool import tame
-from dpsweep.sweeper.launchers.ray_cluster import start_ray
+from dpsweep.sweeper.processes import end_with
+
+QUIET = "ignore:resource_tracker"
+"""A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""
+
+
+def is_pool(launcher: Any) -> bool:
+    """Whether this is joblib's launcher, which passes its settings to `joblib.Parallel`."""
+    return isinstance(getattr(launcher, "joblib", None), dict)
+
+
+def tame(launcher: Any) -> None:
+    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
+    if not is_pool(launcher):
+        return
+    launcher.joblib |= {"initializer": end_with, "initargs": (os.getpid(),)}
+    with _mask_kept(), _quiet():
+        _start_trackers()
+
+
+def _start_trackers() -> None:
+    """Starts the trackers; joblib does not start them again while they run."""
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+    resource_tracker.ensure_running()
+    loky_tracker.ensure_running()
+
+
+@contextmanager
+def _mask_kept() -> Iterator[None]:
+    """Restores this thread's mask of blocked signals at the end."""
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppresses the trackers' warnings in Python processes that are started inside the `with` block."""
+    sys.warnoptions.append(QUIET)
+    try:
+        yield
+    finally:
+        sys.warnoptions.remove(QUIET)
+
+
+RAY = "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher"
+OBJECT_STORE_BYTES = 78_643_200
+"""The memory of Ray's object store where the user gave none, as its launcher sets it."""
+
+
+def start_ray(launcher: Any) -> None:
+    """Starts Ray for its launcher, unless it runs; for other launchers nothing is done."""
+    if f"{type(launcher).__module__}.{type(launcher).__name__}" != RAY:
+        return
+    import ray
+    from ray.job_config import JobConfig
+
+    class _OwnFolder(JobConfig):  # type: ignore[misc]
+        """The configuration of a job that needs no folder of the coordinator's."""
+
+        def _runtime_env_has_working_dir(self) -> bool:
+            return True
+
+    if not ray.is_initialized():
+        launcher.ray_cfg.init.setdefault("object_store_memory", OBJECT_STORE_BYTES)
+        settings: Any = OmegaConf.to_container(launcher.ray_cfg.init, resolve=True)
+        ray.init(**settings, job_config=_OwnFolder())
+
 
 JOB: Mapping[str, Any] = {
     "block": None,  # the block to train, or `tries`, and which of its parts

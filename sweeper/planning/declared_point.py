@@ -13,8 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.sweeper.planning.limits import NOISE, positive
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.plan_settings import NOISE, Point, positive
 from dpsweep.sweeper.trial.spec import Declaration, build, declare
 from dpsweep.trainers.declarations.batch_sampling import step_events
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, noise_factors

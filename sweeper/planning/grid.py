@@ -3,14 +3,19 @@
 The trainer that a command line or a file names is the trainer that runs; `by_grid`, the default, stands for the methods
 of `grid.trainers`. Configurations are composed once per choice of config groups and updated per point, so that a
 thousand points take seconds. Nothing here imports torch or reads data.
+
+Under `tuning=disjoint` and `tuning=subsampled` each point has a final run, declared before the search. The search and
+the final run read different records, both at the sample rate that the configuration declares for all records: a part's
+batch size is that of all records times the part's share. The noise per example of the final run is much smaller than
+that of the search, so its learning rate is carried over by the rule's exponent (`carry`).
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -22,11 +27,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import TARGET, class_name
-from dpsweep.sweeper.foreign.script_file import pinned
-from dpsweep.sweeper.keys.documented_keys import is_known
-from dpsweep.sweeper.keys.unknown_words import in_our_words, unknown_key
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.accounting.records.plan import FINAL, Trial
+from dpsweep.accounting.selection.interface import SelectionRule, Use
+from dpsweep.sweeper.planning.keys import is_known
+from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
+from dpsweep.sweeper.planning.unknown_keys import in_our_words, unknown_key
+from dpsweep.sweeper.trial.script_run import pinned
+from dpsweep.sweeper.trial.spec import declare, train_records
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -262,3 +270,51 @@ def _check_axis(override: Override, words: Sequence[str]) -> None:
 
 def _plain(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
+
+
+RATE = "trainer.lr"
+DIGITS = 4
+"""Significant digits of a carried learning rate."""
+
+
+def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
+    """The points as the rule runs them, each with its final run if the rule has one."""
+    run = rule.final_run
+    for point in points:
+        if run is None:
+            yield point
+        else:
+            search, final = (_in_part(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
+            yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
+
+
+def carried(trial: Trial, rule: SelectionRule) -> Trial:
+    """The trial with the learning rate of its final run carried over from its own noise per example."""
+    run = rule.final_run
+    if trial.final is None or run is None or run.carry is None or "lr" not in trial.config["trainer"]:
+        return trial
+    own, final = (_noise_per_example(one.config) for one in (trial, trial.final))
+    if not own or not final:
+        return trial
+    rate = float(f"{trial.config['trainer']['lr'] * (own / final) ** run.carry:.{DIGITS}g}")
+    if not LIMITS[RATE][0] <= rate <= LIMITS[RATE][1]:
+        raise BadInput(f"Expected tuning.carry={run.carry} to carry {RATE} to a number in its limits, got {rate:g}.")
+    config: Mapping[str, Any] = {**trial.final.config, "trainer": {**trial.final.config["trainer"], "lr": rate}}
+    axes = {**trial.final.axes, RATE: rate} if RATE in trial.final.axes else trial.final.axes
+    return replace(trial, final=replace(trial.final, axes=axes, config=config))
+
+
+def _in_part(point: Point, part: Mapping[str, Any] | None) -> Point:
+    """The point on a part of the records, with the sample rate that it has on all of them."""
+    if part is None:
+        return point
+    config = {**point.config, "part": part}
+    if isinstance(batch_size := config["sampler"].get("batch_size"), int):
+        share = train_records(config) / train_records(point.config)
+        config["sampler"] = {**config["sampler"], "batch_size": max(1, round(batch_size * share))}
+    return replace(point, config=config)
+
+
+def _noise_per_example(config: Mapping[str, Any]) -> float:
+    """The standard deviation of the noise on a mean of bounded gradients, in units of the bound."""
+    return float(config["privacy"]["noise_multiplier"]) / declare(config).sampler.batch_size

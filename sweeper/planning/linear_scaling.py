@@ -22,7 +22,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposed import Phase
 from dpsweep.accounting.searches.proposed_points import choices_of
 from dpsweep.sweeper.planning.optuna_samplers import Seen
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.plan_settings import Point
 
 RATE = "trainer.lr"
 

@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import written_name
 from dpsweep.accounting.records.plan import Plan, Value
 from dpsweep.accounting.records.proposed import Phase
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import build
 
 if TYPE_CHECKING:

@@ -22,10 +22,8 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
-from dpsweep.sweeper.planning.final_points import carried, with_finals
-from dpsweep.sweeper.planning.limits import amount, require_meant
-from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.grid import carried, with_finals
+from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point, amount, require_meant
 from dpsweep.sweeper.trial.blocks import blocks_of
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.interface import nominal_units

@@ -1,10 +1,103 @@
-"""Settings of a plan other than its points: plain values as they were typed, which planning checks."""
+"""What is planned, as plain values: the settings of a plan as they were typed, a point of its grid, and limits on
+amounts.
+
+A value beyond the limits is refused as a typo before it is priced. They are wide: a hundred thousand times any paper's
+values and more, and do not say which values are wise. Rules for changing them: `docs/ledger.md` lists the limits, and a
+test compares the two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.notation import typed
+
+NOISE = "privacy.noise_multiplier"
+
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "trainer.lr": (1e-9, 1e6),
+    "trainer.clip_norm": (1e-6, 1e6),
+    "trainer.regularizer": (1e-9, 1e6),
+    NOISE: (1e-4, 1e6),
+    "score.noise_std": (1e-4, 1e9),
+    "privacy.epsilon": (1e-6, 1e6),
+    "privacy.delta": (1e-30, 1.0),
+    "budget.epsilon": (1e-6, 1e12),
+    "budget.delta": (1e-30, 1.0),
+}
+"""The smallest and the largest accepted value of each key."""
+
+
+def require_meant(points: Iterable[Point]) -> None:
+    """Raises `BadInput` if a setting of a point lies beyond its limits.
+
+    Other functions check values that are null, 0 or not numbers.
+    """
+    for point in points:
+        for key in LIMITS:
+            group, _, name = key.partition(".")
+            for place, value in _named(point.config.get(group), name, group):
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+                    _require_within(key, float(value), place)
+
+
+def _named(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
+    """The values with this name in a part of a configuration, at any depth, with their full keys."""
+    if isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == name:
+                yield f"{place}.{key}", value
+            yield from _named(value, name, f"{place}.{key}")
+
+
+def amount(key: str, value: object) -> float:
+    """An epsilon or a delta that the user gave: a number above 0, within its limits."""
+    number = positive(key, value)
+    _require_within(key, number)
+    return number
+
+
+def positive(name: str, value: object) -> float:
+    """The value as a finite number above 0; otherwise raises `BadInput` with its name."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(f"Expected {name}={value!r} to be a number.")
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"Expected {name}={value} > 0 and finite.")
+    return float(value)
+
+
+def require_no_typo(key: str, value: float, name: str) -> None:
+    """Raises `BadInput` if an amount called `name` is above the upper limit of this key."""
+    most = LIMITS[key][1]
+    if value > most:
+        raise BadInput(f"Expected {name}={typed(value)} <= {typed(most)}: anything above is taken for a typo.")
+
+
+def _require_within(key: str, value: float, name: str = "") -> None:
+    """Raises `BadInput` if a value is beyond the limits of a key; messages use `name`, if given, instead of the key."""
+    least, most = LIMITS[key]
+    if not least <= value <= most:
+        limits = f"{typed(least)} to {typed(most)}"
+        raise BadInput(f"Expected {name or key}={typed(value)} in {limits}: anything else is taken for a typo.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of the grid: its method, its swept values, its resolved configuration.
+
+    `final` is the run that follows the search if this point wins. `default_axes` says that the grid has no axes for
+    the method, so that it runs over default ones.
+    """
+
+    method: str
+    axes: Mapping[str, Any]
+    config: Mapping[str, Any]
+    final: Point | None = None
+    default_axes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
 from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.names.tags import PARTS
-from dpsweep.sweeper.trial.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import with_base_weights
 
 BY_GRID = "by_grid"
 """The trainer that stands for the methods of the grid."""

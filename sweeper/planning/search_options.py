@@ -10,10 +10,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_up
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.sweeper.planning.limits import NOISE
 from dpsweep.sweeper.planning.optuna_samplers import chooser_of
-from dpsweep.sweeper.planning.plan_settings import PlanSettings
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.plan_settings import NOISE, PlanSettings, Point
 
 INDEPENDENT, SHARED = "independent", "shared"
 WHEN_BUDGET_SPENT = "when_budget_spent"

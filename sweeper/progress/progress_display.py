@@ -13,10 +13,10 @@ from types import TracebackType
 
 from dpsweep.accounting.printing import visible
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.sweeper.processes.terminal import Terminal, bar_of, draws_bars
 from dpsweep.sweeper.progress.progress_words import DisplayWords
 from dpsweep.sweeper.progress.remaining_time import RemainingTime
 from dpsweep.sweeper.progress.step_progress import Snapshot, StepProgress
+from dpsweep.sweeper.terminal import Terminal, bar_of, draws_bars
 
 SECONDS = 0.5
 LINE_SECONDS = 30.0

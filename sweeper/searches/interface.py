@@ -15,9 +15,9 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import class_of_kind, search_of
-from dpsweep.sweeper.coordinator.admission import Retry
-from dpsweep.sweeper.coordinator.attempt_log import AttemptLog
-from dpsweep.sweeper.coordinator.runner import Runner
+from dpsweep.sweeper.searches.admission import Retry
+from dpsweep.sweeper.searches.attempt_log import AttemptLog
+from dpsweep.sweeper.searches.runner import Runner
 
 
 def nothing_more(many: int) -> tuple[Trial, ...]:

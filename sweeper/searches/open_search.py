@@ -15,9 +15,8 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_of
 from dpsweep.accounting.searches.open_search import OpenSearch, read_final, recover_final, store_final
-from dpsweep.sweeper.coordinator.admission import Retry, admit, is_over, open_account
-from dpsweep.sweeper.coordinator.attempt_log import LedgerAttemptLog
-from dpsweep.sweeper.coordinator.launches import attempts_of, launch, reconcile
+from dpsweep.sweeper.searches.admission import Retry, admit, attempts_of, is_over, launch, open_account, reconcile
+from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, nothing_more
 
 LOSSES = (

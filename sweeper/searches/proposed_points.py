@@ -22,9 +22,9 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.open_search import OpenSearch
 from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, store_proposals
-from dpsweep.sweeper.coordinator.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 

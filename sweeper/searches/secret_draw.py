@@ -44,11 +44,10 @@ from dpsweep.accounting.searches.stored_draw import (
     check_draw,
     has_secret_part,
 )
-from dpsweep.sweeper.coordinator.admission import Retry, charge, open_account
-from dpsweep.sweeper.coordinator.launches import attempts_of, launch
-from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
+from dpsweep.sweeper.searches.admission import Retry, attempts_of, charge, launch, open_account
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
+from dpsweep.sweeper.searches.runner import Runner
 
 COIN_BYTES = 32
 """The random bytes that the coins of a secret part are made from."""

@@ -1,23 +1,42 @@
-"""Results of sessions: blank before training, with a score or an error after it, and written once."""
+"""Results of sessions: blank before training, with a score or an error after it, and written once.
+
+At the end of runs that were trained together they are compared with their charges, saved, scored, and written down.
+Each of these is done for some runs before the next begins, so that their files are flushed together.
+"""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.group_commit import Flushing, alone
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.group_commit import Flushing, alone, together
 from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.trial.session import PROGRESS, Machine, Session
+from dpsweep.sweeper.trial import results
+from dpsweep.sweeper.trial.session import (
+    PROGRESS,
+    Machine,
+    ReadySession,
+    Session,
+    check_company,
+    check_realised,
+    check_scored,
+)
+from dpsweep.trainers.declarations.scores import noisy_counts
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
+    from dpsweep.trainers.training.run import Outcome
 
 
 def blank_result(session: Session, machine: Machine, started: str) -> TrialResult:
@@ -109,3 +128,112 @@ def _versions() -> Mapping[str, str]:
     """The software versions that the results depend on."""
     versions = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
     return versions | {"python": platform.python_version()}
+
+
+AT_ONCE = 32
+"""Runs whose files are flushed together: a kill at that moment loses at most so many scores, which stay charged."""
+
+Ended = tuple[ReadySession, TrialResult | Exception]
+"""A session with its result so far, or with the error that ended it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunEnd:
+    """The records and the machine of a group, its results before training, and what writes the result of an error."""
+
+    data: Split
+    machine: Machine
+    shared: bool
+    blank: Mapping[str, TrialResult]
+    failed: Callable[[Session, Exception], None]
+
+    def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
+        """Writes the result of each run; an error is a result too and does not end the others."""
+        for first in range(0, len(runs), AT_ONCE):
+            kept = together(_caught(one, self._kept(one, outcome)) for one, outcome in runs[first : first + AT_ONCE])
+            scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
+            together(self._write(one, result) for one, result in scored)
+
+    def _kept(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
+        """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
+        from dpsweep.trainers.models.weights_file import saving_model
+
+        session, declaration = one.session, one.session.declaration
+        result = self._realised(one, outcome)
+        charged = session.trial.event
+        try:
+            check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
+            check_company(outcome.company, shared=self.shared)
+            if outcome.diverged:
+                return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
+            model = yield from saving_model(one.model, session.place.files)
+            result = replace(result, model=model)
+            noisy = one.run.noise_multiplier > 0
+            if same := one.initial.check(one.model, session.place.files, noisy=noisy, moved=outcome.moved):
+                session.log.warning("the learning rate is too small to change %s", ", ".join(same))
+                result = replace(result, curator={**result.curator, "unchanged": list(same)})
+            check_scored(declaration.scoring, charged.validation)
+            if charged.validation is not None:
+                yield from one.journal.score()
+        except ContractBroken as broken:
+            return results.broken(result, broken)
+        return result
+
+    def _realised(self, one: ReadySession, outcome: Outcome) -> TrialResult:
+        """The result without a model and a score."""
+        declaration = one.session.declaration
+        return replace(
+            self.blank[one.session.trial.id],
+            status=Status.DIVERGED if outcome.diverged else Status.FINISHED,
+            event=events.to_json(outcome.event),
+            steps=outcome.steps,
+            seconds=outcome.seconds,
+            curator={
+                "batch_sizes": asdict(outcome.batch_sizes),
+                "curve": list(outcome.curve),
+                "empty": results.empty_parts(self.data),
+            },
+            parameters=_trained_numbers(one.model),
+            counts=noisy_counts(declaration.score, declaration.dataset.classes),
+        )
+
+    def _scored(self, one: ReadySession, result: TrialResult | Exception) -> Ended:
+        """Measures the score of a run that finished as it was charged."""
+        if isinstance(result, Exception) or result.status is not Status.FINISHED:
+            return one, result
+        try:
+            return one, self._measured(one, result)
+        except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+            return one, error
+
+    def _measured(self, one: ReadySession, result: TrialResult) -> TrialResult:
+        declaration = one.session.declaration
+        try:
+            measured = declaration.score.measure(
+                one.model, self.data, one.streams.score, self.machine.device, declaration.loss
+            )
+        except ContractBroken as broken:
+            return results.broken(result, broken)
+        return results.scored(result, measured)
+
+    def _write(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
+        if isinstance(result, Exception):
+            self.failed(one.session, result)
+            return
+        try:
+            yield from results.ending(one.session, result)
+        except Exception as error:  # noqa: BLE001
+            self.failed(one.session, error)
+
+
+def _caught(one: ReadySession, call: Flushing[TrialResult]) -> Flushing[Ended]:
+    """What the call returns or raises."""
+    try:
+        return one, (yield from call)
+    except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
+        return one, error
+
+
+def _trained_numbers(model: nn.Module) -> int:
+    """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

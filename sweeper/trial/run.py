@@ -1,17 +1,20 @@
 """Training of claimed trials, from receipts and configurations to result files.
 
 Sessions of one block may be trained together. Data are read only after the receipts were claimed. Each run is compared
-with its declaration; a difference is a failed result, and the charge stays.
+with its declaration; a difference is a failed result, and the charge stays. Frozen features are kept in a cache of the
+machine's.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.step_log import StepLog, go_on
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
@@ -22,20 +25,62 @@ from dpsweep.sweeper.trial.build import (
     make_streams,
     new_secret_streams,
 )
-from dpsweep.sweeper.trial.feature_cache import Interrupted, feature_cache
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
-from dpsweep.sweeper.trial.ready_session import ReadySession
-from dpsweep.sweeper.trial.run_end import RunEnd
-from dpsweep.sweeper.trial.session import Machine, Session, log, progress
+from dpsweep.sweeper.trial.results import RunEnd
+from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.declarations.scores import looks_every
+from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.learning_curves import CurveRecorder
     from dpsweep.trainers.training.run import Outcome
+
+
+class Interrupted(Exception):
+    """The job was asked to stop before the first step."""
+
+
+def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]) -> FeatureCache | None:
+    """The frozen features of the user's records, which lie beside the private stores of all plans; None without any.
+
+    Before the first one is computed, runs that have not begun get a checkpoint: whatever ends the job before their
+    first step then costs nothing. While features are computed, the number of finished records is written for the
+    coordinator's display, and `Interrupted` is raised if the job is asked to stop.
+    """
+    if not isinstance(group[0].session.declaration.dataset, Extracted):
+        return None
+    from dpsweep.trainers.features.cache import FeatureCache
+
+    kept = False
+
+    def on_rows(done: int, total: int) -> None:
+        nonlocal kept
+        if not kept:
+            _keep_beginnings(group, device)
+            kept = True
+        for one in group:
+            with suppress(OSError):  # a full disk must not end a job because its progress cannot be written
+                (one.session.place.files / PROGRESS).write_text(f"features {done}/{total}")
+        log.info("features of %d of %d records", done, total)
+        if should_stop():
+            raise Interrupted
+
+    store = PrivateStore.of_record(group[0].session.place.record)
+    return FeatureCache(root=store.features, device=device, on_rows=on_rows)
+
+
+def _keep_beginnings(group: Sequence[ReadySession], device: str) -> None:
+    """Writes checkpoints of runs that have not begun."""
+    from dpsweep.trainers.training.loop import beginning
+
+    for one in group:
+        if one.since is None and not isinstance(one.run.trainer, OutputPerturbation):
+            one.journal.keep(beginning(one.run, one.model.to(device)))
 
 
 def run_sessions(

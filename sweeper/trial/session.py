@@ -1,4 +1,7 @@
-"""A session: the part of an attempt that one process trains, with its machine, its log and its progress."""
+"""A session: the part of an attempt that one process trains, with its machine, its log, its progress and its checks.
+
+The checks hold a run to exactly the accesses that were charged: its steps, its company, and its score.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.stored_draw import StoredDraw, has_secret_part
 from dpsweep.sweeper.trial.spec import Declaration, declare
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpsweep.trainers.randomness import Streams
+    from dpsweep.trainers.training.checkpoint import TrialJournal
+    from dpsweep.trainers.training.run import Progress, Run
+    from dpsweep.trainers.training.weight_delta import WeightDelta
 
 log = logging.getLogger("dpsweep")
 
@@ -109,3 +124,43 @@ def progress(places: Sequence[Path], steps: int) -> Callable[[int], None]:
             log.info("step %d of %d", done, steps)
 
     return on_step
+
+
+def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
+    """Raises `ContractBroken` unless the run made at least `least` accesses, and all of them were charged."""
+    if not is_charged(realised, declared, least=least):
+        raise ContractBroken(f"The run differs from its charge: realised {realised}, declared {declared}.")
+
+
+def check_company(company: int, *, shared: bool) -> None:
+    """Raises `ContractBroken` if runs shared subsamples but were charged for independent subsamples."""
+    if company != 1 and not shared:
+        raise ContractBroken(f"The run differs from its charge: {company} runs had the same subsamples.")
+
+
+def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
+    """Raises `ContractBroken` unless the score about to be measured is the one that was charged."""
+    same = measured is declared if measured is None or declared is None else events.same(measured, declared)
+    if not same:
+        raise ContractBroken(f"The score differs from its charge: measured {measured}, declared {declared}.")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReadySession:
+    """A session, its run, model, streams and journal, and the progress that it continues, None for a new run.
+
+    `initial` are the digests of the weights that training starts from.
+    """
+
+    session: Session
+    run: Run
+    model: nn.Module
+    initial: WeightDelta
+    streams: Streams
+    journal: TrialJournal
+    since: Progress | None
+
+    @property
+    def step(self) -> int:
+        """The steps that earlier sessions took."""
+        return 0 if self.since is None else self.since.step

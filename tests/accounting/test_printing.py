@@ -55,7 +55,7 @@ def _prints(path: Path) -> list[str]:
 def test_one_module_prints_and_one_draws_tables() -> None:
     folders = [path for package in PACKAGES for path in modules(package)] + sorted((ROOT / "dpsweep").glob("*.py"))
     users = {path.relative_to(ROOT).as_posix() for path in folders if _prints(path)}
-    assert users == {*WRITERS, "sweeper/processes/terminal.py"}
+    assert users == {*WRITERS, "sweeper/terminal.py"}
 
 
 def test_the_walk_finds_every_way_to_print(tmp_path: Path) -> None:

@@ -27,20 +27,18 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import kind_of, search_of
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
-from dpsweep.sweeper.commands import sweep_coordinator
-from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.coordinator import sweep_coordinator
+from dpsweep.sweeper.coordinator.preflight import TrainingCheck, read_contents
+from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest, Verb
+from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.job import job_task
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import JOB, Value
 from dpsweep.sweeper.launchers.workers import Workers
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
-from dpsweep.sweeper.preflight.data_identity import read_contents
-from dpsweep.sweeper.preflight.training_check import TrainingCheck
-from dpsweep.sweeper.request.audit_settings import AuditSettings
-from dpsweep.sweeper.request.sweep_request import SweepRequest, Verb
 from dpsweep.sweeper.searches import secret_draw
+from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.trial.blocks import TRIES
 from tests.faults.syscalls import Fault, arm
 from tests.fuzzing.played_training import PlayedTraining

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from dpsweep.accounting.errors import ExitCode
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.fuzzing import commands
 from tests.fuzzing.mutations import Damage, damages
 from tests.fuzzing.world import PLANS, World, planned

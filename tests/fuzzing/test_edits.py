@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.json_files import WORD
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.fuzzing import commands
 from tests.fuzzing.mutations import at, near, of_another_type, without, written
 from tests.fuzzing.sweep_machine import ENDED

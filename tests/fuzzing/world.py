@@ -32,12 +32,11 @@ from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import StoredDraw, tries_of
 from dpsweep.reports.content import sweep_table
-from dpsweep.sweeper.commands.command_words import prepared
-from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_app import CONF, prepared
+from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
-from dpsweep.sweeper.request.configuration import plan_settings
 from tests.faults.syscalls import Fault, Stroke
 from tests.fork_server import SERVER, start_server
 from tests.fuzzing.commands import DEFECT, Desk, typed

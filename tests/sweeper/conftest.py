@@ -10,7 +10,7 @@ import pytest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from tests.sweeper.searches import (
+from tests.sweeper.search_programs import (
     Compose,
     Place,
 )

@@ -9,9 +9,9 @@ from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.proposed_points import read_proposals
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
-from tests.sweeper.searches import GRID, Place, result_of
+from tests.sweeper.search_programs import GRID, Place, result_of
 
 SIX = (*GRID, "search=random", "search.trials=6")
 WIDE = (*GRID, "trainer.lr=32,0.5,8,2", "trainer.regularizer=10,0.01,1,0.1")

@@ -50,9 +50,9 @@ class HonestSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `dpsweep.sweeper.__main__`."""
-        from dpsweep.sweeper.commands.sweep_coordinator import SweepCoordinator
+        from dpsweep.sweeper.commands.requested_verb import execute
+        from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest
         from dpsweep.sweeper.job.block_job import run_block
-        from dpsweep.sweeper.request.sweep_request import SweeperSettings, SweepRequest
 
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")
@@ -60,4 +60,4 @@ class HonestSweeper(Sweeper):
             verb=self.verb, max_batch_size=self.max_batch_size, retry=self.retry, study=self.study
         )
         request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
-        return SweepCoordinator(request).run()
+        return execute(request)

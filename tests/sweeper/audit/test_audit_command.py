@@ -13,7 +13,7 @@ from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest, Scop
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.coordinator.request import AuditSettings
 from tests.sweeper.digits_sweeps import LIGHT, TWO, folder_of
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -16,7 +16,7 @@ from scipy.stats import binom
 from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.audit.audit import audited
-from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from tests.margins import FALSE_ALARM
 from tests.sweeper import planted_mistakes as planted

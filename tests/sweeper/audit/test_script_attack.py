@@ -12,9 +12,9 @@ from dpsweep.accounting.audit_record import Attack, AuditRecord, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.audit.audit import audited
-from dpsweep.sweeper.request.audit_settings import AuditSettings
+from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
-from tests.sweeper.foreign.scripts import SWEEP, TRAIN
+from tests.sweeper.trial.scripts import SWEEP, TRAIN
 
 SETTINGS = AuditSettings(gradients=10, records=100, trainings=3)
 CLIPS = "np.minimum(1, a.clip_norm / np.maximum(norms, 1e-12))"

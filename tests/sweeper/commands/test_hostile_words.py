@@ -18,7 +18,7 @@ from dpsweep.accounting.printing import is_visible
 from dpsweep.sweeper.commands.account_statement import show
 from dpsweep.sweeper.commands.budget import budget
 from dpsweep.sweeper.commands.cli import _complete
-from dpsweep.sweeper.processes.terminal import Terminal, TerminalTable
+from dpsweep.sweeper.terminal import Terminal, TerminalTable
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 HOSTILE = "a\x1b]0;owned\x07\x1b[31m\u202egod\u2066\r\x9bb"

@@ -12,9 +12,9 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.pages import curator_page, page_memory
 from dpsweep.reports.pages.page_memory import current_report
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper.proposing import run
-from tests.sweeper.searches import GRID, Place
+from tests.sweeper.search_programs import GRID, Place
 
 Drawn = list[Path]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.api.hydra_session import requested
-from dpsweep.sweeper.request.sweep_request import Verb
+from dpsweep.sweeper.commands.python_api import requested
+from dpsweep.sweeper.coordinator.request import Verb
 from tests.composing import FILES
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

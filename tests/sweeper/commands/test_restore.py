@@ -21,7 +21,7 @@ from dpsweep.sweeper.commands.budget import budget
 from tests.accounting.losses import memory_of
 from tests.conftest import Program
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import SELECTION, Place, folder_of, work
+from tests.sweeper.search_programs import SELECTION, Place, folder_of, work
 
 pytestmark = SEARCHES
 

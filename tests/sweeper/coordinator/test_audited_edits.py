@@ -14,7 +14,7 @@ from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from tests.randomized import SEARCHES
 from tests.sweeper import proposing
-from tests.sweeper.searches import GRID, SELECTION, Place, work
+from tests.sweeper.search_programs import GRID, SELECTION, Place, work
 
 pytestmark = SEARCHES
 

@@ -21,10 +21,10 @@ from dpsweep.accounting.searches.folder_audit import verify_copies, verify_folde
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import (
+from tests.sweeper.search_programs import (
     GRID,
     ONCE,
     POISSON,

@@ -14,11 +14,11 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.open_search import read_final, store_final
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.randomized import TRAINS
 from tests.sweeper.proposing import attempts, run
-from tests.sweeper.searches import GRID, Place, Program, folder_of
+from tests.sweeper.search_programs import GRID, Place, Program, folder_of
 
 MakePlace = Callable[..., Place]
 DISJOINT = (*GRID, "tuning=disjoint")

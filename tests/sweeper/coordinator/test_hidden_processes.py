@@ -34,14 +34,14 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.sweeper.coordinator.runner import Runner
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 from dpsweep.sweeper.launchers.workers import HERE, Workers
+from dpsweep.sweeper.searches.runner import Runner
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
-from tests.sweeper.searches import GRID, SELECTION, THRESHOLD, Place, Program, folder_of, result_of
+from tests.sweeper.search_programs import GRID, SELECTION, THRESHOLD, Place, Program, folder_of, result_of
 from tests.waiting import HANGS
 
 pytestmark = TRAINS

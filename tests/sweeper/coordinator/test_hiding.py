@@ -26,12 +26,12 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.timing.time_estimate import Cost, kind_of, plan_seconds
 from dpsweep.sweeper.trial.build import initial_identity
 from tests.forked_programs import Run
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import (
+from tests.sweeper.search_programs import (
     GRID,
     GRID_WINNER,
     ONCE,

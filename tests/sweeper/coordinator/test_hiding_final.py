@@ -23,7 +23,7 @@ from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.trial.session import Session
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import (
+from tests.sweeper.search_programs import (
     GRID,
     GRID_WINNER,
     ONCE,

@@ -18,7 +18,7 @@ from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import (
+from tests.sweeper.search_programs import (
     ONCE,
     POISSON,
     SELECTION,

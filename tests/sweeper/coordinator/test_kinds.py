@@ -28,10 +28,10 @@ from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.reports.content.panels import Mark, arrange
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import SEARCHES
 from tests.sweeper import proposing
-from tests.sweeper.searches import GRID, Place, Program, result_of
+from tests.sweeper.search_programs import GRID, Place, Program, result_of
 
 pytestmark = SEARCHES
 

@@ -18,7 +18,7 @@ from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.comparison import write_beside
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.sweeper.commands import account_statement as passbook
-from dpsweep.sweeper.coordinator.admission import open_account
+from dpsweep.sweeper.searches.admission import open_account
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS

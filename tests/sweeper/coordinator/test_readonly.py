@@ -21,7 +21,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from tests.forked_programs import Run
 from tests.powerless import lose_power
 from tests.randomized import TRAINS
-from tests.sweeper.searches import folder_of
+from tests.sweeper.search_programs import folder_of
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 BUDGET = Guarantee(epsilon=24.0, delta=1e-4)

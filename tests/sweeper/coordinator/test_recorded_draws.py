@@ -12,9 +12,9 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import SELECTION, Place
+from tests.sweeper.search_programs import SELECTION, Place
 
 pytestmark = SEARCHES
 

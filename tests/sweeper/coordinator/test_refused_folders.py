@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.coordinator.refused_folders import none_left
+from dpsweep.sweeper.coordinator.guards import none_left
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, folder_of
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dpsweep.accounting.errors import BudgetRefused
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper import proposing
-from tests.sweeper.searches import GRID, Place
+from tests.sweeper.search_programs import GRID, Place
 
 Places = Callable[..., Place]
 

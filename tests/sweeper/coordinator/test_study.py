@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.coordinator.study import record, require_reachable
-from tests.sweeper.searches import GRID, SELECTION, Place, Program, result_of
+from tests.sweeper.search_programs import GRID, SELECTION, Place, Program, result_of
 
 NOWHERE = "postgresql://me:secret@localhost:1/studies"
 

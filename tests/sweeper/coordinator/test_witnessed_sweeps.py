@@ -16,7 +16,7 @@ from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.searches import secret_draw
 from tests.conftest import Program
 from tests.randomized import SEARCHES
-from tests.sweeper.searches import SELECTION, Place, work
+from tests.sweeper.search_programs import SELECTION, Place, work
 
 pytestmark = SEARCHES
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dpsweep.sweeper.job import standby
+from dpsweep.sweeper.job import secret_tries
 from dpsweep.sweeper.trial.build import load
 from dpsweep.sweeper.trial.session import Machine
 from tests.randomized import TRAINS
-from tests.sweeper.searches import SELECTION, Compose
+from tests.sweeper.search_programs import SELECTION, Compose
 
 pytestmark = TRAINS
 
@@ -24,9 +24,9 @@ def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
         splits.append(load(*arguments))
         return splits[-1]
 
-    monkeypatch.setattr(standby, "load", watched)
-    monkeypatch.setattr(standby, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(secret_tries, "load", watched)
+    monkeypatch.setattr(secret_tries, "LOOK_SECONDS", 0.0)
     config = compose_priced(SELECTION).plan.trials[0].config
-    standby.stand_by(config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2)
+    secret_tries.stand_by(config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2)
     assert len(splits) == 3
     assert splits[0] is splits[1] is splits[2]

@@ -18,7 +18,7 @@ from hydra.core.utils import JobReturn
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.job.locks import held
-from dpsweep.sweeper.launchers.fork_pool import can_fork, fork_each
+from dpsweep.sweeper.launchers.fork_launcher import can_fork, fork_each
 from tests.sweeper import forking
 from tests.sweeper.forking import LONG, SOON, end_by, is_gone
 from tests.waiting import wait
@@ -278,7 +278,7 @@ ORPHANS = f"""
 import os, sys, time
 from pathlib import Path
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.launchers.fork_pool import fork_each
+from dpsweep.sweeper.launchers.fork_launcher import fork_each
 from dpsweep.sweeper.job.locks import held
 
 def work():

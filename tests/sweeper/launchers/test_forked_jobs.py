@@ -26,12 +26,12 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
-from dpsweep.sweeper.launchers.fork_pool import can_fork
+from dpsweep.sweeper.launchers.fork_launcher import can_fork
 from dpsweep.sweeper.launchers.workers import FORKED
 from dpsweep.trainers.randomness import secret_streams
 from tests.sweeper import forking
 from tests.sweeper.forking import SOON, end_by
-from tests.sweeper.searches import Program, folder_of
+from tests.sweeper.search_programs import Program, folder_of
 
 Launch = Callable[..., Sequence[JobReturn]]
 

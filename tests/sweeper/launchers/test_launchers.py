@@ -21,7 +21,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.coordinator.signals import SAME_SECONDS
 from tests.randomized import TRAINS
-from tests.sweeper.searches import Program, folder_of
+from tests.sweeper.search_programs import Program, folder_of
 from tests.waiting import HANGS, wait
 
 pytestmark = TRAINS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.launchers.joblib_pool import is_pool, tame
+from dpsweep.sweeper.launchers.hydra_jobs import is_pool, tame
 
 pytest.importorskip("joblib", reason="needs dpsweep[parallel]")
 pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs dpsweep[parallel]")
@@ -25,7 +25,7 @@ import sys, time
 from pathlib import Path
 from joblib import Parallel, delayed
 from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
-from dpsweep.sweeper.launchers.joblib_pool import tame
+from dpsweep.sweeper.launchers.hydra_jobs import tame
 from dpsweep.sweeper.coordinator.signals import graceful
 
 PLACE = Path(sys.argv[1])

@@ -62,7 +62,7 @@ def test_the_paper_grids_are_the_papers(compose_priced: Compose) -> None:
 
 
 ASKS_FOR_A_FILE = "script"
-"""The method that is a program of the user's: tests/sweeper/foreign."""
+"""The method that is a program of the user's: tests/sweeper/trial/scripts.py."""
 TRAINERS = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {BY_GRID, ASKS_FOR_A_FILE})
 
 

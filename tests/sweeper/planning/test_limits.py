@@ -13,8 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import typed
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.planning.limits import LIMITS, require_meant
-from dpsweep.sweeper.planning.point import Point
+from dpsweep.sweeper.planning.plan_settings import LIMITS, Point, require_meant
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -19,7 +19,7 @@ from dpsweep.accounting.searches.proposed_points import choices_of, read_proposa
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from dpsweep.sweeper.searches.interface import RunQueue
-from tests.sweeper.searches import Compose, Place, result_of
+from tests.sweeper.search_programs import Compose, Place, result_of
 
 RATES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 GRID = (

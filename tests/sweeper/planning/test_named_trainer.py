@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.commands.command_words import options_first
+from dpsweep.sweeper.commands.hydra_app import options_first
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

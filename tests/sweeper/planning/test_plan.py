@@ -14,7 +14,7 @@ from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.pricing.alternatives import envelope_price
 from dpsweep.accounting.records.plan import Plan
 from tests.forked_programs import Run
-from tests.sweeper.searches import Compose
+from tests.sweeper.search_programs import Compose
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 LIGHT = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "steps=20"]

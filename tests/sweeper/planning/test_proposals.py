@@ -17,11 +17,11 @@ from dpsweep.accounting.searches.interface import search_of
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.coordinator.admission import Retry
+from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import TRAINS
 from tests.studies import study_in
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
-from tests.sweeper.searches import GRID, Compose, Place, Program, folder_of, released
+from tests.sweeper.search_programs import GRID, Compose, Place, Program, folder_of, released
 
 
 def test_as_many_runs_are_priced_as_are_proposed_and_each_as_the_dearest(compose_priced: Compose) -> None:

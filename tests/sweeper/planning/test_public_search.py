@@ -19,9 +19,9 @@ from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.planning.public_search import public_winner
 from tests.randomized import TRAINS
+from tests.sweeper.coordinator.test_recognition import write_visits
 from tests.sweeper.digits_sweeps import LIGHT, folder_of
-from tests.sweeper.preflight.test_recognition import write_visits
-from tests.sweeper.searches import Program
+from tests.sweeper.search_programs import Program
 
 pytestmark = TRAINS
 

@@ -14,11 +14,11 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.coordinator.admission import Retry
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
-from tests.sweeper.searches import GRID, Compose, Place
+from tests.sweeper.search_programs import GRID, Compose, Place
 
 SAMPLERS = sorted(path.stem for path in (CONF / "search").glob("*.yaml") if "optuna" in path.read_text())
 

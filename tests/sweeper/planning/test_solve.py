@@ -16,9 +16,9 @@ from dpsweep.accounting.names.stored_classes import stored
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import Search, rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.request.configuration import plan_settings
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]

@@ -18,13 +18,13 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.processes import terminal
-from dpsweep.sweeper.processes.terminal import draws_bars
+from dpsweep.sweeper import terminal
 from dpsweep.sweeper.progress import progress_display
 from dpsweep.sweeper.progress.progress_display import Display
 from dpsweep.sweeper.progress.progress_words import CountedTrials, DisplayWords, HiddenTries
 from dpsweep.sweeper.progress.remaining_time import RemainingTime
 from dpsweep.sweeper.progress.step_progress import StepProgress
+from dpsweep.sweeper.terminal import draws_bars
 from dpsweep.sweeper.trial import session
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.digits_sweeps import LIGHT

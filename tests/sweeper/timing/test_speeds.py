@@ -14,7 +14,7 @@ from dpsweep.sweeper.timing.step_timing import time_steps
 from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds, shapes_of
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
-from tests.sweeper.searches import GRID, result_of
+from tests.sweeper.search_programs import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 

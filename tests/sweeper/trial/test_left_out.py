@@ -12,7 +12,7 @@ from dpsweep.accounting.cautions import left_out_in_words
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.reports.statement.statement import _unit
-from dpsweep.sweeper.commands.price_table import _cautions
+from dpsweep.sweeper.coordinator.price_table import _cautions
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 REPLACED = ("privacy.adjacency=replace_one", "sampler=fixed_size")

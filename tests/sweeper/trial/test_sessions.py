@@ -19,9 +19,8 @@ from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.trial.charge_checks import check_company
 from dpsweep.sweeper.trial.run import run_sessions
-from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.sweeper.trial.session import Machine, Session, check_company
 from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS

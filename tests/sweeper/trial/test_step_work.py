@@ -12,7 +12,7 @@ from torch import nn
 from dpsweep.sweeper.timing.step_timing import time_steps
 from dpsweep.sweeper.timing.time_estimate import Shape
 from dpsweep.sweeper.trial.step_work import LARGE, threads_for, work_of
-from tests.sweeper.searches import GRID, Compose
+from tests.sweeper.search_programs import GRID, Compose
 
 
 class Scale(nn.Module):

@@ -35,9 +35,8 @@ from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialRes
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.locks import working
 from dpsweep.sweeper.trial.build import make_model, make_streams
-from dpsweep.sweeper.trial.charge_checks import check_realised, check_scored
 from dpsweep.sweeper.trial.run import run_sessions
-from dpsweep.sweeper.trial.session import Machine, Session
+from dpsweep.sweeper.trial.session import Machine, Session, check_realised, check_scored
 from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS

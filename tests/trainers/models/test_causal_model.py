@@ -14,7 +14,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.sweeper.trial.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import with_base_weights
 from dpsweep.trainers.data.records import IGNORED
 from dpsweep.trainers.data.sequences.text_sequences import next_tokens
 from dpsweep.trainers.declarations.adapters import Lora

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.trial.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import with_base_weights
 from dpsweep.trainers import pretrained_files
 from dpsweep.trainers.models.initialize import construct
 from dpsweep.trainers.pretrained_folder import UNKNOWN, PretrainedFolder, words_of

@@ -1,1 +1,0 @@
-"""The Python API: plans, sweeps and their results as values, for programs and notebooks."""

@@ -1,0 +1,281 @@
+"""`dpsweep.plan`, `sweep`, `rehearse` and `results`: the verbs of the command line as functions.
+
+A request comes from a list of overrides, as `dpsweep sweep` takes them. The results of a sweep are those that its rule
+discloses: a price, a table, a heatmap, the best trial, a release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+from omegaconf.errors import OmegaConfBaseException
+
+from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.rehearsal import is_rehearsal, ledger_of, subject_of
+from dpsweep.reports.content import sweep_table
+from dpsweep.reports.content.audience import Needs, Reader
+from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.sweeper.commands.hydra_app import CONF, prepared, refuse_words
+from dpsweep.sweeper.commands.readable_files import files_by_name
+from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
+from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
+from dpsweep.sweeper.job.block_job import run_block
+from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.unknown_keys import in_our_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dpsweep.reports.statement.methods_text import MethodsText
+
+
+@contextmanager
+def requested(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
+    """The request of a verb with these overrides; Hydra is initialised within the block.
+
+    Raises `BadInput` for an override that the configuration does not take.
+    """
+    refuse_words(overrides)
+    GlobalHydra.instance().clear()
+    try:
+        with files_by_name():
+            hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
+            yield _request(hydra, verb, prepared(overrides))
+    except (HydraException, OmegaConfBaseException) as cause:
+        raise BadInput(in_our_words(cause, overrides) or str(cause).splitlines()[0]) from cause
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _request(hydra: Hydra, verb: Verb, words: Sequence[str]) -> SweepRequest:
+    config = hydra.compose_config("config", list(words), RunMode.MULTIRUN, with_log_configuration=False)
+    own = config.hydra.sweeper
+    settings = SweeperSettings(verb=verb, max_batch_size=own.max_batch_size, retry=own.retry, study=own.study)
+    context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
+    typed = list(map(str, config.hydra.overrides.task))
+    return SweepRequest.from_config(config, typed, settings, context=context, task=run_block)
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """A finished or interrupted sweep, read from its folder and its ledger.
+
+    What the rule of the search does not disclose raises `BadInput` with the reason, here as in a release.
+    """
+
+    _sweep: Sweep
+
+    @property
+    def folder(self) -> Path:
+        """The sweep's folder."""
+        return self._sweep.folder
+
+    def __repr__(self) -> str:
+        """The account, or the one that a rehearsal stands for, and the folder."""
+        plan = self._sweep.plan
+        what = f"REHEARSAL of {subject_of(plan)} on generated records" if self.rehearsal else f"sweep on {plan.account}"
+        return f"<{type(self).__name__}: {what}, in {self.folder}>"
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether this is a rehearsal on generated records: then no number is about the data set that it stands for."""
+        return is_rehearsal(self._sweep.plan)
+
+    @property
+    def epsilon(self) -> float:
+        """Upper bound on epsilon for all that was charged for this sweep, repeats included, at `delta`.
+
+        Infinite where the records contradict the claim, by reproducible noise (`seed=`) or a run that differs from its
+        charge, for data declared public, and for a rehearsal, which says nothing about real records.
+        """
+        from dpsweep.reports.pages.release import contradictions
+
+        void = self._sweep.plan.public or contradictions(self._sweep, self._bill)
+        return math.inf if void else self._bill.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The delta of all charges of this sweep."""
+        return self._bill.delta
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each run: method, hyperparameters, noise multiplier, state, and the score with its 95 % interval.
+
+        Scores are the noisy ones that were charged, or exact where the split is declared public. As in a release, the
+        reasons why runs have no score are not shown.
+        """
+        from dpsweep.reports.pages.release import covered_records
+
+        self._require(Needs.ALL_SCORES, "the trials")
+        return covered_records(self._sweep)
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
+
+        None as long as no trial has won; a rule that hides losers has a winner only once its search is over.
+        """
+        self._require(Needs.WINNER, "the winner")
+        open_search = not self._sweep.runs.over and not self._reader.may_see(Needs.ALL_SCORES)
+        if open_search or self._sweep.winner is None:
+            return None
+        trial = self._sweep.trial(self._sweep.winner)
+        point = {"method": trial.method, **trial.axes}
+        if not self._reader.may_see(Needs.WINNER_SCORE):
+            return point
+        return point | {self._sweep.metric: self._sweep.row(trial.id)["accuracy"]}
+
+    def heatmap(self) -> Figure:
+        """The map of scores, a panel for each method, as a matplotlib figure."""
+        self._require(Needs.ALL_SCORES, "the map")
+        from dpsweep.reports.content.panels import arrange
+        from dpsweep.reports.figures.table_heatmap import drawn
+
+        figure = drawn(
+            arrange(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
+        )
+        if self.rehearsal:
+            figure.text(
+                0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"
+            )
+        return figure
+
+    @property
+    def methods(self) -> MethodsText:
+        """A paragraph for a paper's methods section: `.text` in LaTeX, and `.bibtex` with the works that it cites.
+
+        It describes the search and its price and says no more than a release. Raises `BadInput` where nothing is
+        claimed: for data declared public, records that contradict the claim, and a search that is not over.
+        """
+        from dpsweep.reports.pages.release import methods_of
+
+        written = methods_of(self._sweep, self._bill)
+        if written is None:
+            raise BadInput(f"Expected the sweep in {self.folder} to be a finished, private one: it claims nothing.")
+        return written
+
+    def release(self, formats: Sequence[str] = ()) -> Path:
+        """Writes `release/`, which shows only what the rule discloses, and returns the path of its page.
+
+        `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx". Raises `BadInput` for
+        another one, and writes nothing then.
+        """
+        from dpsweep.reports.disclosure.formats import formats_of
+        from dpsweep.reports.pages.release import write_release
+
+        return write_release(self.folder, ledger_of(self.folder), formats_of(formats))
+
+    def report(self) -> Path:
+        """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
+        from dpsweep.reports.pages.page_memory import current_report
+
+        return current_report(self.folder, ledger_of(self.folder))
+
+    @cached_property
+    def _bill(self) -> Bill:
+        return read_bill(self._sweep)
+
+    @property
+    def _reader(self) -> Reader:
+        from dpsweep.reports.pages.release import reader_of
+
+        return reader_of(self._sweep)
+
+    def _require(self, needs: Needs, what: str) -> None:
+        if not self._reader.may_see(needs):
+            rule = self._sweep.plan.rule.get("kind", "this rule")
+            raise BadInput(
+                f"Expected a rule whose price covers {what}: {rule} pays for less. Showing {needs.value} would cost "
+                "privacy that was not charged. tuning=composition and tuning=disjoint cover the scores of all runs."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSweep:
+    """The price of a search that has not run.
+
+    With secret noise (without `seed=`) the whole search would satisfy (`epsilon`, `delta`)-differential privacy on the
+    data set `account`; `epsilon` is an upper bound. `points` has a row for each trial: its method, its hyperparameters
+    and its noise multiplier.
+    """
+
+    id: str
+    account: str
+    epsilon: float
+    delta: float
+    points: pd.DataFrame
+    folder: Path
+
+
+def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
+    """The price of a sweep with these overrides, as `dpsweep plan` finds it; writes nothing and charges nothing.
+
+    `overrides` are words of the command line, such as `["dataset=digits", "trainer.lr=0.5,1,2"]`. Raises `BadInput` for
+    a word that the configuration does not take.
+    """
+    with requested(Verb.PLAN, overrides) as request:
+        priced = compose_plan(request.points, request.plan)
+        folder = request.jobs.of_plan(priced.plan.id).folder
+    rows = [
+        {"method": trial.method, **trial.settings, "noise_multiplier": sweep_table.noise_multiplier(trial)}
+        for trial in priced.plan.trials
+    ]
+    return PlannedSweep(
+        id=priced.plan.id,
+        account=priced.plan.account,
+        epsilon=priced.quote.epsilon,
+        delta=priced.plan.delta,
+        points=pd.DataFrame(rows),
+        folder=folder,
+    )
+
+
+def sweep(overrides: Sequence[str] = ()) -> SweepResults:
+    """Prices, charges, trains and reports a grid, as `dpsweep sweep` does, and returns its results.
+
+    The same overrides again train only what is missing and charge nothing more. Raises `BadInput` for a wrong word and
+    `BudgetRefused` where the account has less left, both before anything is charged; `KeyboardInterrupt` where the user
+    stopped the sweep: what had started stays charged, and the same call goes on.
+    """
+    return _run(Verb.SWEEP, overrides)
+
+
+def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
+    """Does all that `sweep` does on generated records and a scratch budget: nothing real is read, charged or released.
+
+    Shapes and sizes come from the configuration alone. The results say `rehearsal`.
+    """
+    return _run(Verb.REHEARSE, overrides)
+
+
+def _run(verb: Verb, overrides: Sequence[str]) -> SweepResults:
+    with requested(verb, overrides) as request:
+        coordinator = SweepCoordinator(request)
+        priced = compose_plan(request.points, request.plan)
+        if coordinator.charge_and_run(priced) is ExitCode.STOPPED:
+            raise KeyboardInterrupt
+        folder = request.jobs.of_plan(priced.plan.id).folder
+    return results(folder)
+
+
+def results(folder: Path | str) -> SweepResults:
+    """The results of the sweep in a folder, as far as its rule discloses them.
+
+    Raises `BadInput` if the folder holds no plan, or one that the ledger (`DPSWEEP_LEDGER`) has not charged.
+    """
+    return SweepResults(sweep_table.read(Path(folder), ledger_of(Path(folder))))

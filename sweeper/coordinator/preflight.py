@@ -1,0 +1,188 @@
+"""Checks before the charge: the files are the data of their account, and the jobs of the plan can run.
+
+Files are the same data whatever their names. The ledger decides in `Ledger.recognise` and records the decision. This
+module provides the inputs, which are the contents of the files and the key, and a preview of the decision that opens no
+account and creates no key. Invariant: a key is created only for a ledger without data sets, since a new key recognises
+none of the known data sets.
+
+Jobs can run if their files, checksums, models, shapes and the launcher are as the plan needs them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
+from dpsweep.accounting.names.stored_classes import KIND
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.sweeper.coordinator.request import SweepRequest
+from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
+from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.step_timing import time_steps
+from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, shapes_of
+from dpsweep.sweeper.trial.spec import declare
+from dpsweep.trainers.features.extracted import Extracted
+
+
+def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
+    """The contents of the plan's files with private records, located and verified."""
+    dataset = declare(plan.trials[0].config).dataset
+    dataset.locate(folder)
+    return dataset.verify(folder)
+
+
+def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
+    """The contents' fingerprint by the user's key, or a rehearsal's own; raises `BadInput` if it is lost."""
+    path = Key.locate() if ledger.home is None else ledger.beside / "fingerprint.key"
+    key = Key.read(path)
+    if key is None and ledger.data_sets():
+        raise no_key(ledger.name)
+    return (key or Key.open(path)).fingerprint(contents)
+
+
+def news(account: str, data: Fingerprint, ledger: Ledger) -> str:
+    """A message about new data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
+    return news_of(data, account, ledger.data_sets(), ledger.name) or ""
+
+
+def absent(plan: Plan, folder: Path | None) -> str:
+    """A sentence on files of the data set that are not there yet; empty if they are, or if this is not known.
+
+    Nothing is opened or downloaded. A class of the user's is not asked: it may do either.
+    """
+    config = plan.trials[0].config
+    if KIND not in config["dataset"]:
+        return ""
+    dataset = declare(config).dataset
+    dataset = getattr(dataset, "of", dataset)
+    if (files := getattr(dataset, "files", None)) is not None:
+        return str(files.absent(dataset.name, folder))
+    try:
+        dataset.locate(folder)
+    except BadInput as missing:
+        return str(missing)
+    return ""
+
+
+def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+    """The message or refusal that a sweep would give about the data; empty if this would need a download.
+
+    The key is read and never created.
+    """
+    if not ledger.data_sets():
+        return ""
+    if getattr(declare(plan.trials[0].config).dataset, "file", None) is None:
+        return ""
+    try:
+        return news(plan.account, fingerprint_of(read_contents(plan, folder), ledger), ledger)
+    except BadInput as refusal:
+        return str(refusal)
+
+
+def changed_since(data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+    """A message if the files changed during the sweep; empty if they did not.
+
+    The change is not written into the ledger, where its time would reveal when a search ended.
+    """
+    try:
+        now = fingerprint_of(read_contents(plan, folder), ledger)
+    except BadInput as cause:
+        return f"The data of {plan.account} can no longer be read as they were before this sweep. {cause}"
+    if now == data:
+        return ""
+    return (
+        f"The data of {plan.account} changed while this sweep ran: not all of its runs read the same records. What was "
+        "charged covers the records of either."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCheck:
+    """The contents of the files with private records, the threads of a job, and the cost of each kind of step."""
+
+    contents: tuple[Content, ...]
+    threads: int
+    costs: Mapping[str, Cost] | None
+
+    @classmethod
+    def of_nothing(cls, contents: tuple[Content, ...], costs: Mapping[str, Cost] | None) -> TrainingCheck:
+        """The check of a plan that has nothing left to train: its files alone, and step times of earlier sweeps."""
+        return cls(contents=contents, threads=1, costs=costs)
+
+
+def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speeds: Speeds) -> TrainingCheck:
+    """Tries everything that a user's mistake can break; raises `BadInput` if something fails.
+
+    Steps whose `speeds` are known are tried, and not timed again.
+    """
+    if request.workers.elsewhere and not os.environ.get(HOME_VARIABLE):
+        raise BadInput(
+            f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
+            "this launcher: there every job claims its receipt."
+        )
+    machine = replace(request.compute.machine(request.data), threads=request.most_threads)
+    request.jobs.of_plan(plan.id).try_out()
+    if request.forked:
+        forked_jobs.prepare(machine.device, machine.threads)
+    contents = read_contents(plan, machine.data)
+    _check_features(plan, store)
+    kinds = shapes_of(
+        configs_of(plan),
+        request.workers.jobs,
+        request.together,
+        processes=machine.processes,
+        extracts=missing_features(plan.trials[0].config, store) > 0,
+    )
+    shapes = {kind: shape for kind, shape in kinds.items() if shape.timeable}
+    try:
+        times = time_steps(
+            list(shapes.values()),
+            machine.device,
+            request.compute.threads,
+            request.most_threads,
+            speeds.of_shapes(shapes),
+        )
+    except (ValueError, TypeError, RuntimeError) as cause:
+        raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
+    return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))
+
+
+def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
+    """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
+    dataset, words = declare(plan.trials[0].config).dataset, {}
+    if isinstance(dataset, Extracted):
+        missing, dataset = dataset.missing(store.features), dataset.of
+        if missing:
+            words["features"] = f"of about {missing} records are computed first, once"
+    if caution := getattr(dataset, "caution", None):
+        words["records"] = str(caution)
+    return words
+
+
+def missing_features(config: Mapping[str, Any], store: PrivateStore) -> int:
+    """About how many records' frozen features are computed before the first run of this configuration."""
+    if not config.get("features"):
+        return 0
+    dataset = declare(config).dataset
+    return dataset.missing(store.features) if isinstance(dataset, Extracted) else 0
+
+
+def _check_features(plan: Plan, store: PrivateStore) -> None:
+    """Tries the extractor of frozen features on random inputs, and checks the features that are on disk."""
+    dataset = declare(plan.trials[0].config).dataset
+    if not isinstance(dataset, Extracted):
+        return
+    from dpsweep.trainers.features.cache import FeatureCache
+    from dpsweep.trainers.features.checks import check_features
+
+    try:
+        FeatureCache(root=store.features).check(dataset, check_features(dataset))
+    except (ValueError, RuntimeError) as cause:
+        raise BadInput(f"These features cannot be computed: {cause}") from cause

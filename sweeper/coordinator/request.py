@@ -1,0 +1,328 @@
+"""The request of one command, typed and checked once; no code after it reads Hydra's configuration.
+
+Hydra's composed configuration becomes the plain values that planning takes. The points of a rehearsal are those of the
+command, with generated records in place of the data set's. The shape of the records comes from the resolved
+configuration alone. A data set of dpsweep's is declared once, so that its mistakes are found, which opens no file; no
+class of the user's is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dpsweep.accounting.audit_record import Data
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.stored_classes import KIND, name_of
+from dpsweep.accounting.numbers import is_whole
+from dpsweep.accounting.rehearsal import GENERATED, PREFIX
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
+from dpsweep.sweeper.launchers.workers import Workers, is_forked
+from dpsweep.sweeper.loggers.copies import Loggers
+from dpsweep.sweeper.planning.grid import Grid, read_request
+from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
+from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
+from dpsweep.sweeper.planning.unknown_keys import in_our_words, refuse_missing
+from dpsweep.sweeper.searches.admission import Retry
+from dpsweep.sweeper.trial.build import generated_dataset
+from dpsweep.sweeper.trial.spec import build, declare
+
+if TYPE_CHECKING:
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class Verb(StrEnum):
+    """The action on a plan."""
+
+    SWEEP = "sweep"
+    RESUME = "resume"
+    PLAN = "plan"
+    ADVISE = "advise"
+    REHEARSE = "rehearse"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweeperSettings:
+    """The sweeper's own settings under `hydra.sweeper`, as they were typed."""
+
+    verb: str
+    max_batch_size: int | None
+    retry: str
+    study: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest:
+    """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
+
+    `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
+    again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
+    with its page, `loggers` where else its results are written, `audit` how large an audit is. `data` is the folder
+    with the official files. At most `max_batch_size` jobs are handed to the launcher at once; it runs them on
+    `workers`, `forked` from this process or not.
+    """
+
+    verb: Verb
+    points: tuple[Point, ...]
+    plan: PlanSettings
+    show: str
+    fit: bool
+    retry: Retry
+    study: str | None
+    page: bool
+    loggers: Loggers
+    audit: AuditSettings
+    compute: Compute
+    data: Path | None
+    max_batch_size: int | None
+    workers: Workers
+    forked: bool
+    jobs: HydraJobs
+
+    @classmethod
+    def from_config(
+        cls,
+        config: DictConfig,
+        arguments: Sequence[str],
+        settings: SweeperSettings,
+        *,
+        context: HydraContext,
+        task: TaskFunction,
+    ) -> SweepRequest:
+        """The request from a composed configuration and the overrides that define its grid."""
+        verb = _choice(Verb, "verb", settings.verb)
+        require_launcher(config)
+        if "policy" in config:
+            raise BadInput(
+                "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
+            )
+        grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        rehearsal = verb is Verb.REHEARSE
+        config = rehearsed(config) if rehearsal else config
+        refuse_missing(config, grid.request.values)
+        plan = plan_settings(config, grid.request.keys, grid.offered_rules())
+        plan, points = _found(plan, grid) or (plan, grid.points())
+        points = on_generated_records(points) if rehearsal else refuse_generated(points)
+        return cls(
+            verb=verb,
+            points=tuple(points),
+            plan=plan,
+            show=plan.show,
+            fit=_flag("fit", config.fit),
+            retry=_choice(Retry, "retry", settings.retry),
+            study=settings.study,
+            page=_flag("page", config.page),
+            loggers=loggers(config),
+            audit=audit_settings(config),
+            compute=Compute.of(config.compute),
+            data=data_folder(config.data),
+            max_batch_size=settings.max_batch_size,
+            workers=Workers.of(config.hydra.launcher, cores()),
+            forked=is_forked(config.hydra.launcher),
+            jobs=HydraJobs(context=context, task=task, config=config),
+        )
+
+    @property
+    def most_threads(self) -> int:
+        """The threads that each job may use; a job with small steps uses one, unless the user gave a number."""
+        return self.compute.threads or limited_threads(self.workers.threads)
+
+    @property
+    def together(self) -> int | None:
+        """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
+        return 1 if "trials" in self.plan.search else self.compute.together
+
+    def place_under(self, rule: SelectionRule) -> str:
+        """The device and the number of workers under this rule, as text."""
+        device, workers = self.compute.device, self.workers_under(rule).jobs
+        found = {"auto": "the device found"}.get(device, device)
+        return f"{found}, {workers} worker{'s' if workers > 1 else ''}"
+
+    def workers_under(self, rule: SelectionRule) -> Workers:
+        """The workers that run a plan under this rule."""
+        return self.workers.under_a_draw() if rule.draws_in_secret else self.workers
+
+    def launcher_refusal(self, rule: SelectionRule) -> str:
+        """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
+        if not rule.draws_in_secret:
+            return ""
+        return self.workers.refusal_under_a_draw(rule.name, self.compute.processes)
+
+    def check_launcher(self, rule: SelectionRule) -> None:
+        """Raises `BadInput` if the launcher may not run a plan under this rule."""
+        if message := self.launcher_refusal(rule):
+            raise BadInput(message)
+
+
+def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
+    """The settings and the one point of `tuning=public`; None under every other rule."""
+    if name_of(plan.tuning) != PUBLIC:
+        return None
+    winner = public_winner(Path(str(plan.tuning["sweep"])).expanduser())
+    rule = {**plan.tuning, "sweep": winner.plan}
+    offered = {label: rule if name_of(other) == PUBLIC else other for label, other in plan.offered.items()}
+    return replace(plan, tuning=rule, offered=offered), [grid.point(winner.method, winner.values)]
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"Expected {name}={value} to be true or false.")
+    return value
+
+
+def _choice(choices: type[Choice], name: str, value: str) -> Choice:
+    if value not in list(choices):
+        raise BadInput(f"Expected hydra.sweeper.{name}={value} to be one of {', '.join(choices)}.")
+    return choices(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """`gradients` and `records` canaries of each training of a point, `trainings` of it, all at `confidence`.
+
+    Either kind of canary may be left out, by 0.
+    """
+
+    data: Data = Data.GENERATED
+    gradients: int = 3000
+    records: int = 100
+    trainings: int = 4
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.data not in list(Data):
+            raise BadInput(f"Expected audit.data={self.data!r} to be one of {', '.join(Data)}.")
+        object.__setattr__(self, "data", Data(self.data))
+        for name, least in (("gradients", 0), ("records", 0), ("trainings", 1)):
+            if not is_whole(getattr(self, name), least):
+                raise BadInput(f"Expected audit.{name}={getattr(self, name)!r} to be an integer >= {least}.")
+        if not self.gradients and not self.records:
+            raise BadInput(
+                "Expected audit.gradients or audit.records to be an integer >= 1: without a canary nothing is seen."
+            )
+        if not isinstance(self.confidence, float) or not 0.5 <= self.confidence < 1:
+            raise BadInput(f"Expected audit.confidence={self.confidence!r} to be a number from 0.5 to below 1.")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> AuditSettings:
+        """What the group `audit` of a configuration asks for."""
+        try:
+            return cls(**config)
+        except TypeError:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise BadInput(f"Expected audit={dict(config)!r} to have {known}, and nothing else.") from None
+
+
+def plan_settings(
+    config: DictConfig, keys: frozenset[str], offered: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+) -> PlanSettings:
+    """The plan settings of the configuration; `keys` are the keys that the command line names.
+
+    `offered` are the configurations of the rules that `tuning=auto` may choose. Raises `BadInput` if a group lacks a
+    value.
+    """
+    privacy, dataset, tuning, search = (_group(config, name) for name in ("privacy", "dataset", "tuning", "search"))
+    return PlanSettings(
+        account=dataset["name"],
+        budget=budget_settings(config),
+        privacy=privacy,
+        tuning=tuning,
+        search=search,
+        accountant=_group(config, "accountant"),
+        looks_every=config.score.get("every"),
+        checkpoint_every=config.checkpoint.get("every") if OmegaConf.is_dict(config.checkpoint) else None,
+        subsample=config.subsample,
+        repeats=config.repeats,
+        spare_attempts=config.plan.spare_attempts,
+        final=config.final,
+        solve=str(config.solve),
+        show=str(config.show),
+        keys=keys,
+        offered=offered,
+    )
+
+
+def rehearsed(config: DictConfig) -> DictConfig:
+    """The configuration with a scratch account: its own name, and the search's price as budget if none is given.
+
+    The grid composes its points from the configuration before this.
+    """
+    config = copy.deepcopy(config)
+    for key in ("epsilon", "delta"):
+        price = None if OmegaConf.is_missing(config.privacy, key) else config.privacy[key]
+        if price is not None and OmegaConf.is_missing(config.budget, key):
+            config.budget[key] = price
+    if not OmegaConf.is_missing(config.dataset, "name"):
+        config.dataset.name = f"{PREFIX}{config.dataset.name}"
+    return config
+
+
+def budget_settings(config: DictConfig) -> BudgetSettings:
+    """The settings that the configuration declares for its data set's account."""
+    public = config.dataset.public is True
+    if public and OmegaConf.is_missing(config.budget, "epsilon"):
+        config = cast(DictConfig, OmegaConf.merge(config, {"budget": {"epsilon": None}}))  # no promise is made
+    budget, privacy = _group(config, "budget"), _group(config, "privacy")
+    column = OmegaConf.select(config, "dataset.unit_column")
+    return BudgetSettings(
+        epsilon=budget["epsilon"],
+        delta=budget["delta"],
+        adjacency=privacy["adjacency"],
+        unit=privacy["unit"],
+        public=public,
+        unit_column=column,
+        column_unit=None if column is None else config.dataset.unit,
+    )
+
+
+def loggers(config: DictConfig) -> Loggers:
+    """The loggers that the configuration names."""
+    return {name: build(node, "logger") for name, node in _group(config, "logger").items()}
+
+
+def audit_settings(config: DictConfig) -> AuditSettings:
+    """The size of an audit."""
+    return AuditSettings.of(_group(config, "audit"))
+
+
+def _group(config: DictConfig, name: str) -> dict[str, Any]:
+    """One group of the configuration as plain values; raises `BadInput` if a value is missing."""
+    try:
+        part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as cause:
+        sentence = in_our_words(cause, ()) or f"Expected {name} to be complete: {str(cause).splitlines()[0]}."
+        raise BadInput(sentence) from cause
+    if not isinstance(part, dict):
+        raise BadInput(f"Expected {name}={part!r} to be a group of keys.")
+    return {str(key): value for key, value in part.items()}
+
+
+def on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
+    """The points on generated records; raises `BadInput` with the keys of the data set that are missing for that."""
+    for place, point in enumerate(points):
+        dataset = point.config["dataset"]
+        if KIND in dataset and place == 0:
+            declare(point.config)
+        yield replace(point, config={**point.config, "dataset": generated_dataset(dataset, point.config["loss"])})
+
+
+def refuse_generated(points: Iterable[Point]) -> Iterator[Point]:
+    """The points, unless one declares generated records: only a rehearsal trains on them."""
+    for point in points:
+        if name_of(point.config["dataset"]) == GENERATED:
+            raise BadInput("Expected the records of a data set: generated ones are for `dpsweep rehearse` alone.")
+        yield point

@@ -1,0 +1,98 @@
+"""Plans in sweep folders: the charged one that `resume` continues, and the one that the same command meant before.
+
+The command's defaults may have changed since, and then the same command means another plan; so may prices, or the
+script. `resume` reads the plan back with its price, and a notice says that a command now means another plan than
+before. The sweep folders decide nothing; they only remember which command made them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from itertools import takewhile
+from pathlib import Path
+
+import yaml
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.pricing.search_price import runs_alone
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.sweeper.planning.declared_point import declared_anew
+from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.methods.script import is_script
+
+
+def stored_plan(folder: Path) -> Plan:
+    """The plan of a sweep folder.
+
+    Raises `BadInput` if there is none, or if it names a class or script that is not dpsweep's: a folder is data, and
+    nothing is imported or run because a file names it.
+    """
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
+    plan = Plan.read(path)
+    if plan.foreign_names:
+        raise BadInput(
+            f"Expected plan {plan.id} to name code of dpsweep alone, got {', '.join(sorted(plan.foreign_names))}: "
+            "give the command that made this sweep, which names your own code."
+        )
+    return plan
+
+
+def stored_search(plan: Plan, panel: Panel, accept_delta: object = None) -> PricedPlan:
+    """The plan with its price under these accountants, which is that of further attempts; offers no other rule."""
+    dearest = max(runs_alone(plan.trials), key=lambda event: panel.epsilon(event, plan.delta, plan.adjacency))
+    return PricedPlan(
+        plan=plan,
+        rule=rule_from_config(plan.rule),
+        panel=panel,
+        quote=panel.quote(plan.event, plan.delta, plan.adjacency, plan.unit),
+        single_run=panel.quote(dearest, plan.delta, plan.adjacency, plan.unit),
+        offers={},
+        units=nominal_units(declared_anew(plan.trials[0]).declaration.dataset),
+        run_of=declared_anew,
+        accept_delta=accept_delta,
+    )
+
+
+_TASK = "    task:\n"
+"""The line of Hydra's record after which the words of the command stand; parsing the whole file takes a tenth."""
+
+_ITEM = "    - "
+
+
+def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
+    """A message that names the newest sweep of the same words with another plan; empty if there is none.
+
+    It is also empty if this plan has been swept.
+    """
+    if folder.command.exists():
+        return ""
+    others = [path for path in folder.root.parent.glob(f"*/{folder.command.name}") if path.parent != folder.root]
+    same = [path for path in others if sorted(_words(path)) == sorted(words)]
+    if not same:
+        return ""
+    former = max(same, key=lambda path: path.stat().st_mtime).parent
+    changed = (
+        "The script or defaults have" if any(is_script(trial.config) for trial in plan.trials) else "Defaults have"
+    )
+    on = "" if plan.foreign_names else f" The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
+    return (
+        f"{changed} changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
+        f"a charge of its own.{on}"
+    )
+
+
+def _words(path: Path) -> list[str]:
+    """The overrides of the command that made a sweep folder, from Hydra's record; none if it cannot be read."""
+    try:
+        _, _, rest = path.read_text(encoding="utf-8").partition(_TASK)
+        lines = takewhile(lambda line: line.startswith(_ITEM), rest.splitlines())
+        return [str(yaml.safe_load(line.removeprefix(_ITEM))) for line in lines]
+    except (OSError, ValueError, yaml.YAMLError):
+        return []

@@ -1,0 +1,144 @@
+"""Report of a sweep after its last run: the page, the study, the failed runs and the runs that are not over.
+
+The curator is warned of a sweep that read no records, or whose learning rates changed no weight: a wrong file costs
+budget and trains on noise. If a record may be added or removed, the number of records is private, and nothing before
+the charge depends on it. The jobs that read the records note in their results which part was empty, among the facts
+that never leave the curator's folder, and the coordinator prints a warning on the terminal. Invariant: no page, ledger
+line or released file depends on it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.printing import print_error, print_line
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.rehearsal import is_rehearsal
+from dpsweep.accounting.selection.interface import rule_from_config
+from dpsweep.reports.pages.page_memory import current_report, failed_pictures
+from dpsweep.sweeper.coordinator import study
+from dpsweep.sweeper.job.attempt_state import AttemptStates
+from dpsweep.sweeper.loggers.copies import Loggers, log_results
+from dpsweep.sweeper.searches.interface import RunQueue
+from dpsweep.sweeper.searches.runner import results
+from dpsweep.sweeper.timing.step_times import Speeds
+
+REASONS = 5
+"""The most reasons of failed runs that are printed; the trials' logs have all."""
+
+LONGEST = 300
+"""The most characters of a reason that are printed."""
+
+
+def report(
+    plan: Plan,
+    folder: SweepFolder,
+    ledger: Ledger,
+    work: RunQueue,
+    states: AttemptStates,
+    *,
+    speeds: Speeds,
+    storage: str | None,
+    page: bool,
+    loggers: Loggers,
+) -> ExitCode:
+    """Writes the results and prints what is missing; `storage` is the address of the study.
+
+    The last printed lines say what may be passed on, then the path of the curator's page, or of the folder if no page
+    was asked for.
+    """
+    outcomes = results(work.runs, folder)
+    try:
+        study.record(plan, folder, work.runs, outcomes, storage)
+    except BadInput as cause:
+        print_error(f"The study was not written. {cause}")
+    if not rule_from_config(plan.rule).draws_in_secret:  # the file is shared
+        speeds.record(work.runs, outcomes)
+    folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
+    result = current_report(folder.root, ledger) if page else folder.root
+    for sentence in failed_pictures(result) if page else ():
+        print_error(sentence)
+    for warning in (*log_results(loggers, folder, ledger), *warnings_of(outcomes, plan.account)):
+        print_error(warning)
+    if troubled := len(states.failed) + len(states.killed):
+        losses = work.losses.format(folder=folder.trials)
+        print_error(f"{troubled} of {work.total} {losses}")
+        for reason, runs in reasons(outcomes).most_common(REASONS):
+            print_error(f"{runs} failed: {reason}")
+    if open_runs(states, work):
+        print_error(f"The sweep is left with {rest(states, work)}; the same command goes on with them.")
+    else:
+        print_line(f"to pass on: {to_pass_on(plan, folder)}")
+    print_line(f"for you alone, the {'page' if page else 'folder'}:")
+    print_line(result)
+    return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+
+
+def reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
+    """The first lines of the errors of failed runs, and how many runs ended by each; for the curator alone."""
+    errors = (outcome.error or "" for outcome in outcomes if outcome.status is Status.FAILED)
+    return Counter(next(iter(error.splitlines()), "no reason is known")[:LONGEST] for error in errors)
+
+
+def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
+    """The command that writes what may leave the curator's folder, or why there is none."""
+    if is_rehearsal(plan):
+        return "nothing; this was a REHEARSAL, and `dpsweep sweep` with the same words is the sweep itself"
+    if any(trial.config["seed"] is not None for trial in plan.trials) and not plan.public:
+        return "nothing, since whoever knows the seed can subtract the noise"
+    root = folder.root
+    place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
+    return shlex.join(["dpsweep", "release", str(place)])
+
+
+def open_runs(states: AttemptStates, work: RunQueue) -> int:
+    """The number of runs that are not over."""
+    return len(states.fresh + states.interrupted + states.working) + work.unproposed
+
+
+def rest(states: AttemptStates, work: RunQueue) -> str:
+    """The runs that are not over, as text."""
+    counts = (
+        (states.fresh, "not begun"),
+        (states.interrupted, "waiting at a checkpoint"),
+        (states.working, "still at work"),
+    )
+    parts = [f"{len(trials)} {how}" for trials, how in counts if trials]
+    parts += [f"{work.unproposed} not proposed"] if work.unproposed else []
+    return f"{', '.join(parts)} of {work.total} trials"
+
+
+EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"
+"""The key of the fact in a result, and the parts of a split that it may name."""
+
+UNCHANGED = "unchanged"
+"""The key of the names of parameters whose updates were too small to change them."""
+
+
+def warnings_of(results: Iterable[TrialResult], account: str) -> Iterator[str]:
+    """Sentences for the curator alone: on each part of the data without records, and on weights that did not change."""
+    results = tuple(results)
+    if names := list(dict.fromkeys(str(name) for result in results for name in result.curator.get(UNCHANGED, ()))):
+        runs = sum(UNCHANGED in result.curator for result in results)
+        yield (
+            f"The learning rate of {runs} run{'s' if runs > 1 else ''} was too small to change {', '.join(names)}: "
+            "every update was below the precision of the weights. They stay charged; raise trainer.lr."
+        )
+    empty = {str(part) for result in results for part in result.curator.get(EMPTY, ())}
+    if TRAIN in empty:
+        yield (
+            f"No record of {account} was there to train on, so every model of this sweep is noise alone: look at its "
+            "file. Keep this to yourself, since how many records there are is private."
+        )
+    if HOLDOUT in empty:
+        yield (
+            f"No record of {account} is held out, so every score of this sweep is noise alone. Keep this to yourself: "
+            "how many records there are is private."
+        )

@@ -1,1 +1,0 @@
-"""What every configuration key means, and sentences for words on the command line that are none of them."""

@@ -1,0 +1,110 @@
+"""What `dpsweep help` prints: the list of keys, and what a key, a group or a choice means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.planning.keys import (
+    DocumentedKey,
+    choices,
+    commented_keys,
+    default_choices,
+    documented_keys,
+    file_of,
+    first_sentence,
+    header,
+    is_inner,
+)
+from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, unknown_key
+
+_LONGEST = 100
+"""Characters of a meaning in a list; the whole of it stands where the key is explained."""
+
+
+HYDRA = "hydra"
+
+_HYDRA = """hydra: keys of Hydra itself. They say where and how jobs run, and are no part of a plan or its price.
+
+  hydra.sweep.dir=FOLDER      the sweep's folder, in place of sweeps/DATASET/PLAN
+  hydra/launcher=NAME         what runs the jobs: joblib, submitit_slurm, ... (docs/scaling.md)
+  hydra.launcher.KEY=VALUE    the launcher's own settings, such as hydra.launcher.n_jobs=4
+  hydra.sweeper.KEY=VALUE     retry, study and max_batch_size, of dpsweep's sweeper (docs/how-to.md, docs/scaling.md)
+
+All others are taken as in any Hydra program and documented there: https://hydra.cc/docs/configure_hydra/intro/
+hydra.run.dir and the other keys of a single run have no effect: nothing trains outside a sweep."""
+
+
+def listed() -> str:
+    """All groups with their options, and all keys with their meanings, one a line."""
+    groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices().items() if options]
+    keys = list(_lines(_given_keys()))
+    ending = f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are."
+    return "\n".join(("choices:", *groups, "", "keys:", *keys, "", ending))
+
+
+def explained(word: str) -> str:
+    """What a key (`trainer.lr`, or `lr`), a group (`trainer`) or a choice (`trainer=dpsgd`) means.
+
+    Raises `BadInput` for a word that is none of them.
+    """
+    group, equals, choice = word.partition("=")
+    if equals and choice in choices().get(group, ()):
+        return _choice(group, choice)
+    if word in choices():
+        return _group(word)
+    keys = _given_keys()
+    found = [keys[word]] if word in keys else [key for name, key in keys.items() if name.endswith(f".{word}")]
+    below = [key for name, key in keys.items() if name.startswith(f"{word}.")]
+    if found or below:
+        return "\n\n".join(_key(key) for key in found) or "\n".join(_lines({key.name: key for key in below}))
+    if word.split(".")[0].split("/")[0] == HYDRA:
+        return _HYDRA
+    if word in SYNONYMS:
+        return explained(SYNONYMS[word].format(word))
+    raise BadInput(unknown_key(word, ()))
+
+
+def _given_keys() -> Mapping[str, DocumentedKey]:
+    """The keys that a user may give."""
+    return {name: key for name, key in documented_keys().items() if any(key.values.values()) and not is_inner(name)}
+
+
+def _lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
+    """A line for each key."""
+    width = max(map(len, keys)) + 2
+    for name, key in keys.items():
+        meaning = key.meaning if len(key.meaning) <= _LONGEST else f"{key.meaning[:_LONGEST].rpartition(' ')[0]} ..."
+        yield f"  {name:{width}}{meaning}"
+
+
+def _key(key: DocumentedKey) -> str:
+    """A key's meaning, and its value wherever it has one."""
+    places = {place or "conf/config.yaml": value for place, value in key.values.items() if value}
+    width = max(map(len, places)) + 2
+    others = [f"  {place:{width}}{text}" for place, text in key.comments.items() if text != key.meaning and place]
+    values = [f"  {place:{width}}{value}" for place, value in places.items()]
+    meanings = ["", "means in particular", *others] if others else []
+    return "\n".join((f"{key.name}: {key.meaning}", *meanings, "", "its value (??? is yours to give)", *values))
+
+
+def _group(group: str) -> str:
+    """A group's options, each with its first sentence."""
+    options = choices()[group]
+    width = max(map(len, options)) + 2
+    default = default_choices().get(group)
+    lines = (f"  {option:{width}}{first_sentence(header(file_of(group, option)))}" for option in options)
+    begins = f"{group}=, {default} unless something else is said" if default in options else f"{group}="
+    return "\n".join((begins, *lines))
+
+
+def _choice(group: str, choice: str) -> str:
+    """What a choice is, and its keys."""
+    path = file_of(group, choice)
+    known = documented_keys()
+    names = (key if key.name in known else f"{group}.{key.name}" for key in commented_keys(path))
+    keys = {name if isinstance(name, str) else name.name for name in names}
+    own = {name: key for name, key in _given_keys().items() if name in keys}
+    place = f"{group}={choice}"
+    lines = [f"  {name} = {key.values[place]}: {key.comments.get(place, key.meaning)}" for name, key in own.items()]
+    return "\n".join((f"{group}={choice}: {header(path)}", *(["", "its keys", *lines] if lines else [])))

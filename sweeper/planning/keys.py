@@ -1,0 +1,222 @@
+"""Every configuration key of conf/, with its meaning and its value in each choice of its group.
+
+A comment explains the key on whose line it stands, or the key right below it. The comment at the top of a file
+explains the file. Numbers from environment variables are numbers: OmegaConf reads `${oc.env:NAME}` as text, also where
+a number is meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+HIDDEN = ("_target_", "_recursive_", "defaults", "hydra")
+"""Keys that name a class or belong to Hydra."""
+
+GLOBAL = "# @package _global_"
+"""Hydra's mark of a file whose keys are not below its group's name."""
+
+_TRAILING = re.compile(r"\s#\s(?P<text>.*)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommentedKey:
+    """One key of a file: its dotted name, its value as written (empty for a mapping) and its comment."""
+
+    name: str
+    value: str
+    comment: str | None
+
+
+def commented_keys(path: Path) -> Iterator[CommentedKey]:
+    """The keys of a YAML file in their order; a mapping stands before its own keys."""
+    text = path.read_text(encoding="utf-8")
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    if isinstance(node, yaml.MappingNode):
+        yield from _below(node, "", text, text.splitlines())
+
+
+def header(path: Path) -> str:
+    """The comment at the top of a YAML file, in one line."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = 1 if lines[0] == GLOBAL else 0
+    end = next((place for place in range(start, len(lines)) if not lines[place].startswith("# ")), len(lines))
+    return " ".join(line.removeprefix("# ") for line in lines[start:end])
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a comment, in which `et al.` ends none.
+
+    >>> first_sentence("Adam (Kingma et al. 2015). It is quick.")
+    'Adam (Kingma et al. 2015).'
+    """
+    sentence = re.split(r"(?<=[^.]{2}\.) (?=[A-Z])", re.sub(r"\bet al\.", "et al", text), maxsplit=1)[0]
+    return sentence.replace("et al", "et al.")
+
+
+def _below(node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str]) -> Iterator[CommentedKey]:
+    for key, value in node.value:
+        if key.value in HIDDEN:
+            continue
+        name, comment = prefix + key.value, _comment(lines, key.start_mark.line)
+        below = isinstance(value, yaml.MappingNode) and bool(value.value)
+        written = "" if below else text[value.start_mark.index : value.end_mark.index].strip()
+        yield CommentedKey(name=name, value=written, comment=comment)
+        if isinstance(value, yaml.MappingNode):
+            yield from _below(value, f"{name}.", text, lines)
+
+
+def _comment(lines: Sequence[str], line: int) -> str | None:
+    """The comment on a line, or else the one on lines of its own right above it, unless that is the file's."""
+    if trailing := _TRAILING.search(lines[line]):
+        return trailing["text"].strip()
+    start, indent = line, _indent(lines[line])
+    while start > 0 and lines[start - 1].lstrip().startswith("# ") and _indent(lines[start - 1]) == indent:
+        start -= 1
+    is_header = start == 0 or lines[start - 1] == GLOBAL or lines[start] == GLOBAL
+    block = [text.strip().removeprefix("# ") for text in lines[start:line]]
+    return " ".join(block) if block and not is_header else None
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+ROOT = "config"
+"""The file of keys that belong to no group."""
+
+NOT_EXPLAINED = ("experiment",)
+"""Groups whose files set keys of other groups only."""
+
+INNER = (
+    *(
+        "dataset.files",
+        "dataset.bounds.",
+        "dataset.vocabulary.",
+        "dataset.distribution",
+        "dataset.file.",
+        "dataset.md5",
+    ),
+    *("dataset.pool", "dataset.parts", "dataset.folders", "accountant.", "features.weights.", "model.weights."),
+    *("features.heads", "features.first_place", "features.eps", "model.heads", "model.first_place", "model.eps"),
+    *("grid.axes.", "lr_schedule.then", "tuning.rule", "trainer.sha256", "model.sha256", "policy."),
+)
+"""Beginnings of keys that describe a published file or model, or that the program fills in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentedKey:
+    """A configuration key.
+
+    `values` has the value as written by where it stands: `group=choice`, or the empty text for conf/config.yaml.
+    `comments` has the comments that explain it, by where they stand.
+    """
+
+    name: str
+    values: Mapping[str, str]
+    comments: Mapping[str, str]
+
+    @property
+    def meaning(self) -> str:
+        """What the key means in most places that explain it; empty where none does."""
+        return max(self.comments.values(), key=list(self.comments.values()).count, default="")
+
+    @property
+    def is_number(self) -> bool:
+        """Whether any of its values is a number."""
+        return any(_is_number(value) for value in self.values.values())
+
+
+@cache
+def documented_keys(conf: Path = CONF) -> Mapping[str, DocumentedKey]:
+    """The keys of a configuration folder by name, those of no group first."""
+    values: dict[str, dict[str, str]] = {}
+    comments: dict[str, dict[str, str]] = {}
+    for place, key in _all_keys(conf):
+        values.setdefault(key.name, {})[place] = key.value
+        if key.comment and _explains(place, key.name):
+            comments.setdefault(key.name, {})[place] = key.comment
+    return {
+        name: DocumentedKey(name=name, values=found, comments=comments.get(name, {})) for name, found in values.items()
+    }
+
+
+@cache
+def choices(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
+    """The options of every group, without those in folders below."""
+    groups = sorted(path for path in conf.iterdir() if path.is_dir())
+    return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
+
+
+@cache
+def default_choices(conf: Path = CONF) -> Mapping[str, str]:
+    """The choice that conf/config.yaml makes in each group, where it makes one."""
+    defaults = yaml.safe_load((conf / f"{ROOT}.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {group: str(choice) for item in defaults if isinstance(item, dict) for group, choice in item.items()}
+
+
+def file_of(group: str, choice: str, conf: Path = CONF) -> Path:
+    """The YAML of a choice."""
+    return conf / group / f"{choice}.yaml"
+
+
+def is_known(key: str) -> bool:
+    """Whether the first part of a key is a group, or a key, of conf/ or of Hydra's."""
+    root = key.partition(".")[0].partition("/")[0]
+    return root == "hydra" or root in choices() or any(name.partition(".")[0] == root for name in documented_keys())
+
+
+def is_inner(name: str) -> bool:
+    """Whether a key describes a published file, or is filled in by the program, so that nobody gives it."""
+    return name.startswith(INNER)
+
+
+def _all_keys(conf: Path) -> Iterator[tuple[str, CommentedKey]]:
+    for key in commented_keys(conf / f"{ROOT}.yaml"):
+        yield "", key
+    for group, options in choices(conf).items():
+        if group in NOT_EXPLAINED:
+            continue
+        for choice in options:
+            path = file_of(group, choice, conf)
+            prefix = "" if path.read_text(encoding="utf-8").startswith(GLOBAL) else f"{group}."
+            for key in commented_keys(path):
+                yield f"{group}={choice}", CommentedKey(name=prefix + key.name, value=key.value, comment=key.comment)
+
+
+def _explains(place: str, name: str) -> bool:
+    """Whether a comment there says what a key means; in a file of another group it says why that value was chosen."""
+    return not place or place.partition("=")[0] == name.partition(".")[0]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_VARIABLE = re.compile(r"\$\{oc\.env:[^{}]+\}")
+
+
+def decoded(word: str) -> str:
+    """An override whose value is an environment variable, read as a number where its key has numbers.
+
+    >>> decoded("privacy.epsilon=${oc.env:EPSILON}"), decoded("data=${oc.env:FOLDER}")
+    ("privacy.epsilon='${oc.decode:${oc.env:EPSILON}}'", 'data=${oc.env:FOLDER}')
+    """
+    key, _, value = word.partition("=")
+    if not _VARIABLE.fullmatch(value):  # asked first: to read all of conf/ takes a tenth of a command's time
+        return word
+    known = documented_keys().get(key)
+    if known is None or not known.is_number:
+        return word
+    return f"{key}='${{oc.decode:{value}}}'"

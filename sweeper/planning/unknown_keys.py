@@ -1,0 +1,261 @@
+"""One sentence for a word on the command line that is no key, no choice of a group, or no word of Hydra's grammar.
+
+It knows the words of other tools (Opacus, TensorFlow Privacy, JAX-Privacy, Hugging Face, Optuna, scikit-learn) for our
+keys. All values that a configuration still lacks are one refusal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.rehearsal import WITHOUT_SPENDING
+from dpsweep.sweeper.planning.keys import choices, default_choices, documented_keys, is_inner
+
+_UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
+_UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
+_QUOTED_NAME = re.compile(r"""[{,]\s*(?P<quote>["'])[^"']*(?P=quote)\s*:""")
+_UNSET = re.compile(r"Environment variable '(?P<name>[^']+)' not found")
+
+BY_GRID = "by_grid"
+"""The trainer that stands for the methods of a grid."""
+
+COMMON = "dpsgd"
+"""The method that examples name, where it has the key."""
+
+SIMILAR = 0.7
+"""The least similarity, of difflib's ratio, at which a word is proposed."""
+
+
+def in_our_words(error: BaseException, words: Sequence[str], *, running: Sequence[str] = ()) -> str | None:
+    """What is wrong with a word, in our terms; None for an exception of Hydra's that is about something else.
+
+    `words` are the command's, `running` the methods that run.
+    """
+    message = str(error)
+    if isinstance(error, OverrideParseException) or isinstance(error.__cause__, OverrideParseException):
+        return _ungrammatical(error)
+    if unset := _UNSET.search(message):
+        return f"Expected the environment variable {unset['name']} to be set: the configuration reads it."
+    if missing := _UNKNOWN_CHOICE.search(message):
+        return unknown_choice(missing["group"], missing["choice"], error)
+    if unknown := _UNKNOWN_KEY.search(message):
+        return unknown_key(unknown["key"] or unknown["full"], words, running=running)
+    return None
+
+
+def unknown_choice(group: str, choice: str, error: BaseException | None = None) -> str:
+    """The sentence for `group=choice` where the group has no such option."""
+    found = error.options if isinstance(error, MissingConfigException) else None
+    options = list(found or choices().get(group, ()))
+    return f"Expected {group}={choice} to be one of {', '.join(options)}.{_meant(choice, options, f'{group}=')}"
+
+
+def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:
+    """The sentence for a key that the configuration lacks: another tool's word, another choice's key, or a typo."""
+    word = next((one for one in words if one.lstrip("+~").partition("=")[0] == key), key)
+    value = word.partition("=")[2]
+    known = documented_keys()
+    if key in known:
+        return _of_another_choice(key, word, words, running)
+    if ours := our_word(key, value, words):
+        return f"Expected {word} in dpsweep's words: {ours}.{_method_of(ours, words)}"
+    names = [name for name in known if not is_inner(name)]
+    similar = _meant(key, [*names, *choices()], "")
+    return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
+
+
+def _of_another_choice(key: str, word: str, words: Sequence[str], running: Sequence[str]) -> str:
+    """The sentence for a key that other choices of its group have."""
+    group, having = key.partition(".")[0], _having(key)
+    named = any(one.startswith(f"{group}=") for one in words)
+    if running and not named:
+        runs = f"every method that runs ({', '.join(running)})" if len(running) > 1 else f"{running[0]}, which runs"
+        example = COMMON if COMMON in having else having[0]
+        return f"Expected {word} to be a key of {runs}. Name a method that has it: {group}={example} {word}."
+    return f"Expected {word} beside a choice of {group} that has this key: {', '.join(having)}."
+
+
+def _having(key: str) -> list[str]:
+    """The choices of a key's group that have the key, without the one that stands for several methods."""
+    group = key.partition(".")[0]
+    places = (place.partition("=") for place in documented_keys()[key].values)
+    return [choice for root, _, choice in places if root == group and choice != BY_GRID]
+
+
+def _method_of(ours: str, words: Sequence[str]) -> str:
+    """A hint to name the method where a key is not every method's."""
+    key = ours.partition("=")[0]
+    known = documented_keys().get(key)
+    if not key.startswith("trainer.") or known is None or any(word.startswith("trainer=") for word in words):
+        return ""
+    return f" Name the method with it ({', '.join(_having(key))})."
+
+
+def _meant(word: str, known: Sequence[str], prefix: str) -> str:
+    """A question that proposes the most similar known word; empty where none is similar."""
+    similar = get_close_matches(word, known, n=1, cutoff=SIMILAR)
+    if not similar:
+        ends = {name.rpartition(".")[2]: name for name in reversed(known)}
+        similar = [ends[last] for last in get_close_matches(word.rpartition(".")[2], list(ends), n=1, cutoff=SIMILAR)]
+    return f" Did you mean {prefix}{similar[0]}?" if similar else ""
+
+
+def _ungrammatical(error: BaseException) -> str:
+    """The sentence for a word that Hydra cannot parse."""
+    cause = error if isinstance(error, OverrideParseException) else error.__cause__
+    assert isinstance(cause, HydraException)
+    word = getattr(cause, "override", "")
+    if "=" not in word:
+        return f"Expected {word} to be KEY=VALUE, as in steps=100."
+    if _QUOTED_NAME.search(word):
+        names = word.lstrip("+")
+        return f"Expected the names in {names} to stand without quotes, as in dataset.bounds={{age: [18, 90]}}."
+    return (
+        f"Expected {word} to be KEY=VALUE: check its brackets, commas and quotes, and quote a value with spaces or "
+        "brackets twice, as in data=\"'my folder'\"."
+    )
+
+
+EPOCHS = ("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs")
+
+SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(EPOCHS, "steps"),
+    **dict.fromkeys(("max_steps", "num_steps", "n_steps", "iterations", "max_iter"), "steps"),
+    **dict.fromkeys(
+        ("batch_size", "lot_size", "expected_batch_size", "logical_batch_size", "per_device_train_batch_size"),
+        "sampler.batch_size",
+    ),
+    **dict.fromkeys(("microbatch_size", "physical_batch_size", "max_physical_batch_size"), "compute.chunk"),
+    **dict.fromkeys(("lr", "learning_rate", "eta", "step_size"), "trainer.lr"),
+    **dict.fromkeys(
+        ("max_grad_norm", "max_norm", "l2_norm_clip", "clip_norm", "clipping_norm", "clipping_threshold", "clip", "C"),
+        "trainer.clip_norm",
+    ),
+    **dict.fromkeys(("regularizer", "regulariser", "gamma", "r"), "trainer.regularizer"),
+    **dict.fromkeys(("momentum", "beta1", "beta2"), "trainer.{}"),
+    **dict.fromkeys(("sigma", "noise_multiplier", "noise_scale", "noise"), "privacy.noise_multiplier"),
+    **dict.fromkeys(("epsilon", "eps", "target_epsilon", "privacy_budget"), "privacy.epsilon"),
+    **dict.fromkeys(("delta", "target_delta"), "privacy.delta"),
+    **dict.fromkeys(("neighbouring_relation", "neighboring_relation", "adjacency"), "privacy.adjacency"),
+    **dict.fromkeys(("random_seed", "random_state", "manual_seed", "rng_seed"), "seed"),
+    **dict.fromkeys(("device", "gpu", "gpus", "accelerator"), "compute.device"),
+    **dict.fromkeys(("threads", "num_threads"), "compute.threads"),
+    **dict.fromkeys(("optimizer", "optimiser", "method", "algorithm", "algo"), "trainer"),
+    **dict.fromkeys(("scheduler", "lr_scheduler", "lr_scheduler_type"), "lr_schedule"),
+    **dict.fromkeys(("net", "network", "arch", "architecture", "model_name"), "model"),
+    **dict.fromkeys(("data_dir", "data_root", "data_path", "root"), "data"),
+    **dict.fromkeys(("task", "data_set", "corpus"), "dataset"),
+    **dict.fromkeys(("n_trials", "num_trials", "num_samples", "max_trials", "trials"), "search.trials"),
+    **dict.fromkeys(("rule", "selection"), "tuning"),
+    **dict.fromkeys(("val_split", "validation_split", "val_fraction", "test_size"), "score.fraction"),
+    **dict.fromkeys(("objective", "scoring", "metric"), "score.metric"),
+    **dict.fromkeys(("n_repeats", "num_repeats", "seeds"), "repeats"),
+    **dict.fromkeys(("ema_decay", "use_ema"), "ema"),
+    **dict.fromkeys(("augmult", "augmentation_multiplicity"), "augmentation.multiplicity"),
+    **dict.fromkeys(("lora_rank", "lora_r"), "adapter.rank"),
+    **dict.fromkeys(("output_dir", "out", "output", "save_dir"), "hydra.sweep.dir"),
+    **dict.fromkeys(("n_jobs", "num_workers", "workers", "n_cpus"), "hydra.launcher.n_jobs"),
+}
+"""Our key, or group, by another tool's name for it; `{}` stands for that name."""
+
+
+def our_word(name: str, value: str, words: Sequence[str]) -> str | None:
+    """Our word for another tool's `name=value` in a command of these words; None where the name is unknown.
+
+    Epochs become steps where the command, or the configuration of its data set, says how many records there are.
+
+    >>> our_word("max_grad_norm", "1", [])
+    'trainer.clip_norm=1'
+    """
+    last = name.rpartition(".")[2]
+    if last not in SYNONYMS:
+        return None
+    key = SYNONYMS[last].format(last)
+    if last in EPOCHS:
+        return _steps(value, words)
+    return f"{key}={value}" if value else key
+
+
+def _steps(epochs: str, words: Sequence[str]) -> str:
+    """`steps=` for so many epochs, each value by itself; the formula where a size is unknown."""
+    records, batch_size = _size("dataset.records", words), _size("sampler.batch_size", words)
+    numbers = [_number(value) for value in epochs.split(",")]
+    if records is None or batch_size is None or None in numbers:
+        return "steps=..., epochs x training records / sampler.batch_size"
+    step = batch_size / (records - math.floor(records * _held_out(words)))
+    return "steps=" + ",".join(str(math.ceil(number / step)) for number in numbers if number is not None)
+
+
+def _held_out(words: Sequence[str]) -> float:
+    """The share of the records that is held out for private scores."""
+    if "score=private" not in words and any(word.startswith("score=") for word in words):
+        return 0.0
+    given = next((word.partition("=")[2] for word in words if word.startswith("score.fraction=")), None)
+    return _number(given or documented_keys()["score.fraction"].values["score=private"]) or 0.0
+
+
+def _size(key: str, words: Sequence[str]) -> float | None:
+    """A key's number on the command line, else in the data set's configuration."""
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    data_set = given.get("dataset", default_choices()["dataset"])
+    return _number(given.get(key, documented_keys()[key].values.get(f"dataset={data_set}", "")))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+OF_HYDRA = "hydra"
+
+NOT_NEEDED = {"budget.epsilon": "dataset.public", "budget.delta": "dataset.public"}
+"""Keys that may stay empty where another key is true."""
+
+
+def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
+    """Raises `BadInput` with all keys at `???`, and what each means, except those in `given`: they are axes."""
+    missing = [
+        key
+        for key in _missing(config)
+        if key not in given and OmegaConf.select(config, NOT_NEEDED.get(key, "")) is not True
+    ]
+    if not missing:
+        return
+    width = max(map(len, missing)) + len("=")
+    lines = "\n".join(f"  {f'{key}=':{width}}  {_meaning(key, config)}".rstrip() for key in missing)
+    hint = f"\n{WITHOUT_SPENDING}" if not NOT_NEEDED.keys().isdisjoint(missing) else ""
+    raise BadInput(
+        f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}{hint}"
+    )
+
+
+def _missing(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    """The keys at `???`; interpolations are left to those that they name."""
+    for key in map(str, node):
+        name = f"{prefix}{key}"
+        if name == OF_HYDRA or OmegaConf.is_interpolation(node, key):
+            continue
+        if OmegaConf.is_missing(node, key):
+            yield name
+        elif OmegaConf.is_dict(below := node[key]):
+            yield from _missing(below, f"{name}.")
+
+
+def _meaning(key: str, config: DictConfig) -> str:
+    """What a key means in the choice of its group that the configuration made, up to the first semicolon."""
+    known = documented_keys().get(key)
+    if known is None:
+        return ""
+    group = key.partition(".")[0]
+    choice: Any = OmegaConf.select(config, f"hydra.runtime.choices.{group}")
+    return known.comments.get(f"{group}={choice}", known.meaning).partition(";")[0]

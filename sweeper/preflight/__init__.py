@@ -1,1 +1,0 @@
-"""Checks after planning and before the charge."""

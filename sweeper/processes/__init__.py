@@ -1,1 +1,0 @@
-"""Processes that never outlive the one that started them."""

@@ -1,1 +1,0 @@
-"""The command as a typed value, built once from Hydra's configuration."""

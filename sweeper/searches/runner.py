@@ -1,0 +1,165 @@
+"""Runs the trials of an admitted plan through Hydra's launcher.
+
+Every attempt is marked as started before it is launched, and jobs are handed over in batches: the launcher queues
+them. A job that no worker took has touched nothing, so when a launcher loses jobs, the jobs with unused receipts are
+launched again. A job that was believed lost may still run without harm: one of the two finds the receipt used. Results
+come back as files, so a lost worker costs no finished trial.
+
+The tries of a secret draw are no jobs: other users of the machine see processes. There are as many jobs as workers,
+whatever the draw, and each takes the next try as long as there is one (`sweeper/job/secret_tries.py`).
+Their receipts are written one after another: a group commit has a thread for every few of them, which `ps` counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dpsweep.accounting.errors import ContractBroken, DpsweepError
+from dpsweep.accounting.group_commit import alone, together
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import TrialResult
+from dpsweep.accounting.searches.interface import PlannedSearch
+from dpsweep.sweeper.job.job_task import issuing
+from dpsweep.sweeper.job.locks import at_work
+from dpsweep.sweeper.job.machine import Compute
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
+from dpsweep.sweeper.searches.attempt_log import AttemptLog
+from dpsweep.sweeper.trial.blocks import TRIES, Job, jobs_of
+
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A search, its attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
+
+    `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
+    run at once, and `batch` the number of jobs that are handed over at once.
+    """
+
+    search: PlannedSearch
+    log: AttemptLog
+    jobs: HydraJobs
+    compute: Compute
+    data: Path | None
+    workers: int
+    batch: int
+
+    @property
+    def folder(self) -> SweepFolder:
+        """The folder of the sweep."""
+        return self.search.folder
+
+    def run_blocks(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Runs one attempt at each trial, or fewer after a stop request; returns errors of the launcher and its jobs.
+
+        Raises `ContractBroken` if a job refused its trials and no other job took them.
+        """
+        launcher = self.jobs.launcher(self.folder.root)
+        jobs = [*jobs_of(self.search.blocks(), trials, workers=self.workers, together=self.compute.together)]
+        complaints: list[str] = []
+        for first in range(0, len(jobs), self.batch):
+            if not self.folder.stop.exists():
+                complaints += self._start(launcher, jobs[first : first + self.batch], first)
+        return tuple(dict.fromkeys(complaints))
+
+    def run_in_turn(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Does what `run_blocks` does, by a job for each worker, which take the trials in turn.
+
+        It ends with a launch in which no trial was taken. Only trials that no worker took, because workers were lost
+        or refused them, are launched again.
+        """
+        launcher = self.jobs.launcher(self.folder.root)
+        due, progress = tuple(trials), True
+        complaints: list[str] = []
+        errors: dict[Job, Exception] = {}
+        while progress and not self.folder.stop.exists():
+            receipts = self.log.start(due)
+            due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
+            if not due:
+                break
+            for receipt in receipts:
+                alone(issuing(receipt, self.folder.trial(receipt.trial)))
+            jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
+            errors = self._launch(launcher, jobs, 0)
+            self.log.settle()
+            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
+            used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
+            due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
+            self._require_there(due)
+        for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
+            raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
+        return tuple(dict.fromkeys(complaints))
+
+    def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
+        """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
+        receipts = self.log.start([trial for job in jobs for trial in job.due])
+        together(issuing(receipt, self.folder.trial(receipt.trial)) for receipt in receipts)
+        receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
+        waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
+        complaints: list[str] = []
+        errors: dict[Job, Exception] = {}
+        progress = True
+        while waiting and progress and not self.folder.stop.exists():
+            errors = self._launch(launcher, waiting, first)
+            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
+            remaining = [job for job in waiting if not self._is_taken(job, receipts_by_trial)]
+            progress, waiting = len(remaining) < len(waiting), remaining
+            self._require_there([trial for job in remaining for trial in job.due])
+        self.log.settle()
+        for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
+            raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
+        return complaints
+
+    def _require_there(self, trials: Sequence[Trial]) -> None:
+        """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
+        for trial in trials:
+            self.folder.plan.stat()
+            (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
+
+    def _launch(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+        """The errors, by job; an error of the launcher itself applies to all jobs."""
+        try:
+            errors = launcher.launch([self._settings(job) for job in jobs], first)
+        except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
+            self._wait()
+            return dict.fromkeys(jobs, cause)
+        return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
+
+    def _wait(self) -> None:
+        """Waits for the runs that jobs still make after their launcher failed."""
+        for trial in self.log.runs():
+            while at_work(self.folder.trial(trial.id)):
+                time.sleep(LOOK_SECONDS)
+
+    def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
+        own = (receipts[trial.id] for trial in job.due if trial.id in receipts)
+        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in own)
+
+    def _settings(self, job: Job) -> dict[str, Value]:
+        """The settings by which a job finds its part of a block; the plan holds everything about the trials."""
+        return {
+            "block": job.block,
+            "part": job.part,
+            "parts": job.parts,
+            "trusted": sorted(self.search.plan.foreign_names),
+            "hydra.sweep.dir": str(self.folder.root),
+            "store": str(self.folder.private.root),
+            "data": None if self.data is None else str(self.data.absolute()),
+            **{f"compute.{key}": value for key, value in asdict(self.compute).items()},
+        }
+
+
+def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
+    """The results of these trials so far."""
+    stored = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
+    return tuple(result for result in stored if result is not None)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

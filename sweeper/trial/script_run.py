@@ -1,0 +1,442 @@
+"""Runs of scripts of the user's own, from claimed receipts to result files.
+
+A run is: mark its steps, hand over the records, run the script, compare what it reports with the charge, keep its
+files, count its predictions. A script that differs, fails or never reports is a failed result; the charge stays. A
+script that was stopped or killed after a checkpoint leaves no result, and a receipt to resume goes on from it.
+
+The script's file is read once for the plan, and compared with the plan before each run. Its checksum is part of a
+trial's configuration, so an edited script is another plan with another charge. Modules that the script imports are not
+part of it.
+
+The script's process has its own group, a bare environment, and an end that leaves nothing running. It dies with the job
+that started it, as workers do, and what it started itself is killed when it ends, in whatever group it is
+(`sweeper/processes.py`). Its output goes to a file that only the curator may read. A stop request is passed on as
+SIGTERM, once. The script starts with SIGTERM blocked, and `dpsweep.attempt` unblocks it: a request that comes earlier
+waits, and a script that never listens runs to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+import dpsweep
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events import build as events
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
+from dpsweep.accounting.names.stored_classes import SCRIPT
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.step_log import StepLog, can_resume, go_on, steps_priced
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.validation import DAMAGE
+from dpsweep.sweeper.processes import killed_with, orphans_adopted
+from dpsweep.sweeper.trial import results
+from dpsweep.sweeper.trial.build import load, make_streams
+from dpsweep.sweeper.trial.handover import PROGRAM, handed_over, keep_files, write_records
+from dpsweep.sweeper.trial.session import Machine, Session, check_company, check_realised, check_scored
+from dpsweep.trainers.data.array_files import UnreadableArray, read_npy
+from dpsweep.trainers.declarations.scores import noisy_counts, scored_part
+from dpsweep.trainers.foreign.comparison import check_reported
+from dpsweep.trainers.foreign.handover import (
+    ATTEMPT_FILE,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    STATE_FILE,
+    VARIABLE,
+    WORK,
+    Handover,
+)
+from dpsweep.trainers.foreign.predictions import checked
+from dpsweep.trainers.foreign.step_journal import first_stretch
+from dpsweep.trainers.methods.script import Script, is_script
+
+if TYPE_CHECKING:
+    from dpsweep.trainers.data.split import Split
+    from dpsweep.trainers.methods.script import Script
+
+LOOK_SECONDS = 0.05
+
+PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "HF_HOME", "SYSTEMROOT")
+"""The variables of the job's environment that a script needs to find programs, its caches and its language."""
+
+OFFLINE = {
+    **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"), "1"),
+    "WANDB_MODE": "disabled",
+}
+"""What keeps usual libraries from sending or fetching anything; a script that wants to can still open a connection."""
+
+
+def bare_environment(folder: Path, modules: Sequence[Path], *, device: str, threads: int) -> dict[str, str]:
+    """The environment of a script in this folder, which may import from the folders `modules` too."""
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    devices = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ}
+    if device == "cpu":
+        devices = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    package = Path(str(dpsweep.__file__)).parents[1]
+    return {
+        **kept,
+        **devices,
+        **OFFLINE,
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONPATH": os.pathsep.join(map(str, (*modules, package))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder / WORK),
+        VARIABLE: str(folder / ATTEMPT_FILE),
+    }
+
+
+@orphans_adopted()
+def run_script(
+    program: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    output: Path,
+    should_stop: Callable[[], bool],
+) -> int:
+    """Runs a Python program in `folder`/work to its end; its exit status, or minus the number of a signal.
+
+    Whatever ends this function ends the script and all processes that it started.
+    """
+    handle = os.open(output, os.O_CREAT | os.O_APPEND | os.O_WRONLY, PRIVATE)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-u", str(program), *arguments],
+            cwd=folder / WORK,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            start_new_session=True,
+            preexec_fn=_first(killed_with(os.getpid()) if sys.platform == "linux" else None),
+        )
+    finally:
+        os.close(handle)
+    asked = False
+    try:
+        while not _has_ended(process.pid):
+            if not asked and should_stop():
+                asked = True
+                process.send_signal(signal.SIGTERM)
+            time.sleep(LOOK_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):  # before the process is waited for, since then its number may be another's
+            os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+    return status
+
+
+def _first(bind: Callable[[], None] | None) -> Callable[[], None]:
+    """What the script's process does before the program starts: it blocks SIGTERM, and binds itself to its job."""
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        if bind is not None:
+            bind()
+
+    return prepare
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it keeps its number until it is waited for."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+MISSING = "???"
+"""How a configuration writes a value that the user has to give."""
+
+
+def pinned(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """The configuration with the checksum of its script and without a model; unchanged without a script.
+
+    `keys` are the keys on the command line. Raises `BadInput` if a model is among them, if the script cannot be read,
+    or if it is no Python program.
+    """
+    if not is_script(config):
+        return dict(config)
+    trainer = config["trainer"]
+    if trainer.get(SCRIPT) in (None, MISSING):
+        raise BadInput("Expected script=FILE with trainer=script: the Python file that trains one model.")
+    if any(key.partition(".")[0] == "model" for key in keys):
+        raise BadInput("Expected model to be left out with trainer=script: the script makes its own.")
+    content = _read_file(str(trainer[SCRIPT]))
+    try:
+        compile(content, str(trainer[SCRIPT]), "exec")
+    except (SyntaxError, ValueError) as cause:
+        raise BadInput(f"Expected script={trainer[SCRIPT]} to be a Python program: {cause}.") from cause
+    own = {SCRIPT: str(Path(str(trainer[SCRIPT]))), "sha256": sha256(content).hexdigest()}
+    return {**config, "model": {}, "trainer": {**trainer, **own}}
+
+
+def charged_content(script: Script) -> bytes:
+    """The content of the script that was charged; raises `ContractBroken` if the file has changed since."""
+    content = _read_file(script.script)
+    if sha256(content).hexdigest() != script.sha256:
+        raise ContractBroken(
+            f"Expected {script.script} to be as it was charged: its SHA-256 is another, so it does not run. The same "
+            "command plans and charges the changed script."
+        )
+    return content
+
+
+def location(script: Script) -> Path:
+    """The absolute path of the script."""
+    return Path(script.script).expanduser().absolute()
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as cause:
+        raise BadInput(f"Expected script={path} to be a readable file: {cause.strerror}.") from cause
+
+
+OUTPUT = "script.log"
+"""What a script printed; for the curator only."""
+
+
+def run_scripts(
+    sessions: Sequence[Session],
+    machine: Machine,
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    shared: bool = False,
+) -> None:
+    """Runs the scripts of these trials, one after another, and writes their results; errors are results too."""
+    for session in sessions:
+        clock, blank = time.perf_counter(), results.blank_result(session, machine, results.now())
+        results.log_begin(session)
+        try:
+            check_company(1, shared=shared)
+            result = _ScriptRun(session=session, machine=machine, should_stop=should_stop, blank=blank).result()
+        except Exception as error:  # noqa: BLE001 - a failed session must not end the others
+            results.end_failed(session, blank, error, time.perf_counter() - clock)
+            continue
+        if result is None:
+            step = StepLog.read(session.place, session.trial, session.receipt.attempt).header
+            results.log_stopped(session, 0 if step is None else step.step)
+        else:
+            results.end(session, replace(result, seconds=time.perf_counter() - clock))
+
+
+def predict(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
+    """Runs the script of a claimed session on these records; its predictions for the records that are scored.
+
+    Nothing is scored, and nothing of the script is kept. Raises `ContractBroken` if it reports no run, or another one
+    than was declared.
+    """
+    blank = results.blank_result(session, machine, results.now())
+    run = _ScriptRun(session=session, machine=machine, should_stop=lambda: False, blank=blank)
+    content, log = charged_content(run._script), run._marked()
+    with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
+        status = run._run(folder, content, log, data)
+        if status or not (folder / REPORT_FILE).exists():
+            raise ContractBroken(_no_report(status))
+        reported, taken, declaration = run._reported(folder), _read(folder).get("taken"), session.declaration
+        check_reported(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
+        return run._predictions(folder, len(scored_part(declaration.score, data)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ScriptRun:
+    """One session of a script."""
+
+    session: Session
+    machine: Machine
+    should_stop: Callable[[], bool]
+    blank: TrialResult
+
+    def result(self) -> TrialResult | None:
+        """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
+        session, declaration = self.session, self.session.declaration
+        content = charged_content(self._script)
+        log = self._marked()
+        data = load(session.trial.config, declaration.adjacency, self.machine.data, session.coins)
+        with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
+            status = self._run(folder, content, log, data)
+            session.log.info("the script ended with status %d", status)
+            if not (folder / REPORT_FILE).exists():
+                if self._is_interrupted(status):
+                    return None
+                raise ChildProcessError(_no_report(status))
+            return self._compared(folder, status, data)
+
+    @property
+    def _script(self) -> Script:
+        return cast("Script", self.session.declaration.trainer)
+
+    def _marked(self) -> StepLog:
+        """The step log of the attempt, which begins or goes on from its checkpoint."""
+        session = self.session
+        place, trial, receipt = session.place, session.trial, session.receipt
+        return go_on(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+
+    def _run(self, folder: Path, content: bytes, log: StepLog, data: Split) -> int:
+        """Marks the first stretch, hands the records over, and runs the script; its exit status."""
+        script, session = self._script, self.session
+        given = self._handover(log, data)
+        marked = log.mark(first_stretch(given))
+        replace(given, marked=marked.marked).write(folder)
+        write_records(data.train, scored_part(session.declaration.score, data), folder)
+        if log.header is not None:
+            (folder / STATE_FILE).write_bytes(log.header.content(session.place.files))
+        where = location(script)
+        program = folder / PROGRAM / where.name
+        program.write_bytes(content)
+        return run_script(
+            program,
+            [f"--{name}={value}" for name, value in script.handed_over.items()],
+            bare_environment(folder, [where.parent], device=self.machine.device, threads=self.machine.threads),
+            folder=folder,
+            output=session.place.files / OUTPUT,
+            should_stop=self.should_stop,
+        )
+
+    def _handover(self, log: StepLog, data: Split) -> Handover:
+        session, declaration = self.session, self.session.declaration
+        config, receipt, scaling = session.trial.config, session.receipt, data.train.scaling
+        plan = Plan.read(SweepFolder(root=session.place.files.parents[1]).plan)
+        batch_size = declaration.sampler.batch_size
+        return Handover(
+            plan=receipt.plan,
+            trial=receipt.trial,
+            attempt=receipt.attempt,
+            resume=receipt.resume,
+            charge=receipt.charge,
+            hyperparameters=self._script.handed_over,
+            noise_multiplier=config["privacy"]["noise_multiplier"],
+            sampler=config["sampler"]["kind"],
+            sample_rate=batch_size / declaration.train_records,
+            batch_size=batch_size,
+            steps=declaration.steps,
+            clip_norm=self._script.clip_norm,
+            delta=plan.delta,
+            adjacency=declaration.adjacency.value,
+            unit=declaration.dataset.unit,
+            records=declaration.train_records,
+            classes=declaration.dataset.classes,
+            shape=tuple(declaration.dataset.shape),
+            seed=config["seed"],
+            device=self.machine.device,
+            threads=self.machine.threads,
+            event=events.to_json(events.repeat(self._step_event, declaration.steps)),
+            scaling={"scale": scaling.scale, "mean": scaling.mean, "std": scaling.std},
+            step=0 if log.header is None else log.header.step,
+            spent=log.spent,
+            marked=log.marked,
+            priced=steps_priced(session.trial),
+            every=declaration.stretch,
+            files=str(session.place.files.absolute()),
+            record=str(session.place.record.absolute()),
+        )
+
+    @property
+    def _step_event(self) -> events.DpEvent:
+        """The declared event of one step: all steps of a script have the same noise."""
+        ((step, _),) = events.flatten(self.session.trial.event.training)
+        return step
+
+    def _is_interrupted(self, status: int) -> bool:
+        """Whether the script was stopped, or killed after a checkpoint: then there is no result."""
+        session = self.session
+        resumable = can_resume(session.place, session.trial, session.receipt.attempt)
+        return self.should_stop() or (status < 0 and resumable)
+
+    def _compared(self, folder: Path, status: int, data: Split) -> TrialResult:
+        """Compares the report with the charge, keeps the script's files, and scores its predictions."""
+        session, declaration, trial = self.session, self.session.declaration, self.session.trial
+        log = StepLog.read(session.place, trial, session.receipt.attempt)
+        reported, taken = self._reported(folder), _read(folder).get("taken")
+        check_reported(reported, trial.event.training, steps=declaration.steps, taken=taken)
+        if log.spent < declaration.steps:
+            raise ContractBroken(
+                f"Expected {declaration.steps} steps to be marked before they ran, got {log.spent}: with "
+                "checkpoint.every a script takes its steps from each_step."
+            )
+        realised = events.repeat(self._step_event, log.spent)
+        result = replace(
+            self.blank,
+            event=events.to_json(realised),
+            steps=declaration.steps,
+            curator={"empty": results.empty_parts(data), "reported": _read(folder)["event"]},
+            counts=noisy_counts(declaration.score, declaration.dataset.classes),
+        )
+        try:
+            check_realised(realised, trial.event.training, least=declaration.steps)
+            if status != 0:
+                raise ChildProcessError(_no_report(status))
+            predictions = self._predictions(folder, len(scored_part(declaration.score, data)))
+            result = replace(result, status=Status.FINISHED, model=keep_files(folder, session.place.files))
+            check_scored(declaration.scoring, trial.event.validation)
+            if trial.event.validation is not None:
+                log.mark_score()
+            return self._scored(result, predictions, data)
+        except (ContractBroken, ChildProcessError, ValueError) as cause:
+            return results.broken(result, cause)
+
+    def _scored(self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split) -> TrialResult:
+        """The result with the score of these predictions, counted and noised like those of a model of dpsweep's."""
+        from dpsweep.trainers.foreign.looked_up import LookedUp, numbered
+
+        declaration, score = self.session.declaration, self.session.declaration.score
+        rows = numbered(scored_part(score, data))
+        model = LookedUp(predictions, declaration.dataset.classes)
+        same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
+        streams = make_streams(self.session.trial, self.session.receipt)
+        return results.scored(result, score.measure(model, same, streams.score, "cpu", declaration.loss))
+
+    def _reported(self, folder: Path) -> events.DpEvent:
+        """The event in the report of this very session."""
+        receipt, form = self.session.receipt, _read(folder)
+        name = f"{receipt.plan}/{receipt.trial}/{receipt.attempt}/{receipt.resume}"
+        if form.get("name") != name:
+            raise ContractBroken(f"Expected the script to report attempt {name}, got {form.get('name')!r}.")
+        try:
+            return events.from_json(form["event"])
+        except DAMAGE as cause:
+            raise ContractBroken(f"Expected the script's {REPORT_FILE} to name an event: {cause}.") from cause
+
+    def _predictions(self, folder: Path, records: int) -> np.ndarray[Any, Any]:
+        """The predictions that the script hands back, in a known form."""
+        path = folder / PREDICTIONS_FILE
+        if path.is_symlink() or not path.is_file():
+            raise ContractBroken("Expected the script to report its predictions: a script hands over no score.")
+        try:
+            table = read_npy(path)
+        except UnreadableArray as cause:
+            raise ContractBroken(f"Expected {PREDICTIONS_FILE} to be an array of numbers, got: {cause}.") from cause
+        return checked(table, records, self.session.declaration.dataset.classes)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The report as plain values; raises `ContractBroken` for anything else."""
+    try:
+        form = json.loads((folder / REPORT_FILE).read_text())
+    except (OSError, *DAMAGE) as cause:
+        raise ContractBroken(f"Expected the script's {REPORT_FILE} to be readable: {cause}.") from cause
+    if not isinstance(form, dict) or not isinstance(form.get("event"), dict):
+        raise ContractBroken(f"Expected the script's {REPORT_FILE} to hold a name and an event.")
+    return form
+
+
+def _no_report(status: int) -> str:
+    """Why a script that has ended has no result, in one sentence."""
+    if status < 0:
+        return f"The script was ended by signal {-status}; what it printed is in {OUTPUT}."
+    if status > 0:
+        return f"The script ended with status {status}; what it printed is in {OUTPUT}."
+    return "The script ended without a report of what ran: call report(event=..., predictions=...) at its end."

@@ -1,0 +1,65 @@
+"""Every key of conf/ is explained by a comment there, and docs/configuration.md is made of these comments."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from dpsweep.sweeper.planning.key_explanation import explained, listed
+from dpsweep.sweeper.planning.keys import CONF, commented_keys, documented_keys, header, is_inner
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_key_that_a_user_may_give_is_explained() -> None:
+    given = [key for key in documented_keys().values() if any(key.values.values()) and not is_inner(key.name)]
+    assert len(given) > 100
+    assert [key.name for key in given if not key.meaning] == []
+
+
+def test_the_page_is_made_of_the_comments() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "configuration.py"))
+    assert (ROOT / "docs" / "configuration.md").read_text() == page["render"](), "python docs/configuration.py"
+
+
+def test_a_comment_explains_its_line_or_the_key_below_it(tmp_path: Path) -> None:
+    file = tmp_path / "some.yaml"
+    file.write_text(
+        "# What the file is.\n_target_: some.Class\nplain: 1\nbeside: 2 # of the line\n# of the\n# next key\n"
+        "below: {inner: 3}\nnested:\n  deep: [a, b] # within\n"
+    )
+    found = {key.name: (key.value, key.comment) for key in commented_keys(file)}
+    assert header(file) == "What the file is."
+    assert found == {
+        "plain": ("1", None),
+        "beside": ("2", "of the line"),
+        "below": ("", "of the next key"),
+        "below.inner": ("3", "of the next key"),
+        "nested": ("", None),
+        "nested.deep": ("[a, b]", "within"),
+    }
+
+
+@pytest.mark.parametrize("word", ["trainer.lr", "lr", "trainer", "trainer=dpsgd", "privacy", "epochs", "sigma"])
+def test_keys_groups_choices_and_other_tools_words_are_explained(word: str) -> None:
+    assert len(explained(word).splitlines()) >= 1
+    assert "Expected" not in explained(word)
+
+
+@pytest.mark.parametrize("word", ["hydra", "hydra.run.dir", "hydra/launcher", "hydra.launcher.n_jobs"])
+def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
+    told = explained(word)
+    assert "https://hydra.cc/docs/" in told
+    assert "hydra.sweep.dir=" in told
+    assert "dpsweep help hydra" in listed()
+    for page in re.findall(r"docs/[\w-]+\.md", told):
+        assert (ROOT / page).is_file()
+
+
+def test_the_list_names_every_group_and_key_once() -> None:
+    lines = listed().splitlines()
+    assert sum(line.startswith("  trainer.lr ") for line in lines) == 1
+    assert all(any(line.startswith(f"  {group.name}=") for line in lines) for group in CONF.iterdir() if group.is_dir())

@@ -1,0 +1,78 @@
+"""Wrong words on the command line are refused in one sentence of ours, with the right word where one is near."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpsweep.sweeper.planning.keys import choices, documented_keys, is_known
+from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, our_word
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+CLI = "dpsweep.sweeper.commands.cli"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["datset=mnist"], "Did you mean dataset?"),
+        (["dataset=mnsit"], "Did you mean dataset=mnist?"),
+        (["trainer=dpsgd,dpnsdg"], "Did you mean trainer=dpnsgd?"),
+        (["sampler.bachsize=3"], "Did you mean sampler.batch_size?"),
+        (["max_grad_norm=1"], "in dpsweep's words: trainer.clip_norm=1."),
+        (["C=1,2"], "in dpsweep's words: trainer.clip_norm=1,2."),
+        (["epochs=3,5", "dataset=adult"], "in dpsweep's words: steps=73,121."),
+        (["epochs=1", "score=public", "sampler.batch_size=1000"], "in dpsweep's words: steps=5."),
+        (["trainer.clip_norm=1"], "to be a key of dpnsgd, which runs. Name a method that has it: trainer=dpsgd"),
+        (["trainer=dpadam", "trainer.momentum=0.3"], "beside a choice of trainer that has this key: dpmomentum."),
+        (["foo"], "Expected foo to be KEY=VALUE"),
+        (["trainer.lr=[0.1"], "check its brackets"),
+        (["privacy.epsilon=${oc.env:NOWHERE_SET}"], "the environment variable NOWHERE_SET to be set"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(
+    program: Program, tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    done = program("plan", *words, module=CLI)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert "Could not override" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.rglob("plan.json")) == []
+
+
+def test_all_missing_values_are_named_at_once_with_their_meanings(program: Program) -> None:
+    done = program("plan", "dataset=table", "dataset.name=visits", module=CLI)
+    assert done.returncode == 2
+    for key in ("dataset.file", "dataset.label", "dataset.bounds", "privacy.delta", "budget.epsilon"):
+        assert f"  {key}=" in done.stderr
+    assert "dataset.name=" not in done.stderr
+    assert "the column to predict" in done.stderr
+
+
+def test_numbers_come_from_environment_variables(
+    program: Program, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    environment["EPSILON_OF_OURS"] = "1.25"
+    done = program("plan", "dataset=digits", "privacy.epsilon=${oc.env:EPSILON_OF_OURS}", "accountant=rdp", module=CLI)
+    assert done.returncode == 0, done.stderr
+    assert "1.25" in done.stdout
+
+
+def test_verbs_have_help_and_a_typo_is_answered(program: Program) -> None:
+    assert "dpsweep plan dataset=adult" in program("plan", "--help", module=CLI).stdout
+    assert program(module=CLI).stdout == program("--help", module=CLI).stdout
+    done = program("swep", module=CLI)
+    assert done.returncode == 2
+    assert "Did you mean sweep?" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(SYNONYMS))
+def test_other_tools_words_lead_to_keys_and_groups_that_exist(name: str) -> None:
+    key = SYNONYMS[name].format(name)
+    assert key in documented_keys() or key in choices() or key.startswith("hydra."), key
+    assert is_known(key)
+    assert our_word(name, "1", []) is not None

@@ -1,0 +1,73 @@
+"""A coordinator that is killed within its launch, again and again: the private store keeps the ledger's last launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.sweeper.searches.admission import attempts_of, launch, open_account
+from tests.sweeper.search_programs import GRID, Place
+
+INSTANTS = {
+    "before the store": (PrivateStore, "announce"),
+    "before the ledger": (Ledger, "launch"),
+    "before it is confirmed": (PrivateStore, "confirm"),
+}
+
+
+class Killed(Exception):
+    """The coordinator's end at an instant of the test's choice."""
+
+
+@pytest.fixture
+def here(place: Callable[..., Place]) -> Place:
+    """An account without a launch."""
+    here = place(GRID)
+    open_account(here.priced, here.ledger)
+    return here
+
+
+def killed(here: Place, instant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that ends at this instant."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*INSTANTS[instant], die)
+        with pytest.raises(Killed):
+            launch(here.plan, here.ledger, here.folder.private)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("instants", list(product(INSTANTS, repeat=3)), ids=", ".join)
+def test_no_kills_within_launches_make_a_store_look_lost(
+    here: Place, first: int, instants: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, nonces = here.folder.private, []
+    nonces += [launch(here.plan, here.ledger, store) for _ in range(first)]
+    for instant in instants:
+        killed(here, instant, monkeypatch)
+        reached = attempts_of(here.plan, here.ledger).launch
+        assert store.agrees(reached)
+        assert reached is None or reached in nonces or not store.is_current(reached), "it handed out no receipts"
+    last = launch(here.plan, here.ledger, store)
+    assert store.agrees(last)
+    assert store.is_current(last)
+    assert not any(map(store.is_current, nonces))
+
+
+def test_a_store_that_was_lost_is_not_repaired_by_a_launch_that_is_killed(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = here.folder.private
+    lost = launch(here.plan, here.ledger, store)
+    (store.root / "launch.json").unlink()
+    killed(here, "before the ledger", monkeypatch)
+    assert attempts_of(here.plan, here.ledger).launch == lost
+    assert not store.agrees(lost)

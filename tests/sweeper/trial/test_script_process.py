@@ -1,0 +1,153 @@
+"""A script's process ends, with all that it started, whatever ends the job that runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.sweeper.trial import handover
+from dpsweep.sweeper.trial.handover import handed_over, remove_leftovers
+from dpsweep.sweeper.trial.script_run import bare_environment, run_script
+from tests.sweeper.forking import is_gone
+from tests.waiting import wait
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+SLEEPER = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(999)']).pid)"
+
+
+def run(folder: Path, program: str, *, stop: bool = False) -> tuple[int, str]:
+    (folder / "work").mkdir()
+    (folder / "script.py").write_text(program)
+    status = run_script(
+        folder / "script.py",
+        ["--lr=1"],
+        bare_environment(folder, [], device="cpu", threads=1),
+        folder=folder,
+        output=folder / "script.log",
+        should_stop=lambda: stop,
+    )
+    return status, (folder / "script.log").read_text()
+
+
+def test_what_a_script_started_is_killed_when_it_ends(tmp_path: Path) -> None:
+    status, printed = run(tmp_path, SLEEPER)
+    assert status == 0
+    wait(lambda: is_gone(int(printed)), "the end of what the script started")
+
+
+DAEMON = """
+import subprocess, sys
+sleep = "[sys.executable, '-c', 'import time; time.sleep(999)']"
+start = f"import subprocess, sys; print(subprocess.Popen({sleep}, start_new_session=True).pid)"
+subprocess.run([sys.executable, "-c", start], start_new_session=True, env={}, check=True)
+"""
+"""A script whose grandchild is in a session of its own, without a parent, and without the script's variables."""
+
+
+def test_what_left_the_group_of_a_script_is_killed_when_the_script_ends(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"]) as another:
+        status, printed = run(tmp_path, DAEMON)
+        assert status == 0
+        assert is_gone(int(printed))
+        assert another.poll() is None, "children that are not the script's go on"
+        another.kill()
+
+
+def stray_of(folder: Path) -> subprocess.Popen[bytes]:
+    """A process that a script left, which was handed this folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-c", "import time; time.sleep(999)"]
+    environment = bare_environment(folder, [], device="cpu", threads=1)
+    return subprocess.Popen(words, env=environment, start_new_session=True)
+
+
+def test_what_a_killed_job_left_is_found_by_its_attempt_and_what_runs_is_left(tmp_path: Path) -> None:
+    store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
+    another = PrivateStore(root=tmp_path / "private" / "another-ledger" / "digits-1")
+    ours, of_another = store.handed_over / "ours", another.handed_over / "ours"
+    with handed_over(store, "running") as running:
+        strays = [stray_of(folder) for folder in (ours, running, of_another)]
+        try:
+            remove_leftovers(store)
+            assert strays[0].wait(60) == -signal.SIGKILL
+            assert [stray.poll() for stray in strays[1:]] == [None, None]
+            assert [folder.exists() for folder in (ours, running, of_another)] == [False, True, True]
+        finally:
+            for stray in strays:
+                stray.kill()
+                stray.wait()
+    assert not running.exists()
+
+
+def test_a_script_runs_once_at_a_time_from_whatever_copy_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "PATIENCE_SECONDS", 0)
+    store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
+    with handed_over(store, "trial") as first:
+        with pytest.raises(ContractBroken, match="another one runs it"), handed_over(store, "trial"):
+            pytest.fail("two processes were handed one folder")
+        assert first.exists()
+    with handed_over(store, "trial") as again:
+        assert again == first
+
+
+LISTENER = """
+import signal, sys, time
+time.sleep(0.5)
+signal.signal(15, lambda *_: (print("heard"), sys.exit(75)))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [15])
+time.sleep(999)
+"""
+
+
+def test_a_stop_request_waits_until_the_script_listens(tmp_path: Path) -> None:
+    assert run(tmp_path, LISTENER, stop=True) == (75, "heard\n")
+
+
+def test_a_script_that_never_listens_runs_to_its_end(tmp_path: Path) -> None:
+    assert run(tmp_path, "import time; time.sleep(0.5); print('done')", stop=True) == (0, "done\n")
+
+
+def test_an_error_in_the_job_ends_the_script(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "script.py").write_text("import os, time; print(os.getpid(), flush=True); time.sleep(999)")
+    output = tmp_path / "script.log"
+
+    def interrupted() -> bool:
+        if output.read_text():
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        run_script(
+            tmp_path / "script.py",
+            [],
+            bare_environment(tmp_path, [], device="cpu", threads=1),
+            folder=tmp_path,
+            output=output,
+            should_stop=interrupted,
+        )
+    assert is_gone(int(output.read_text()))
+
+
+def test_the_environment_is_bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "HTTP_PROXY", "AWS_SECRET_ACCESS_KEY", "DPSWEEP_LEDGER"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    cpu, cuda = (bare_environment(tmp_path, [tmp_path], device=device, threads=2) for device in ("cpu", "cuda"))
+    assert "secret" not in cpu.values()
+    assert cpu["CUDA_VISIBLE_DEVICES"] == ""
+    assert cuda["CUDA_VISIBLE_DEVICES"] == "1"
+    assert cpu["OMP_NUM_THREADS"] == "2"
+    assert cpu["HF_HUB_OFFLINE"] == "1"
+    assert cpu["DPSWEEP_ATTEMPT"] == str(tmp_path / "attempt.json")
+    assert cpu["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
