@@ -137,6 +137,7 @@ HYDRAS_DOOR = {
     "sweeper/commands/budget.py": "composes the configuration of an account",
     "sweeper/commands/command_words.py": "puts Hydra's options before the overrides",
     "sweeper/commands/exit_codes.py": "knows Hydra's exceptions",
+    "sweeper/commands/experiment_scale.py": "puts the sizes of an experiment where Hydra finds them",
     "sweeper/commands/hydra_app.py": "starts Hydra",
     "sweeper/commands/one_sentence.py": "knows Hydra's exceptions",
     "sweeper/commands/hydra_door.py": "refuses Hydra's other ways to run a job",
