@@ -50,7 +50,7 @@ from dpsweep.accounting.selection.private_selection import PoissonSelection, Pri
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold
-from dpsweep.reports.reproduction.tables import honest_tuning, one_run
+from dpsweep.reports.reproduction import honest_tuning, one_run
 
 HERE = Path(__file__).parent
 DELTA = 1e-5

@@ -24,8 +24,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, find, known
-from dpsweep.reports.reproduction.results.result_file import RESULTS, SUFFIX, read_results
-from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
+from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results
 from dpsweep.reports.statistics.verdict import Verdict
 
 DOCS = Path(__file__).parent

@@ -35,7 +35,7 @@ from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.threshold import Threshold
 from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures import charts
-from dpsweep.reports.reproduction.tables import one_run
+from dpsweep.reports.reproduction import one_run
 
 NAME = "price_by_tries"
 PICTURE = Path(__file__).parent / "figures" / f"{NAME}.png"

@@ -23,15 +23,8 @@ import pandas as pd
 from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction import (
-    default_claims,
-    diagonal_claims,
-    learning_curves,
-    momentum_claims,
-    tuning_claims,
-)
-from dpsweep.reports.reproduction import momentum_and_decay as amended
-from dpsweep.reports.reproduction.figures import d_fig2
+from dpsweep.reports.reproduction import claims, learning_curves
+from dpsweep.reports.reproduction.figures import d_fig2 as amended
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER
@@ -148,38 +141,36 @@ def _of_grids() -> Iterator[Criterion]:
     nothing = (_grid("dpnsgd"), _grid("dpsgd"))
     wide = (_grid("dpnsgd", along_rate(0.02)), _grid("dpsgd", along_product))
     both = (_grid("dpnsgd", along_rate()), _grid("dpsgd", along_product))
-    yield Criterion(
-        name="stable in r, while c matters", claim=tuning_claims.flat_in_regularizer, nothing=nothing, effect=both
-    )
+    yield Criterion(name="stable in r, while c matters", claim=claims.flat_in_regularizer, nothing=nothing, effect=both)
     yield Criterion(
         name="easier to tune",
-        claim=partial(tuning_claims.easier, normalized="dpnsgd", clipped="dpsgd"),
+        claim=partial(claims.easier, normalized="dpnsgd", clipped="dpsgd"),
         nothing=nothing,
         effect=wide,
     )
     yield Criterion(
         name="the same best score",
-        claim=partial(tuning_claims.close, methods=("dpnsgd", "dpsgd"), claim=""),
+        claim=partial(claims.close, methods=("dpnsgd", "dpsgd"), claim=""),
         nothing=nothing,
         effect=both,
     )
     yield Criterion(
-        name="best lr ~ 1 / clip norm, by peaks", claim=diagonal_claims.diagonal, nothing=nothing[1:], effect=both[1:]
+        name="best lr ~ 1 / clip norm, by peaks", claim=claims.diagonal, nothing=nothing[1:], effect=both[1:]
     )
     yield Criterion(
         name="best lr ~ 1 / clip norm, at every noise",
-        claim=diagonal_claims.follows_product,
+        claim=claims.follows_product,
         nothing=nothing[1:],
         effect=both[1:],
     )
     adam = partial(_grid, "dpadam")
     yield Criterion(
-        name="no diagonal, by peaks", claim=diagonal_claims.no_diagonal, nothing=(adam(),), effect=(adam(along_rate()),)
+        name="no diagonal, by peaks", claim=claims.no_diagonal, nothing=(adam(),), effect=(adam(along_rate()),)
     )
     fine = partial(_grid, rates=FINE, clips=FINE)
     yield Criterion(
         name="best lr ~ 1 / clip norm, by the axis of a plateau",
-        claim=diagonal_claims.diagonal,
+        claim=claims.diagonal,
         nothing=(fine("dpsgd"),),
         effect=(fine("dpsgd", _tilted),),
     )
@@ -197,14 +188,14 @@ def _of_candidates() -> Iterator[Criterion]:
     nothing = (Part(method="dpadam", axes=few), Part(method="dpsgd", axes=many))
     yield Criterion(
         name="few candidates against many",
-        claim=partial(tuning_claims.few_candidates_do, tuned=["dpsgd"], few="dpadam"),
+        claim=partial(claims.few_candidates_do, tuned=["dpsgd"], few="dpadam"),
         nothing=nothing,
         effect=(Part(method="dpadam", axes=few), _grid("dpsgd", lambda **at: 0.7, clips=CLIPS[:4])),
     )
     adams = {LR: (0.0001, 0.001, 0.01), "trainer.beta1": (0.8, 0.9), "trainer.beta2": (0.99, 0.999)}
     yield Criterion(
         name="the defaults are near the best",
-        claim=partial(default_claims.defaults_do, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}),
+        claim=partial(claims.defaults_do, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}),
         nothing=(Part(method="dpadam", axes=adams),),
         effect=(Part(method="dpadam", axes=adams, score=lambda **at: 0.8 - 0.2 * (at[LR] != 0.001)),),
     )
@@ -216,7 +207,7 @@ def _of_lengths() -> Iterator[Criterion]:
     methods = ("dpadam", "dpadamwosm")
     yield Criterion(
         name="runs alongside",
-        claim=partial(default_claims.alongside, one="dpadam", other="dpadamwosm"),
+        claim=partial(claims.alongside, one="dpadam", other="dpadamwosm"),
         nothing=tuple(Part(method=method, axes=grows) for method in methods),
         effect=tuple(
             Part(method=method, axes=grows, score=lambda **at: at["steps"] / 4000 + 0.3) for method in methods
@@ -225,20 +216,20 @@ def _of_lengths() -> Iterator[Criterion]:
     rates = {LR: LRS[:6], CLIP: CLIPS[:4]} | lengths
     yield Criterion(
         name="half of the learning rates can be pruned",
-        claim=default_claims.prunable,
+        claim=claims.prunable,
         nothing=(Part(method="dpsgd", axes=rates),),
         effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
     )
-    momentum = {momentum_claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
+    momentum = {claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
     yield Criterion(
         name="momentum 0.6 or 0.7 is the best in the end",
-        claim=momentum_claims.momentum,
+        claim=claims.momentum,
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
     yield Criterion(
         name="momentum 0.9 is the best at first",
-        claim=momentum_claims.quick_start,
+        claim=claims.quick_start,
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
@@ -253,12 +244,12 @@ def _of_lengths() -> Iterator[Criterion]:
         nothing=equal,
         effect=unequal,
     )
-    yield Criterion(name="a larger gain for few steps", claim=d_fig2.constrained, nothing=equal, effect=unequal)
+    yield Criterion(name="a larger gain for few steps", claim=amended.constrained, nothing=equal, effect=unequal)
 
 
 def _moderate(**at: float) -> float:
-    early, value = at["steps"] == 100, at[momentum_claims.MOMENTUM]
-    return 0.6 + 0.2 * (value == 0.9) if early else 0.9 - 0.06 * (value not in momentum_claims.MODERATE)
+    early, value = at["steps"] == 100, at[claims.MOMENTUM]
+    return 0.6 + 0.2 * (value == 0.9) if early else 0.9 - 0.06 * (value not in claims.MODERATE)
 
 
 def _level(kind: str) -> Score:

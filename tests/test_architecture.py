@@ -74,7 +74,6 @@ ROOMS = (
     "reports/advice",
     "reports/figures",
     "reports/exhibits",
-    "reports/reproduction/tables",
     "reports/statement",
     "reports/recomputation",
     "reports/pages",
@@ -93,7 +92,6 @@ ROOMS = (
     "sweeper/coordinator",
     "sweeper/audit",
     "sweeper/commands",
-    "reports/reproduction/results",
     "reports/reproduction",
     "reports/reproduction/figures",
     "sweeper/__main__",
@@ -130,6 +128,7 @@ DOORS = {
 }
 HYDRAS_DOOR = {
     "sweeper/commands/budget.py": "composes the configuration of an account",
+    "sweeper/commands/experiment_scale.py": "puts the sizes of an experiment where Hydra finds them",
     "sweeper/commands/hydra_app.py": "starts Hydra, and refuses its other ways to run a job",
     "sweeper/commands/one_sentence.py": "knows Hydra's exceptions",
     "sweeper/commands/python_api.py": "composes a request without a command line",

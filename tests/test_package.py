@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Mapping
@@ -121,6 +123,31 @@ def test_a_wheel_holds_one_package_and_hydras_plugins(built: Path) -> None:
 
 
 @pytest.mark.long
+def test_the_papers_figures_stay_in_the_checkout(built: Path) -> None:
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = [*zipfile.ZipFile(wheel).namelist(), *(name.partition("/")[2] for name in archive.getnames())]
+    assert "dpsweep/conf/config.yaml" in names
+    parts = ("conf/experiment", "reports/reproduction/", "reproduction.html")
+    assert [name for name in names if any(part in name for part in parts)] == []
+
+
+def test_nothing_of_the_product_imports_the_papers_figures() -> None:
+    """They are missing where the package is installed."""
+    folder = ROOT / "reports" / "reproduction"
+    for path in (path for name in OURS for path in (ROOT / name).rglob("*.py") if folder not in path.parents):
+        assert "import dpsweep.reports.reproduction" not in path.read_text(), path
+        assert "from dpsweep.reports.reproduction" not in path.read_text(), path
+
+
+def test_without_the_folder_a_figure_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(ROOT / "reports" / "reproduction.py"), run_name="__main__")
+    assert left.value.code == 2
+    assert "are in a checkout of dpsweep's source" in capsys.readouterr().err
+
+
+@pytest.mark.long
 def test_the_index_would_take_both_and_show_the_readme_with_absolute_links(built: Path) -> None:
     files = sorted(built.iterdir())
     assert [path.name.removesuffix(".whl").removesuffix(".tar.gz") for path in files] == [
@@ -157,3 +184,15 @@ def test_an_installed_wheel_is_used_from_another_folder(installed: Path, folder:
     assert "usage: dpsweep" in run("-m", "dpsweep", "--help")
     assert "Plan " in run("-m", "dpsweep", "plan", *PLAN)
     assert (home / "bin" / "dpsweep").is_file()
+    for line in (
+        ("-m", "dpsweep", "plan", "experiment=a_fig3"),
+        ("-m", "dpsweep", "sweep", "experiment=a_fig3", "scale=smoke"),
+        ("-m", "dpsweep.reports.reproduction", "b_fig9"),
+    ):
+        refused = subprocess.run([installed, *line], cwd=folder, env=environment, capture_output=True, text=True)
+        assert refused.returncode == 2
+        assert "are in a checkout of dpsweep's source and not in the installed package" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 1\n")
+    assert "Plan " in run("-m", "dpsweep", "plan", "--config-dir", str(folder), "experiment=mine", *PLAN)

@@ -15,13 +15,16 @@ import math
 from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.folders import READABLE, make_folder
+from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.printing import print_error, print_line
+from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.reproduction.every_figure import ALL, make_every
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
-from dpsweep.reports.reproduction.results.result_file import RESULTS, read_results, write_results
+from dpsweep.reports.reproduction.results import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import train
 
-ROOT = Path("reproductions")
+ROOT, FILE = Path("reproductions"), "index.html"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,8 +61,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _show(folder: Path, reproduction: Reproduction) -> None:
     """Writes the page and prints the verdicts and the page's path."""
-    from dpsweep.reports.reproduction.document import write
-
     page = write(reproduction, folder)
     print_line(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
@@ -74,8 +75,25 @@ def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path
     if isinstance(figure, Computed):
         return root / name, figure.make()
     folder = root / name / scale
-    write_results(train(figure.experiment, scale, overrides, folder), folder / RESULTS)
+    write_results(train(name, scale, overrides, folder), folder / RESULTS)
     return folder, figure.make(read_results(folder / RESULTS))
+
+
+def write(reproduction: Reproduction, folder: Path) -> Path:
+    """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
+    make_folder(folder, READABLE)
+    for drawing in reproduction.drawings:
+        store_picture(drawing, folder)
+    findings = [finding.to_json() for finding in reproduction.findings]
+    content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
+    write_json(folder / "findings.json", content)
+    store(folder / FILE, render(reproduction).encode())
+    return folder / FILE
+
+
+def render(reproduction: Reproduction) -> str:
+    """The page as one HTML document that loads files from its own folder only."""
+    return fill("reproduction.html.j2", page=reproduction)
 
 
 if __name__ == "__main__":

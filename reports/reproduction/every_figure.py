@@ -103,7 +103,7 @@ def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Itera
             yield Piece(name=name, seconds=0.0)
         return
     folder = root / name / scale
-    words = planned(figure.experiment, scale, overrides, folder)
+    words = planned(name, scale, overrides, folder)
     plan = next((found[1] for line in words if (found := PLAN.match(line))), None)
     if plan is None:
         raise TrainingFailed(ExitCode.BUG, folder)

@@ -1,4 +1,4 @@
-"""The parts of a reproduction: findings (a paper's claim tested on numbers), and the list of figures.
+"""The parts of a reproduction: findings (a paper's claim tested on numbers), their text, and the list of figures.
 
 Invariant: the verdict on a claim is computed from the numbers that the finding shows, never typed. A claim on scores
 has a verdict only from intervals (`dpsweep.reports.statistics`); where runs cannot tell, it is undecided.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import importlib
 import math
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pkgutil import iter_modules
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.charts import Drawing
 from dpsweep.reports.reproduction import figures
-from dpsweep.reports.reproduction.results.search_results import SearchResults
-from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
+from dpsweep.reports.reproduction.results import SearchResults
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,23 +108,28 @@ class Computed:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A figure from a search: the experiment's name in `conf/experiment`, and the function of its results."""
+    """A figure from the search of its experiment, which has the figure's name; `make` takes the search's results."""
 
-    experiment: str
     make: Callable[[SearchResults], Reproduction]
 
 
+@cache
+def _figures() -> Mapping[str, Computed | Trained]:
+    """The figures by name: all `FIGURES` of the modules in `reports/reproduction/figures`."""
+    modules = (importlib.import_module(f"{figures.__name__}.{found.name}") for found in iter_modules(figures.__path__))
+    return {name: figure for module in modules for name, figure in module.FIGURES.items()}
+
+
 def known() -> tuple[str, ...]:
-    """The figures' names: the files of `reports/reproduction/figures`."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(figures.__path__)))
+    """The figures' names."""
+    return tuple(sorted(_figures()))
 
 
 def find(name: str) -> Computed | Trained:
     """The figure with this name; raises `BadInput` if there is none."""
-    if name not in known():
+    if name not in _figures():
         raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
-    figure: Computed | Trained = importlib.import_module(f"{figures.__name__}.{name}").FIGURE
-    return figure
+    return _figures()[name]
 
 
 def sheet(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
@@ -144,3 +150,66 @@ def written(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def points(share: float) -> str:
+    """A difference of shares, in percentage points.
+
+    >>> points(0.0312)
+    '3.1 points'
+    """
+    return f"{100 * share:.1f} points"
+
+
+def in_points(one: IntervalEstimate) -> str:
+    """A difference of scores.
+
+    >>> in_points(IntervalEstimate(name="gap", value=0.012, low=0.004, high=0.02))
+    'gap 1.2 points [0.4, 2.0]'
+    """
+    return _with_interval(one, points(one.value), lambda end: f"{100 * end:.1f}")
+
+
+def in_percent(one: IntervalEstimate) -> str:
+    """A share.
+
+    >>> in_percent(IntervalEstimate(name="lr", value=0.93, low=0.9, high=0.95))
+    'lr 93.0% [90.0, 95.0]'
+    """
+    return _with_interval(one, f"{one.value:.1%}", lambda end: f"{100 * end:.1f}")
+
+
+def as_number(one: IntervalEstimate) -> str:
+    """A plain number.
+
+    >>> as_number(IntervalEstimate(name="e", value=-1.18, low=-1.21, high=-1.15))
+    'e -1.18 [-1.21, -1.15]'
+    """
+    return _with_interval(one, f"{one.value:.3g}", lambda end: f"{end:.3g}")
+
+
+def joined(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
+    """All estimates in one sentence."""
+    return "; ".join(map(form, estimates))
+
+
+def judged(
+    estimates: Iterable[IntervalEstimate],
+    form: Callable[[IntervalEstimate], str],
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> tuple[JudgedPart, ...]:
+    """The parts of a criterion by which each of these estimates is between `least` and `most`."""
+    return tuple(JudgedPart(text=form(one), verdict=one.verdict(least, most)) for one in estimates)
+
+
+def verdict_of(parts: Iterable[JudgedPart]) -> Verdict:
+    """The verdict on a claim of several parts; undecided if it has none."""
+    return all_of(part.verdict for part in parts)
+
+
+def _with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:
+    name = one.name.strip()
+    if math.isnan(one.value):
+        return f"{name}: nothing to estimate it from"
+    return f"{name} {value} " + (f"[{form(one.low)}, {form(one.high)}]" if one.known else "(no interval)")

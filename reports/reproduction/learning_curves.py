@@ -17,10 +17,18 @@ from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
-from dpsweep.reports.reproduction.estimate_text import in_percent, in_points, joined, judged, points, verdict_of
-from dpsweep.reports.reproduction.finding import Finding, sheet
-from dpsweep.reports.reproduction.results.search_results import RunCurve, SearchResults
-from dpsweep.reports.reproduction.tuning_claims import APART
+from dpsweep.reports.reproduction.claims import APART
+from dpsweep.reports.reproduction.finding import (
+    Finding,
+    in_percent,
+    in_points,
+    joined,
+    judged,
+    points,
+    sheet,
+    verdict_of,
+)
+from dpsweep.reports.reproduction.results import RunCurve, SearchResults
 from dpsweep.reports.statistics.repeated import mean_of_repeats
 from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, of_method
 from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence

@@ -28,8 +28,8 @@ from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.reproduction.finding import sheet
-from dpsweep.reports.reproduction.results.processor_time import measured
-from dpsweep.reports.reproduction.results.search_results import SearchResults, results_of
+from dpsweep.reports.reproduction.processor_time import measured
+from dpsweep.reports.reproduction.results import SearchResults, results_of
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"

@@ -1,9 +1,10 @@
-"""`scale=`: the size of an experiment, translated to Hydra overrides.
+"""`experiment=` and `scale=`: an experiment of a paper in one of its sizes, as Hydra finds it.
 
-An experiment is `conf/experiment/NAME.yaml`, at its paper's size. Smaller versions are `small/NAME.yaml` and
-`smoke/NAME.yaml` beside it, which include the full experiment and override parts of it, so that Hydra needs only
-`experiment=small/NAME`. A `${scale}` in the defaults list does not work: a configuration that is included by a
-reference cannot override groups, and the data set is a group.
+`conf/experiment/NAME.yaml` is an experiment at its paper's size. Its key `scales` has the smaller ones by name: each is
+a configuration that includes the whole experiment and overrides parts of it, or names an experiment whose changes are
+its own. All sizes are put into Hydra's store, so that `experiment=SCALE/NAME` is an ordinary choice, and no composed
+configuration has the key `scales`. A `${scale}` in the defaults list does not work: a configuration that is included by
+a reference cannot override groups, and the data set is a group.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.commands.readable_files import UNREADABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS, FIGURES = ROOT / "conf" / "experiment", ROOT / "reports" / "reproduction" / "figures"
 FULL, REDUCED = "full", ("small", "smoke")
+SCALES = "scales"
+"""The key of an experiment's file under which its smaller sizes are."""
 
 
 def scaled(arguments: Sequence[str]) -> list[str]:
@@ -23,21 +30,18 @@ def scaled(arguments: Sequence[str]) -> list[str]:
 
     >>> scaled(["experiment=a_fig3", "scale=small", "steps=5"])
     ['experiment=small/a_fig3', 'steps=5']
-    >>> scaled(["scale=full", "experiment=a_fig3"])
-    ['experiment=a_fig3']
+    >>> scaled(["experiment=a_fig3"]), scaled(["experiment=my_own"])
+    (['experiment=full/a_fig3'], ['experiment=my_own'])
     """
     for word in arguments:
         _refuse_what_trains_nothing(word)
     scales = [word.partition("=")[2] for word in arguments if word.startswith("scale=")]
-    if not scales:
-        return list(arguments)
-    scale = scales[-1]
+    scale = scales[-1] if scales else FULL
     if scale not in (FULL, *REDUCED):
         raise BadInput(f"Expected scale={scale} to be one of {', '.join((FULL, *REDUCED))}.")
-    if not any(word.startswith("experiment=") for word in arguments):
+    if scales and not any(word.startswith("experiment=") for word in arguments):
         raise BadInput(f"Expected scale={scale} to come with an experiment, as in experiment=a_fig3.")
-    words = [word for word in arguments if not word.startswith("scale=")]
-    return words if scale == FULL else [_within(scale, word) for word in words]
+    return [_with_scale(word, scale) for word in arguments if not word.startswith("scale=")]
 
 
 def _refuse_what_trains_nothing(word: str) -> None:
@@ -50,6 +54,35 @@ def _refuse_what_trains_nothing(word: str) -> None:
         )
 
 
-def _within(scale: str, word: str) -> str:
-    name, _, value = word.partition("=")
-    return f"{name}={scale}/{value}" if name == "experiment" else word
+def _with_scale(word: str, scale: str) -> str:
+    """`experiment=NAME` as `experiment=SCALE/NAME`, which is in the store then; any other word as it is."""
+    key, _, choice = word.partition("=")
+    typed, _, name = choice.rpartition("/")
+    if key != "experiment":
+        return word
+    if _stored(name):
+        return f"{key}={typed or scale}/{name}"
+    return word if scale == FULL else f"{key}={scale}/{choice}"
+
+
+def _stored(name: str) -> bool:
+    """Puts all sizes of an experiment into Hydra's store; False if it has one size alone, or is the user's own."""
+    form = _form(name)
+    scales = form.pop(SCALES, None)
+    if scales is None:
+        return False
+    for scale, own in {FULL: form, **scales}.items():
+        changes = _form(own)[SCALES][scale] if isinstance(own, str) else own
+        included = [] if scale == FULL else [f"/experiment/{FULL}/{name}", "_self_"]
+        node = {**changes, "defaults": [*included, *changes.get("defaults", ())]}
+        ConfigStore.instance().store(group=f"experiment/{scale}", name=name, node=node, package="_global_")
+    return True
+
+
+def _form(name: str) -> DictConfig:
+    """What an experiment's file holds; nothing where Hydra is left to say that it cannot be read."""
+    try:
+        form = OmegaConf.load(EXPERIMENTS / f"{name}.yaml")
+    except (OSError, *UNREADABLE):
+        return OmegaConf.create()
+    return form if isinstance(form, DictConfig) else OmegaConf.create()

@@ -30,6 +30,14 @@ BY_GRID = "by_grid"
 COMMON = "dpsgd"
 """The method that examples name, where it has the key."""
 
+EXPERIMENT = "experiment"
+"""The group of the papers' experiments, which an installed package does not have."""
+
+IN_CHECKOUT = (
+    "The papers' experiments (conf/experiment) are in a checkout of dpsweep's source and not in the installed package: "
+    "run this command in a checkout, or say where your own experiments are (--config-dir)."
+)
+
 SIMILAR = 0.7
 """The least similarity, of difflib's ratio, at which a word is proposed."""
 
@@ -55,6 +63,8 @@ def unknown_choice(group: str, choice: str, error: BaseException | None = None) 
     """The sentence for `group=choice` where the group has no such option."""
     found = error.options if isinstance(error, MissingConfigException) else None
     options = list(found or choices().get(group, ()))
+    if not options and group.partition("/")[0] == EXPERIMENT:
+        return IN_CHECKOUT
     return f"Expected {group}={choice} to be one of {', '.join(options)}.{_meant(choice, options, f'{group}=')}"
 
 
@@ -63,6 +73,8 @@ def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) 
     word = next((one for one in words if one.lstrip("+~").partition("=")[0] == key), key)
     value = word.partition("=")[2]
     known = documented_keys()
+    if key == EXPERIMENT:
+        return IN_CHECKOUT
     if key in known:
         return _of_another_choice(key, word, words, running)
     if ours := our_word(key, value, words):

@@ -1,1 +1,1 @@
-"""One figure or table of a paper per file; each file defines `FIGURE`, and `make reproduce` takes its name."""
+"""The papers' figures and tables; each file defines `FIGURES` by the names that `make reproduce` takes."""

@@ -1,35 +1,60 @@
-"""Yang et al. 2022, Figure 1: training loss and accuracy of clipped and normalized SGD without noise, over c and r."""
+"""Yang et al. 2022, Figures 1 and 2: training loss and accuracy over c and r, without noise and with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from dpsweep.reports.reproduction import learning_curves as learning
-from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.results.differences import OUR_VALUES
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.reproduction.figures.a_fig3 import CNN
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
+from dpsweep.reports.reproduction.results import SearchResults
 
-CLIPPED, NORMALIZED = learning.clipped("clipped_sgd"), learning.normalized("normalized_sgd")
-
-
-def make(results: SearchResults) -> Reproduction:
-    """Two charts per method, with a curve per value, for CIFAR-10 and ResNet20."""
-    return panel(results, "CIFAR-10", (OUR_VALUES,))
+OUR_VALUES = "The values of c and r, and the learning rates, are ours; the paper's text does not give them."
 
 
-def panel(results: SearchResults, data: str, differences: tuple[str, ...]) -> Reproduction:
-    """Two charts per method, with a curve per value."""
-    courses = {family: family.courses(results) for family in (CLIPPED, NORMALIZED)}
+def make(
+    results: SearchResults,
+    *,
+    clipped: str,
+    normalized: str,
+    title: str,
+    source: str,
+    differences: tuple[str, ...],
+    claims: tuple[Callable[[learning.Courses, learning.Courses], Finding], ...] = (),
+) -> Reproduction:
+    """Two charts per method, with a curve per value; `claims` are those beside the two of both figures."""
+    families = (learning.clipped(clipped), learning.normalized(normalized))
+    clip, normal = (family.courses(results) for family in families)
     return Reproduction(
-        title="How bounds bias training, without noise",
-        source=f"Yang, Zhang, Chen, Liu 2022, Figure 1, {data}",
-        drawings=(learning.draw(results, (CLIPPED, NORMALIZED)),),
+        title=title,
+        source=f"Yang, Zhang, Chen, Liu 2022, {source}",
+        drawings=(learning.draw(results, families),),
         findings=(
-            learning.biased(courses),
-            learning.flat_accuracy(courses[CLIPPED], courses[NORMALIZED]),
+            learning.biased(dict(zip(families, (clip, normal), strict=True))),
+            learning.flat_accuracy(clip, normal),
+            *(claim(clip, normal) for claim in claims),
         ),
-        sheets=(learning.learning_rates(results, (CLIPPED, NORMALIZED)),),
+        sheets=(learning.learning_rates(results, families),),
         notes=(learning.PUBLIC,),
-        differences=differences,
+        differences=(OUR_VALUES, *differences),
     )
 
 
-FIGURE = Trained(experiment="a_fig1", make=make)
+figure_1 = partial(
+    make, clipped="clipped_sgd", normalized="normalized_sgd", title="How bounds bias training, without noise"
+)
+figure_2 = partial(
+    make,
+    clipped="dpsgd",
+    normalized="dpnsgd",
+    title="How bounds bias private training",
+    claims=(partial(learning.fluctuates, c=1.0, r=0.01),),
+)
+FIGURES = {
+    "a_fig1": Trained(make=partial(figure_1, source="Figure 1, CIFAR-10", differences=())),
+    "a_fig1_mnist": Trained(make=partial(figure_1, source="Figure 1, MNIST", differences=(CNN,))),
+    "a_fig2": Trained(make=partial(figure_2, source="Figure 2, CIFAR-10", differences=())),
+    "a_fig2_mnist": Trained(make=partial(figure_2, source="Figure 2, MNIST", differences=(CNN,))),
+}
+"""ResNet20 on CIFAR-10; a small CNN on MNIST, each value of c and r at its best learning rate."""

@@ -174,4 +174,4 @@ def make() -> Reproduction:
     )
 
 
-FIGURE = Computed(make=make)
+FIGURES = {"a_toy": Computed(make=make)}

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.tables.honest_tuning import (
+from dpsweep.reports.reproduction.honest_tuning import (
     AffordableRow,
     BlowUpRow,
     StoppingRow,
@@ -147,4 +147,4 @@ def _rising(values: Sequence[float]) -> bool:
     return all(left <= right for left, right in pairwise(values))
 
 
-FIGURE = Computed(make=make)
+FIGURES = {"b_fig1": Computed(make=make)}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.reproduction.default_claims import prunable, wins
+from dpsweep.reports.reproduction.claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.results.looks import at_lengths, look_rows
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.reproduction.results import SearchResults, at_lengths, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.run_rows import STEPS
 
@@ -53,4 +52,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURE = Trained(experiment="b_fig10", make=make)
+FIGURES = {"b_fig10": Trained(make=make)}

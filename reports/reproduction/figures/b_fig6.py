@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.default_claims import defaults_do
+from dpsweep.reports.reproduction.claims import defaults_do
+from dpsweep.reports.reproduction.figures.b_fig7 import ADULT
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.results.differences import ADULT
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import LR
@@ -56,4 +56,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURE = Trained(experiment="b_fig6", make=make)
+FIGURES = {"b_fig6": Trained(make=make)}

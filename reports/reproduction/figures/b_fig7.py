@@ -1,30 +1,34 @@
-"""Mohapatra et al. 2022, Figure 7: the best candidates of DP-SGD, DP-Momentum and DP-Adam over training."""
+"""Mohapatra et al. 2022, Figures 7, 8 and 11 to 14: few candidates against many, and Adam without second moments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import pandas as pd
 
-from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.results.differences import ADULT
-from dpsweep.reports.reproduction.results.looks import look_rows
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.results import SearchResults, at_lengths, last_look, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.reproduction.tuning_claims import close, few_candidates_do
 from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import STEPS, by, of_method
+from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, by, of_method
 from dpsweep.reports.statistics.score_statistic import mean_best
 
+ADAM, WOSM = "dpadam", "dpadamwosm"
+TUNED = ("dpsgd", "dpmomentum")
+ADULT = "Adult and logistic regression alone; the paper has four data sets and two models."
+DIGITS = (
+    "MNIST's fours and nines with 784 pixels in the place of Gisette, which is made of these two digits and has 5000 "
+    "features, half of them without meaning; logistic regression alone."
+)
 
-def make(results: SearchResults) -> Reproduction:
-    """The figure's panel of Adult."""
-    return panel(results, ADULT)
 
-
-def panel(results: SearchResults, difference: str) -> Reproduction:
+def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
     """The best score of each method over training, and its candidates at the end, sorted from worst to best."""
     methods = list(dict.fromkeys(results.table["method"]))
     ranked = {name: np.sort(point_scores(of_method(results.table, name)).means) for name in methods}
@@ -56,10 +60,10 @@ def panel(results: SearchResults, difference: str) -> Reproduction:
             ),
         ),
         findings=(
-            close(
+            claims.close(
                 results.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
             ),
-            few_candidates_do(results.table, [name for name in methods if name != few], few),
+            claims.few_candidates_do(results.table, [name for name in methods if name != few], few),
         ),
         sheets=(
             costs(results),
@@ -83,6 +87,90 @@ def panel(results: SearchResults, difference: str) -> Reproduction:
     )
 
 
+def figure_8(results: SearchResults) -> Reproduction:
+    """Two curves per method."""
+    looks = look_rows(results)
+    return Reproduction(
+        title="Adam without second moments",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 8",
+        drawings=(
+            charts(
+                "figure",
+                "Best and median score of three methods over the number of steps.",
+                (_best_and_median("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
+            ),
+        ),
+        findings=(claims.alongside(at_lengths(looks), ADAM, WOSM),),
+        sheets=(costs(results),),
+        notes=(
+            "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
+            "there is no verdict on it.",
+            ACCOUNT,
+        ),
+        differences=(ADULT,),
+    )
+
+
+def figures_11_to_14(results: SearchResults) -> Reproduction:
+    """A chart per noise level: best and median candidates over the number of steps."""
+    runs = look_rows(results)
+    table = point_scores(runs).table
+    levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
+    last = last_look(runs)
+    return Reproduction(
+        title="Few candidates against many, at other noise levels",
+        source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
+        drawings=(
+            charts(
+                "figure",
+                "Best and median score of five methods over the number of steps, at each noise level.",
+                [
+                    _best_and_median(f"Noise multiplier {number(noise)}", rows, results.quality)
+                    for noise, rows in levels.items()
+                ],
+            ),
+        ),
+        findings=(
+            claims.close(
+                last,
+                (*TUNED, ADAM),
+                "At every noise level, the best of DP-SGD, of DP-Momentum and of DP-Adam are close.",
+            ),
+            *(finding for noise, rows in by(runs, NOISE) for finding in _at_noise(noise, rows)),
+        ),
+        sheets=(costs(results),),
+        notes=(ACCOUNT,),
+        differences=("The noise levels are ours: the paper's text names no numbers.", ADULT),
+    )
+
+
+def _at_noise(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
+    """The findings of Figures 7 and 8 at one noise level."""
+    last, both = last_look(rows), at_lengths(rows[rows[METHOD].isin((ADAM, WOSM))])
+    for finding in (claims.few_candidates_do(last, TUNED, ADAM), claims.alongside(both, ADAM, WOSM)):
+        yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}", scope=f"at noise {number(noise)}")
+
+
+def _best_and_median(title: str, rows: pd.DataFrame, quality: str) -> Chart:
+    """The best and the median mean score of each method over the steps."""
+    grouped = rows.groupby(["method", STEPS], sort=False)["score"]
+    kinds = {"best": grouped.max(), "median": grouped.median()}
+    return Chart(
+        title=title,
+        x_label="steps",
+        y_label=quality,
+        curves=tuple(
+            Curve(
+                label=f"{method_label(method)}, {kind}",
+                x=tuple(map(float, values[method].index)),
+                y=tuple(values[method]),
+            )
+            for method in dict.fromkeys(rows["method"])
+            for kind, values in kinds.items()
+        ),
+    )
+
+
 def _course(results: SearchResults, methods: Sequence[str], few: int) -> Chart:
     """Best mean score over the steps, and the mean best of `few` random candidates of each method that has more."""
     table = point_scores(look_rows(results)).table
@@ -96,4 +184,9 @@ def _course(results: SearchResults, methods: Sequence[str], few: int) -> Chart:
     return Chart(title="Over training", x_label="steps", y_label=results.quality, curves=tuple(curves))
 
 
-FIGURE = Trained(experiment="b_fig7", make=make)
+FIGURES = {
+    "b_fig7": Trained(make=partial(figure_7, difference=ADULT)),
+    "b_fig7_mnist_4_9": Trained(make=partial(figure_7, difference=DIGITS)),
+    "b_fig8": Trained(make=figure_8),
+    "b_fig11_14": Trained(make=figures_11_to_14),
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.tables.honest_tuning import CandidatesRow, crossing, figure_9
+from dpsweep.reports.reproduction.honest_tuning import CandidatesRow, crossing, figure_9
 from dpsweep.reports.statistics.verdict import Verdict
 
 PRINTED = {5000: 14, 60_000: 26}
@@ -81,4 +81,4 @@ def _chart(records: int, rows: Sequence[CandidatesRow]) -> Chart:
     )
 
 
-FIGURE = Computed(make=make)
+FIGURES = {"b_fig9": Computed(make=make)}

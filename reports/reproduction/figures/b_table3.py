@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.tables.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
+from dpsweep.reports.reproduction.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
 from dpsweep.reports.statistics.verdict import Verdict
 
 CLOSE = 0.012
@@ -97,4 +97,4 @@ def _of(rows: Sequence[CostRow], optimizer: str, field: str) -> tuple[float, ...
     return tuple(getattr(row, field) for row in rows if row.optimizer == optimizer)
 
 
-FIGURE = Computed(make=make)
+FIGURES = {"b_table3": Computed(make=make)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.tables.one_run import LectureRow, NoiseRow, lecture, noise_table
+from dpsweep.reports.reproduction.one_run import LectureRow, NoiseRow, lecture, noise_table
 from dpsweep.reports.statistics.verdict import Verdict
 
 TRUE_COST, SLACK = 0.0216, 46
@@ -113,4 +113,4 @@ def make() -> Reproduction:
     )
 
 
-FIGURE = Computed(make=make)
+FIGURES = {"c_bounds": Computed(make=make)}

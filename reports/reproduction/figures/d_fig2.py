@@ -1,34 +1,69 @@
-"""Yu, Zhang, Chen 2019, Figure 2: DP-SGD with momentum, a falling clip norm, both and neither, at one budget."""
+"""Yu, Zhang, Chen 2019, Figures 2 and 4: DP-SGD with momentum, a falling clip norm, both and neither, at one budget."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
 from dpsweep.reports.content.formatting import number
-from dpsweep.reports.reproduction import momentum_and_decay as amended
-from dpsweep.reports.reproduction.estimate_text import in_points, joined, judged, points, verdict_of
-from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
-from dpsweep.reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
-from dpsweep.reports.reproduction.results.differences import EACH_LENGTH, OUR_FALL, OUR_LENGTHS
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
+from dpsweep.reports.reproduction.claims import APART
+from dpsweep.reports.reproduction.finding import (
+    Finding,
+    Reproduction,
+    Trained,
+    in_points,
+    joined,
+    judged,
+    points,
+    verdict_of,
+)
+from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.reproduction.tuning_claims import APART
+from dpsweep.reports.statistics.point_scores import point_scores
+from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, scores
+from dpsweep.reports.statistics.score_statistic import ScoreStatistic, statistic
+from dpsweep.reports.statistics.score_statistic import best as highest
+from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
+
+LEAST = "clip_schedule.least"
+PLAIN, MOMENTUM, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"
+TOPIC = "Momentum and a falling clip norm beat DP-SGD"
+"""The claim of two figures."""
+
+_METHODS = {
+    ("dpsgd", False): PLAIN,
+    ("dpmomentum", False): MOMENTUM,
+    ("dpsgd", True): FALLING,
+    ("dpmomentum", True): BOTH,
+}
+
+Scores = Mapping[float, ScoreStatistic]
+"""A method's best score at each noise multiplier."""
+
+OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
+OUR_FALL = (
+    "The clip norm falls over the whole run; in the paper, over the steps that a constant clip norm would pay for."
+)
+COVERTYPE = (
+    "A sixth of Covertype's records, a sample that a package carries, in batches of the paper's size; scores are noisy "
+    "counts of held-out private records, since the data set has no test set."
+)
+EACH_LENGTH = "Each number of steps is a separate run, at the noise multiplier for which the budget allows these steps."
 
 
-def make(results: SearchResults) -> Reproduction:
+def figure_2(results: SearchResults) -> Reproduction:
     """One curve per method."""
-    rows = amended.runs(results)
+    rows = runs(results)
     return Reproduction(
         title="Momentum and a clip norm that falls",
         source="Yu, Zhang, Chen 2019, Figure 2",
-        drawings=(amended.picture(rows, results.quality),),
+        drawings=(picture(rows, results.quality),),
         findings=(
-            amended.better(
-                rows,
-                [BOTH],
-                "DP-SGD with momentum and a clip norm that falls is better than DP-SGD.",
-            ),
-            amended.better(
+            better(rows, [BOTH], "DP-SGD with momentum and a clip norm that falls is better than DP-SGD."),
+            better(
                 rows,
                 [MOMENTUM, FALLING],
                 "Either of the two alone is better than DP-SGD.",
@@ -42,14 +77,91 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
+def figure_4(results: SearchResults, *, data: str, other: str, differences: tuple[str, ...]) -> Reproduction:
+    """One curve per method, at a smaller budget, for replaced records; `other` names the figure's other panel."""
+    rows = runs(results)
+    return Reproduction(
+        title="A smaller budget, for records that are replaced",
+        source=f"Yu, Zhang, Chen 2019, Figure 4, {data}",
+        drawings=(picture(rows, results.quality),),
+        findings=(better(rows, [BOTH], "The amended DP-SGD is better than DP-SGD in the more restricted setting."),),
+        sheets=(costs(results),),
+        notes=(EACH_LENGTH, f"The figure's other panel, {other}", ACCOUNT),
+        differences=differences,
+    )
+
+
+def runs(results: SearchResults) -> pd.DataFrame:
+    """The search's table with the figure's names of methods."""
+    table = results.table
+    kinds = zip(table[METHOD], table[LEAST].astype(float) < 1, strict=True)
+    return table.assign(method=[_METHODS[method, falls] for method, falls in kinds])
+
+
+def picture(rows: pd.DataFrame, quality: str) -> Drawing:
+    """Scores over the number of steps that the budget allows, a curve per method."""
+    present = [method for method in _METHODS.values() if (rows[METHOD] == method).any()]
+    return charts(
+        "figure",
+        "The score over the number of steps that one run's budget allows, a curve per method.",
+        (
+            Chart(
+                title="Until the budget is spent",
+                x_label="steps",
+                y_label=quality,
+                curves=tuple(_curve(rows[rows[METHOD] == method], method) for method in present),
+                log_x=True,
+            ),
+        ),
+    )
+
+
+def best(rows: pd.DataFrame, method: str) -> Scores:
+    """The method's best score at each noise multiplier, ascending; errors are pooled over all runs."""
+    pooled = point_scores(rows)
+    noises = sorted(set(pooled.settings[NOISE][pooled.where(method=method)]))
+    return {
+        float(noise): statistic(pooled, highest, pooled.where(method=method, noise_multiplier=noise))
+        for noise in noises
+    }
+
+
+def gains(rows: pd.DataFrame, method: str, level: float) -> dict[float, IntervalEstimate]:
+    """How much the method's best score is above DP-SGD's at each noise multiplier."""
+    plain, own = best(rows, PLAIN), best(rows, method)
+    return {
+        noise: (own[noise] - score).estimate(f"{method}, noise {number(noise)}:", level)
+        for noise, score in plain.items()
+        if noise in own
+    }
+
+
+def better(rows: pd.DataFrame, methods: Sequence[str], claim: str, topic: str = TOPIC) -> Finding:
+    """Each of the methods has a better score than DP-SGD at every noise multiplier."""
+    noises = best(rows, PLAIN)
+    level = confidence(len(methods) * len(noises))
+    found = [one for method in methods for one in gains(rows, method, level).values()]
+    complete = len(found) == len(methods) * len(noises)
+    parts = judged(found if complete else (), in_points, least=APART)
+    return Finding(
+        topic=topic,
+        claim=claim,
+        criterion=f"at every noise multiplier the score is at least {points(APART)} above DP-SGD's",
+        numbers=f"above DP-SGD: {joined(found, in_points)}",
+        verdict=verdict_of(parts),
+        estimates=tuple(found),
+        parts=parts,
+    )
+
+
 def constrained(rows: pd.DataFrame) -> Finding:
     """The advantage over DP-SGD is larger for smaller numbers of steps."""
-    plain, both = amended.best(rows, PLAIN), amended.best(rows, BOTH)
-    gains = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
-    few, many = min(gains, default=0.0), max(gains, default=0.0)
-    estimates = [gain.estimate(f"gain at noise {number(noise)}:") for noise, gain in gains.items()]
+    plain, both = best(rows, PLAIN), best(rows, BOTH)
+    leads = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
+    few, many = min(leads, default=0.0), max(leads, default=0.0)
+    estimates = [gain.estimate(f"gain at noise {number(noise)}:") for noise, gain in leads.items()]
     if few < many:
-        estimates.append((gains[few] - gains[many]).estimate("with the fewest steps larger by"))
+        estimates.append((leads[few] - leads[many]).estimate("with the fewest steps larger by"))
     parts = judged(estimates[-1:] if few < many else (), in_points, least=APART)
     return Finding(
         topic="The gain of momentum and a falling clip norm is largest for few steps",
@@ -63,4 +175,19 @@ def constrained(rows: pd.DataFrame) -> Finding:
     )
 
 
-FIGURE = Trained(experiment="d_fig2", make=make)
+def _curve(rows: pd.DataFrame, method: str) -> Curve:
+    means = rows.assign(score=scores(rows)).groupby(STEPS)["score"].mean().dropna().sort_index()
+    return Curve(label=method, x=tuple(map(float, means.index)), y=tuple(means))
+
+
+FIGURES = {
+    "d_fig2": Trained(make=figure_2),
+    "d_fig4": Trained(
+        make=partial(
+            figure_4, data="Covertype", other="MNIST, is `d_fig4_mnist`.", differences=(OUR_LENGTHS, COVERTYPE)
+        )
+    ),
+    "d_fig4_mnist": Trained(
+        make=partial(figure_4, data="MNIST", other="Covertype, is `d_fig4`.", differences=(OUR_LENGTHS,))
+    ),
+}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.reproduction.claims import MOMENTUM, momentum, quick_start
+from dpsweep.reports.reproduction.figures.d_fig2 import OUR_LENGTHS
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
-from dpsweep.reports.reproduction.results.differences import OUR_LENGTHS
-from dpsweep.reports.reproduction.results.looks import first_look, last_look, look_rows
-from dpsweep.reports.reproduction.results.search_results import SearchResults
+from dpsweep.reports.reproduction.results import SearchResults, first_look, last_look, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import point_scores
 from dpsweep.reports.statistics.run_rows import STEPS
@@ -49,4 +48,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURE = Trained(experiment="d_fig3", make=make)
+FIGURES = {"d_fig3": Trained(make=make)}

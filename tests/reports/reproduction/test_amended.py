@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction import momentum_and_decay as amended
-from dpsweep.reports.reproduction.figures.d_fig2 import constrained
-from dpsweep.reports.reproduction.momentum_and_decay import BOTH, FALLING, MOMENTUM, PLAIN
+from dpsweep.reports.reproduction.figures import d_fig2 as amended
+from dpsweep.reports.reproduction.figures.d_fig2 import BOTH, FALLING, MOMENTUM, PLAIN, constrained
 from dpsweep.reports.statistics.verdict import Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict

@@ -11,10 +11,22 @@ import pandas as pd
 import pytest
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction.default_claims import alongside, defaults_do, prunable, wins
-from dpsweep.reports.reproduction.diagonal_claims import diagonal, follows_product, no_diagonal
-from dpsweep.reports.reproduction.momentum_claims import MOMENTUM, momentum, quick_start
-from dpsweep.reports.reproduction.tuning_claims import close, easier, few_candidates_do, flat_in_regularizer
+from dpsweep.reports.reproduction.claims import (
+    MOMENTUM,
+    alongside,
+    close,
+    defaults_do,
+    diagonal,
+    easier,
+    few_candidates_do,
+    flat_in_regularizer,
+    follows_product,
+    momentum,
+    no_diagonal,
+    prunable,
+    quick_start,
+    wins,
+)
 from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, STEPS
 from dpsweep.reports.statistics.verdict import Verdict
 

@@ -13,11 +13,19 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.learning_curves import clipped
-from dpsweep.reports.reproduction.results.looks import at_lengths, first_look, last_look, look_rows
-from dpsweep.reports.reproduction.results.processor_time import FILE, measured, read_processor_time
-from dpsweep.reports.reproduction.results.result_file import read_results, write_results
-from dpsweep.reports.reproduction.results.search_results import RunCurve, RunPrice, SearchResults
-from dpsweep.reports.reproduction.results.training_facts import TrainingFacts
+from dpsweep.reports.reproduction.processor_time import FILE, measured, read_processor_time
+from dpsweep.reports.reproduction.results import (
+    RunCurve,
+    RunPrice,
+    SearchResults,
+    TrainingFacts,
+    at_lengths,
+    first_look,
+    last_look,
+    look_rows,
+    read_results,
+    write_results,
+)
 from dpsweep.reports.statistics.run_rows import CLIP, LR, STEPS
 
 FACTS = TrainingFacts(
@@ -94,7 +102,7 @@ def test_a_file_gives_back_what_figures_read(tmp_path: Path) -> None:
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "results.json.xz"
-    monkeypatch.setattr("dpsweep.reports.reproduction.results.result_file.SCHEMA", 2)
+    monkeypatch.setattr("dpsweep.reports.reproduction.results.SCHEMA", 2)
     write_results(results(CURVES), file)
     monkeypatch.undo()
     with pytest.raises(BadInput, match=r"Expected schema in .*=2 to be 1\."):

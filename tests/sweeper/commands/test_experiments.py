@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
@@ -16,7 +17,7 @@ from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
 from dpsweep.reports.reproduction.training import PLAN, planned, require_allowed
-from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, scaled
+from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, SCALES, scaled
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
@@ -92,10 +93,30 @@ def test_open_steps_spend_the_budget_of_the_small_experiment(compose_priced: Com
 
 
 def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> None:
-    figures = {name: figure.experiment for name in known() if isinstance(figure := find(name), Trained)}
-    assert sorted(figures.values()) == EXPERIMENTS
-    for scale in REDUCED:
-        assert sorted(path.stem for path in (CONF / "experiment" / scale).glob("*.yaml")) == EXPERIMENTS
+    assert [name for name in known() if isinstance(find(name), Trained)] == EXPERIMENTS
+    for name in EXPERIMENTS:
+        assert tuple(OmegaConf.load(CONF / "experiment" / f"{name}.yaml")[SCALES]) == REDUCED
+
+
+@pytest.mark.parametrize("line", [["experiment=b_fig7"], ["experiment=b_fig7_mnist_4_9", "scale=small"]])
+def test_no_composed_configuration_has_the_sizes_that_were_not_chosen(line: list[str]) -> None:
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose("config", scaled(line))
+    assert SCALES not in config
+    if len(line) > 1:
+        assert (config.steps, config.dataset.name) == (2000, "mnist_4_9"), "b_fig7's changes to its own experiment"
+
+
+def test_a_size_may_be_written_before_the_experiments_name() -> None:
+    assert scaled(["experiment=smoke/b_fig7"]) == scaled(["experiment=b_fig7", "scale=smoke"])
+
+
+def test_an_experiment_of_the_users_own_needs_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsweep.sweeper.commands.experiment_scale.EXPERIMENTS", tmp_path)
+    (tmp_path / "plain.yaml").write_text("# @package _global_\nsteps: 5\n")
+    (tmp_path / "broken.yaml").write_text("steps: [")
+    assert scaled(["experiment=plain"]) == ["experiment=plain"]
+    assert scaled(["experiment=broken"]) == ["experiment=broken"], "Hydra names the file and the line"
 
 
 def test_the_papers_sizes(compose_priced: Compose) -> None:

@@ -17,6 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import factor_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.sweeper.commands.experiment_scale import scaled
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.searches.admission import charge, require_accepted_delta
 from tests.randomized import TRAINS
@@ -126,16 +127,17 @@ def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_pri
 
 OPEN = ("hugging_face", "image_folder", "npz", "table", "text_sequences", "text_table", "torch_dataset")
 CHOICES = [
-    f"{group}={path.relative_to(CONF / group).with_suffix('')}"
-    for group in ("dataset", "experiment")
-    for path in sorted((CONF / group).rglob("*.yaml"))
+    f"{group}={size}{path.stem}"
+    for group, sizes in (("dataset", ("",)), ("experiment", ("full/", "small/", "smoke/")))
+    for path in sorted((CONF / group).glob("*.yaml"))
+    for size in sizes
 ]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_no_data_set_and_no_papers_sweep_has_a_delta_to_accept(choice: str) -> None:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", overrides=[choice])
+        config = compose("config", overrides=scaled([choice]))
     if OmegaConf.is_missing(config.privacy, "delta"):
         assert choice.removeprefix("dataset=") in OPEN, "the user says it"
         return

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE = "processor_time.jsonl"
-SOURCE = Path(__file__).parents[3]
+SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,405 @@
+"""The papers' claims on the scores of a search, each as a criterion on a table with a row per run.
+
+The criteria are ours: papers say "stable", "close" or "easier" and draw it. Claims on learning curves are in
+`learning_curves`; those that one figure alone makes are in its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.reproduction.finding import (
+    Finding,
+    as_number,
+    in_percent,
+    in_points,
+    joined,
+    judged,
+    points,
+    verdict_of,
+)
+from dpsweep.reports.statistics.point_scores import PointScores, point_scores
+from dpsweep.reports.statistics.ridge import AT_EDGE, BEST, CLEAR, FEWEST_CELLS, FEWEST_PEAKS, Ridge, ridge
+from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, NOISE, REGULARIZER, STEPS, by, of_method
+from dpsweep.reports.statistics.score_grid import score_grid
+from dpsweep.reports.statistics.score_statistic import ScoreStatistic, best, mean_best, median, statistic, worst
+from dpsweep.reports.statistics.variance_shares import BY_BOTH, BY_SETTING, VarianceShares, variance_shares
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, confidence, unknown
+
+CLOSE = 0.03
+"""Largest difference of two scores that counts as close."""
+
+APART = 0.01
+"""Smallest difference of two scores that counts as better."""
+
+FLAT = 0.25
+"""Largest share of a grid's variance that r may explain, alone and with lr, in a method that is stable in r."""
+
+WIDER = 0.1
+"""Smallest difference of two shares of variance that counts as larger."""
+
+FEW = (1, 4)
+"""Numbers of random points at which methods are compared."""
+
+SLOPES = (-1.5, -0.5)
+"""Range of the exponent e in lr ~ clip_norm^e that counts as inverse proportion (e = -1)."""
+
+READ_FROM = (
+    f"e from the best lr of at least {FEWEST_PEAKS} clip norms whose best score beats the ends and the median of its "
+    f"row by {CLEAR:g} standard errors, or else from the axis of the best {BEST:.0%} of the cells, if these are at "
+    f"least {FEWEST_CELLS} and at most {AT_EDGE:.0%} of them at the grid's edge"
+)
+
+MOMENTUM = "trainer.momentum"
+MODERATE, LARGE = (0.6, 0.7), 0.9
+
+
+def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped: str = "dpsgd") -> Finding:
+    """The normalized method's r explains little of its scores, the clipped one's c much."""
+    noises = by(table, NOISE)
+    level = confidence(2 * len(noises))
+    flat, differ = [], []
+    for noise, rows in noises:
+        at = f"noise {number(noise)}:"
+        r, c = _explained(rows, normalized, REGULARIZER), _explained(rows, clipped, CLIP)
+        flat.append(_share(r, f"{at} r explains", level))
+        differ.append(_excess(c, r, f"{at} c explains more than r by", level))
+    parts = (*judged(flat, in_percent, most=FLAT), *judged(differ, in_points, least=WIDER))
+    return Finding(
+        topic=f"{method_label(normalized)} is stable in r, {method_label(clipped)} depends on c",
+        claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
+        "depends on learning rate and clip norm c.",
+        criterion=f"r, alone and together with lr, explains at most {FLAT:.0%} of the variance over the grid, and c "
+        f"at least {points(WIDER)} more",
+        numbers="; ".join((joined(flat, in_percent), joined(differ, in_points))),
+        verdict=verdict_of(parts),
+        estimates=(*flat, *differ),
+        parts=parts,
+    )
+
+
+def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
+    """A few random points of the normalized method are better."""
+    noises = by(table, NOISE)
+    level = confidence(len(noises) * len(FEW))
+    gains = [
+        (_best_of(rows, normalized, count) - _best_of(rows, clipped, count)).estimate(
+            f"noise {number(noise)}, best of {count}:", level
+        )
+        for noise, rows in noises
+        for count in FEW
+    ]
+    parts = judged(gains, in_points, least=APART)
+    return Finding(
+        topic=f"{method_label(normalized)} is easier to tune than {method_label(clipped)}",
+        claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
+        f"tune than {method_label(clipped)}.",
+        criterion=f"the mean best score of {' and of '.join(map(str, FEW))} random points is at least "
+        f"{points(APART)} above that of {method_label(clipped)}, in the mean over all draws of the grid's points",
+        numbers=joined(gains, in_points),
+        verdict=verdict_of(parts),
+        estimates=tuple(gains),
+        parts=parts,
+    )
+
+
+def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
+    """The methods' best scores are nearly the same, where the runs can show a difference."""
+    noises, pairs = by(table, NOISE), list(combinations(methods, 2))
+    level = confidence(len(noises) * len(pairs))
+    gaps, verdicts = [], []
+    for noise, rows in noises:
+        points_of = {method: point_scores(of_method(rows, method)) for method in methods}
+        tops = {method: statistic(one, best) for method, one in points_of.items()}
+        own = [
+            (tops[one] - tops[other]).estimate(
+                f"noise {number(noise)}: {method_label(one)} - {method_label(other)}", level
+            )
+            for one, other in pairs
+        ]
+        gaps += own
+        verdicts.append(able(list(points_of.values()), all_of(gap.verdict(-CLOSE, CLOSE) for gap in own)))
+    return Finding(
+        topic=f"The best of {_and([method_label(method) for method in methods])} are close",
+        claim=claim,
+        criterion=f"best scores within {points(CLOSE)} of each other, on grids whose points differ by more than noise",
+        numbers=joined(gaps, in_points),
+        verdict=all_of(verdicts),
+        estimates=tuple(gaps),
+        parts=judged(gaps, in_points, -CLOSE, CLOSE),
+    )
+
+
+def few_candidates_do(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Finding:
+    """At equal privacy, the method with few candidates beats as many random candidates of each other method."""
+    points_of = {method: point_scores(of_method(table, method)) for method in (few, *tuned)}
+    count, level = len(points_of[few].means), confidence(len(tuned))
+    top = statistic(points_of[few], best)
+    gains = [
+        (top - statistic(points_of[method], partial(mean_best, draws=count))).estimate(
+            f"above {count} of {method_label(method)}:", level
+        )
+        for method in tuned
+    ]
+    parts = judged(gains, in_points, least=APART)
+    return Finding(
+        topic=f"A few candidates of {method_label(few)} beat as many of {_and([method_label(one) for one in tuned])}",
+        claim=f"For the same privacy, {method_label(few)} with its {count} candidates beats as many candidates "
+        "of the others, taken at random.",
+        criterion=f"its best score is at least {points(APART)} above the others' mean best score over all such draws",
+        numbers=joined(gains, in_points),
+        verdict=verdict_of(parts),
+        estimates=tuple(gains),
+        parts=parts,
+    )
+
+
+def able(groups: Sequence[PointScores], verdict: Verdict) -> Verdict:
+    """The verdict, but undecided instead of `holds` if in no group the points differ by more than their errors.
+
+    A search that shows no difference at all cannot show that there is none between methods.
+    """
+    return verdict if verdict is Verdict.REFUTED or any(group.vary for group in groups) else Verdict.UNDECIDED
+
+
+def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
+    """Adam's defaults are near the best of all candidates."""
+    candidates = point_scores(table)
+    at_lr, at_all = candidates.where(**{LR: default[LR]}), candidates.where(**default)
+    top, level = statistic(candidates, best), confidence(2)
+    losses = (
+        (top - statistic(candidates, best, at_all)).estimate("the defaults below the best by", level),
+        (top - statistic(candidates, worst, at_lr)).estimate(
+            "the worst candidate at the default lr below the best by", level
+        ),
+    )
+    parts = judged(losses, in_points, most=CLOSE)
+    return Finding(
+        topic="Adam's defaults are near the best of DP-Adam's candidates",
+        claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
+        criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best, "
+        "among candidates that differ by more than noise",
+        numbers=joined(losses, in_points),
+        verdict=able([candidates], verdict_of(parts)),
+        estimates=losses,
+        parts=parts,
+    )
+
+
+def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
+    """The second method's best and median scores are no worse than the first's, for every number of steps."""
+    pooled = point_scores(table[table[METHOD].isin((one, other))])
+    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
+    level = confidence(2 * len(lengths))
+    losses = [
+        (
+            statistic(pooled, kind, pooled.where(method=one, steps=length))
+            - statistic(pooled, kind, pooled.where(method=other, steps=length))
+        ).estimate(f"{length} steps, {name}:", level)
+        for length in lengths
+        for name, kind in (("best", best), ("median", median))
+    ]
+    parts = judged(losses, in_points, most=CLOSE)
+    return Finding(
+        topic=f"{method_label(other)} runs alongside {method_label(one)}",
+        claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
+        "median candidate.",
+        criterion=f"at most {points(CLOSE)} below at every length, among candidates that differ by more than noise; "
+        "to be above is no objection",
+        numbers=f"{method_label(one)} - {method_label(other)}: {joined(losses, in_points)}",
+        verdict=able([pooled], verdict_of(parts)),
+        estimates=tuple(losses),
+        parts=parts,
+    )
+
+
+def prunable(table: pd.DataFrame) -> Finding:
+    """Many learning rates are never nearly the best and could be left out of the grid."""
+    pooled = point_scores(table)
+    rates = sorted({float(rate) for rate in pooled.settings[LR]})
+    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
+    level = confidence(len(rates))
+    losses = {rate: [*_behind(pooled, rate, lengths, level)] for rate in rates}
+    verdicts = {rate: all_of(one.verdict(least=APART) for one in own) for rate, own in losses.items()}
+    never = [rate for rate in rates if verdicts[rate] is Verdict.HOLDS]
+    needed = [rate for rate in rates if verdicts[rate] is Verdict.REFUTED]
+    undecided = len(rates) - len(never) - len(needed)
+    return Finding(
+        topic="Half of DP-SGD's learning rates can be left out",
+        claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
+        criterion=f"at least half of the learning rates are, by their best clip norm, at least {points(APART)} below "
+        "the best of all at every length",
+        numbers=f"{len(never)} of {len(rates)} are: {_rates(never)}; {len(needed)} are not: {_rates(needed)}; "
+        f"{undecided} cannot be told",
+        verdict=_half(len(rates), len(never), undecided),
+        estimates=tuple(one for own in losses.values() for one in own),
+        parts=tuple(part for own in losses.values() for part in judged(own, in_points, least=APART)),
+    )
+
+
+def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
+    """How often each (lr, clip norm) has the best mean score for a number of steps; the first among equals counts."""
+    pooled = point_scores(table)
+    counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
+    for _, own in by(pooled.table, STEPS):
+        top = own.iloc[int(own["score"].to_numpy().argmax())]
+        counts[float(top[LR]), float(top[CLIP])] += 1
+    return counts
+
+
+def follows_product(table: pd.DataFrame) -> Finding:
+    """DP-SGD's best learning rate falls as its clip norm grows, at every noise."""
+    noises = by(table, NOISE)
+    level = confidence(len(noises))
+    ridges = {
+        f"noise {number(noise)}: ": ridge(score_grid(of_method(rows, "dpsgd"), CLIP), level) for noise, rows in noises
+    }
+    return _on_ridges(
+        "DP-SGD's best lr falls as 1 / c",
+        "DP-SGD's optimum follows lr x c: where clip norms are larger, the best learning rate is smaller.",
+        SLOPES,
+        ridges,
+    )
+
+
+def diagonal(table: pd.DataFrame) -> Finding:
+    """DP-SGD's best learning rate is inversely proportional to its clip norm."""
+    return _on_ridges(
+        "DP-SGD's best lr falls as 1 / c",
+        "DP-SGD's best losses lie on a diagonal: the best learning rate is inversely proportional to the clip norm.",
+        SLOPES,
+        {"": ridge(score_grid(of_method(table, "dpsgd"), CLIP))},
+    )
+
+
+def no_diagonal(table: pd.DataFrame) -> Finding:
+    """DP-Adam's best learning rate does not depend on its clip norm."""
+    return _on_ridges(
+        "DP-Adam's best lr does not depend on c",
+        "DP-Adam has no such diagonal: good learning rates are the same for a wide range of clip norms.",
+        (SLOPES[1], -SLOPES[1]),
+        {"": ridge(score_grid(of_method(table, "dpadam"), CLIP))},
+    )
+
+
+def momentum(table: pd.DataFrame) -> Finding:
+    """A moderate momentum coefficient has the best final score; a large one only starts well."""
+    pooled, length = point_scores(table), max(table[STEPS])
+    tops = _best_by_coefficient(pooled, length)
+    moderate = [value for value in MODERATE if value in tops]
+    others = [value for value in tops if value not in MODERATE]
+    level = confidence(len(others))
+    top = _best_with(pooled, length, *moderate)
+    leads = {value: (top - tops[value]).estimate(f"moderate above {value:g}:", level) for value in others}
+    parts = tuple(
+        part
+        for value, one in leads.items()
+        if LARGE in leads and moderate
+        for part in judged((one,), in_points, least=APART if value == LARGE else 0.0)
+    )
+    return Finding(
+        topic="Momentum 0.6 or 0.7 is the best in the end, 0.9 is worse",
+        claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
+        criterion="after the most steps, the better of 0.6 and 0.7 is above every other coefficient, and at least "
+        f"{points(APART)} above 0.9",
+        numbers=f"after {length} steps: {joined(leads.values(), in_points)}",
+        verdict=verdict_of(parts),
+        estimates=tuple(leads.values()),
+        parts=parts,
+    )
+
+
+def quick_start(table: pd.DataFrame) -> Finding:
+    """A large momentum coefficient is better after few steps."""
+    length = min(table[STEPS])
+    tops = _best_by_coefficient(point_scores(table), length)
+    others = [value for value in tops if value != LARGE]
+    level = confidence(len(others))
+    leads = [
+        (tops[LARGE] - tops[value]).estimate(f"{LARGE:g} above {value:g}:", level) for value in others if LARGE in tops
+    ]
+    parts = judged(leads, in_points, least=APART)
+    return Finding(
+        topic="Momentum 0.9 is the fastest in the beginning",
+        claim="With momentum 0.9 the accuracy increases faster in the beginning.",
+        criterion=f"after the fewest steps 0.9 is at least {points(APART)} above every other coefficient",
+        numbers=f"after {length} steps: {joined(leads, in_points)}",
+        verdict=verdict_of(parts),
+        estimates=tuple(leads),
+        parts=parts,
+    )
+
+
+def _and(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _best_of(rows: pd.DataFrame, method: str, count: int) -> ScoreStatistic:
+    return statistic(point_scores(of_method(rows, method)), partial(mean_best, draws=count))
+
+
+def _explained(rows: pd.DataFrame, method: str, key: str) -> VarianceShares | None:
+    grid = score_grid(of_method(rows, method), key)
+    return None if grid is None else variance_shares(grid)
+
+
+def _share(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
+    return unknown(name) if shares is None else shares.of(name, BY_SETTING, BY_BOTH, level=level)
+
+
+def _excess(one: VarianceShares | None, other: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
+    """How much more of its grid's variance the first method's setting explains."""
+    if one is None or other is None:
+        return unknown(name)
+    difference = VarianceShares(values=np.subtract(one.values, other.values), draws=one.draws - other.draws)
+    return difference.of(name, BY_SETTING, BY_BOTH, level=level)
+
+
+def _behind(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
+    """How much the best score of a learning rate is below that of the others, at each length."""
+    own = pooled.where(**{LR: rate})
+    for length in lengths:
+        here = pooled.where(steps=length)
+        mine, others = (statistic(pooled, best, here & chosen) for chosen in (own, ~own))
+        yield (others - mine).estimate(f"lr {rate:g}, {length} steps:", level)
+
+
+def _half(rates: int, never: int, undecided: int) -> Verdict:
+    if 2 * never >= rates:
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED if 2 * (never + undecided) >= rates else Verdict.REFUTED
+
+
+def _rates(values: list[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values) or "none"
+
+
+def _on_ridges(topic: str, claim: str, between: tuple[float, float], ridges: dict[str, Ridge]) -> Finding:
+    parts = judged((one.exponent for one in ridges.values()), as_number, *between)
+    return Finding(
+        topic=topic,
+        claim=claim,
+        criterion=f"best lr ~ c^e with e from {between[0]:g} to {between[1]:g}; {READ_FROM}",
+        numbers="; ".join(f"{at}{as_number(one.exponent)}, {one.source}" for at, one in ridges.items()),
+        verdict=verdict_of(parts),
+        estimates=tuple(one.exponent for one in ridges.values()),
+        parts=parts,
+    )
+
+
+def _best_by_coefficient(pooled: PointScores, length: int) -> dict[float, ScoreStatistic]:
+    """The best score of each momentum coefficient after so many steps; errors are pooled over all lengths."""
+    values = sorted(set(pooled.settings[MOMENTUM][pooled.where(steps=length)]))
+    return {float(value): _best_with(pooled, length, value) for value in values}
+
+
+def _best_with(pooled: PointScores, length: int, *values: float) -> ScoreStatistic:
+    """The best score with one of these coefficients after so many steps."""
+    return statistic(pooled, best, pooled.where(**{"steps": length, MOMENTUM: values}))

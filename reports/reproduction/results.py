@@ -1,0 +1,335 @@
+"""The results of a search as its figure reads them: a table of runs, learning curves, prices, and facts of the search.
+
+They are kept in one compressed file a figure, JSON in xz with numbers of `DIGITS` significant digits, without weights
+and logs of runs. Figures and verdicts on docs/reproduction.md are made from these files, so that anybody can make them
+again without training.
+
+A look is what a run scored in the course of training. A look at a public test set costs nothing, so one run of 10,000
+steps shows what a hundred runs of every length would. Looks of one run are not independent of each other; those of
+different runs are.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.errors import UnsupportedEvent
+from dpsweep.accounting.folders import READABLE, make_folder
+from dpsweep.accounting.json_files import require_version
+from dpsweep.accounting.notation import epsilon_up
+from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.formatting import number
+from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.reproduction.processor_time import ProcessorTime, read_processor_time
+from dpsweep.reports.statistics.run_rows import NOISE, STEPS
+
+NOBODY = "protects nobody, since the data were declared public"
+MOST_VALUES = 4
+"""Values of a setting that are written out; of more, the ends are."""
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFacts:
+    """Facts of one search for readers.
+
+    `noise_multipliers`, `batch_sizes` and `steps` hold the distinct values in ascending order; `epsilon` is the price
+    of the whole search as text at `delta`; `commits` are the versions of the program's source that trained, empty if
+    unknown; `core_minutes` is the processor time of the whole command over 60 seconds, None if it was not measured.
+    """
+
+    account: str
+    records: int
+    runs: int
+    points: int
+    batch_sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    noise_multipliers: tuple[float, ...]
+    epsilon: str
+    delta: float
+    adjacency: str
+    began: str
+    ended: str
+    commits: tuple[str, ...]
+    core_minutes: float | None
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as plain values."""
+        return asdict(self) | {"versions": dict(self.versions)}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> TrainingFacts:
+        """Reads `to_json`'s form."""
+        several = ("batch_sizes", "steps", "noise_multipliers", "commits")
+        return cls(**{**form, **{name: tuple(form[name]) for name in several}})
+
+    @property
+    def sizes(self) -> str:
+        """The sizes in one sentence."""
+        repeats = f", {self.runs // self.points} each" if self.runs > self.points else ""
+        noise = f"noise multiplier {_range(self.noise_multipliers)}"
+        return (
+            f"{self.points} points{repeats}, on `{self.account}` ({self.records} records); batches of "
+            f"{_range(self.batch_sizes)}; {_range(self.steps)} steps; {noise}; the whole search {self._price}."
+        )
+
+    @property
+    def provenance(self) -> str:
+        """Date, commit and cost in one sentence."""
+        commits = " and ".join(f"`{commit}`" for commit in self.commits) or "an unknown commit"
+        cost = "a cost that was not measured" if self.core_minutes is None else f"{self.core_minutes:.3g} core-minutes"
+        return f"Trained on {self.ended[:10]} at {commits}, with torch {self.versions.get('torch', '?')}, in {cost}."
+
+    @property
+    def _price(self) -> str:
+        return self.epsilon if self.epsilon == NOBODY else f"epsilon {self.epsilon} at delta {number(self.delta)}"
+
+
+def facts_of(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
+    """The facts of a finished sweep with these noise multipliers, and the processor time in the figure's folder."""
+    configs = [trial.config for trial in sweep.plan.trials]
+    results = tuple(sweep.results.values())
+    cost = read_processor_time(sweep.folder.parents[1])
+    return TrainingFacts(
+        account=sweep.plan.account,
+        records=int(configs[0]["dataset"]["records"]),
+        runs=len(sweep.table),
+        points=len(sweep.table.drop_duplicates([*sweep.axes, "method"])),
+        batch_sizes=_distinct(config["sampler"]["batch_size"] for config in configs),
+        steps=_distinct(config["steps"] for config in configs),
+        noise_multipliers=_distinct(map(float, noises)),
+        epsilon=NOBODY if sweep.plan.public else epsilon_up(read_bill(sweep).epsilon),
+        delta=sweep.plan.delta,
+        adjacency=sweep.plan.adjacency.value,
+        began=min((result.started for result in results), default=""),
+        ended=max((result.ended for result in results), default=""),
+        commits=cost.commits,
+        core_minutes=_minutes(cost),
+        versions={name: text for result in results for name, text in result.versions.items()},
+    )
+
+
+def _minutes(cost: ProcessorTime) -> float | None:
+    return None if cost.seconds is None else round(cost.seconds / 60, 2)
+
+
+def _distinct(values: Iterable[Number]) -> tuple[Number, ...]:
+    return tuple(sorted(set(values)))
+
+
+def _range(values: Sequence[float]) -> str:
+    """All of up to four values, or the ends.
+
+    >>> _range((2.0, 8.0)), _range((1, 2, 3, 4, 5)), _range((7,)), _range(())
+    ('2 and 8', '1 to 5', '7', 'none')
+    """
+    if len(values) > MOST_VALUES:
+        return f"{number(values[0])} to {number(values[-1])}"
+    *others, last = map(number, values) if values else ("none",)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+RunCurve = tuple[Mapping[str, Any], ...]
+"""A run's recorded steps, each {"step", ...} with what was measured there; a value that was not finite is None."""
+
+NO_BOUND = "no bound"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPrice:
+    """Epsilon of one run alone at a noise multiplier, as text: by the papers' accountant and by ours."""
+
+    noise_multiplier: float
+    papers: str
+    ours: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResults:
+    """What a figure reads: the results of a search without hidden runs.
+
+    `table` has the columns of `Sweep.table` and each run's planned number of `steps`; `curves` maps a run to its
+    learning curve, runs without one left out; `axes` are the swept keys. `prices` is empty for data declared public.
+    """
+
+    table: pd.DataFrame
+    curves: Mapping[str, RunCurve]
+    axes: tuple[str, ...]
+    quality: str
+    measure: str
+    prices: tuple[RunPrice, ...]
+    facts: TrainingFacts
+
+    def curve(self, trial: object) -> RunCurve:
+        """The learning curve of a run, empty if it recorded none."""
+        return self.curves.get(str(trial), ())
+
+
+def results_of(sweep: Sweep) -> SearchResults:
+    """The results in a sweep's folder."""
+    table = _table(sweep)
+    curves = {trial: tuple(result.curator.get("curve") or ()) for trial, result in sweep.results.items()}
+    return SearchResults(
+        table=table,
+        curves={trial: curve for trial, curve in curves.items() if curve},
+        axes=sweep.axes,
+        quality=sweep.quality,
+        measure=sweep.measure,
+        prices=() if sweep.plan.public else _prices(sweep, table),
+        facts=facts_of(sweep, table[NOISE]),
+    )
+
+
+def _table(sweep: Sweep) -> pd.DataFrame:
+    """The sweep's table with planned steps, and with the configured noise where an event is no Gaussian step by itself.
+
+    Batches without replacement are such events.
+    """
+    configs = {trial.id: trial.config for trial in sweep.plan.trials}
+    own = [configs[trial] for trial in sweep.table["trial"]]
+    noises = [
+        config["privacy"]["noise_multiplier"] if noise is None else noise
+        for noise, config in zip(sweep.table[NOISE], own, strict=True)
+    ]
+    return sweep.table.assign(**{STEPS: [int(config["steps"]) for config in own], NOISE: noises})
+
+
+def _prices(sweep: Sweep, table: pd.DataFrame) -> tuple[RunPrice, ...]:
+    """The most expensive run at each noise multiplier."""
+    papers = Rdp(conversion=Conversion.MIRONOV)
+    most_expensive = table.astype({"epsilon_alone": float, NOISE: float}).groupby(NOISE)["epsilon_alone"].idxmax()
+    events = {trial.id: trial.event.training for trial in sweep.plan.trials}
+    prices = []
+    for noise, place in most_expensive.items():
+        run, ours = events[table.loc[place, "trial"]], table.loc[place, "epsilon_alone"]
+        try:
+            theirs = epsilon_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
+        except UnsupportedEvent:
+            theirs = NO_BOUND
+        prices.append(RunPrice(noise_multiplier=float(str(noise)), papers=theirs, ours=epsilon_up(ours)))
+    return tuple(prices)
+
+
+SCHEMA, SUFFIX, DIGITS = 1, ".json.xz", 6
+RESULTS = f"results{SUFFIX}"
+"""The file in a figure's folder."""
+
+LEFT_OUT = ("trial", "seconds", "device", "folder", "error", "attempts_charged", "attempts_started", "conduct", "gap")
+"""Columns of a sweep's table that no figure reads. Runs are numbered instead of named."""
+
+LOOKS = ("step", "test_accuracy", "training_accuracy", "training_loss")
+"""What a figure reads of a learning curve."""
+
+
+def write_results(results: SearchResults, file: Path) -> None:
+    """Writes the file, in one rename."""
+    form = {
+        "schema": SCHEMA,
+        "facts": results.facts.to_json(),
+        "axes": list(results.axes),
+        "quality": results.quality,
+        "measure": results.measure,
+        "prices": [asdict(price) for price in results.prices],
+        "table": {str(name): list(map(_plain, results.table[name])) for name in results.table if name not in LEFT_OUT},
+        "curves": [_looks(results.curve(trial)) for trial in results.table["trial"]],
+    }
+    data = lzma.compress(json.dumps(form, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
+    make_folder(file.parent, READABLE)
+    new = file.with_suffix(".new")
+    new.write_bytes(data)
+    new.replace(file)
+
+
+def read_results(file: Path) -> SearchResults:
+    """Reads `write_results`' file; raises `BadInput` if it is of another version."""
+    form = json.loads(lzma.decompress(file.read_bytes()))
+    require_version(f"schema in {file}", form.get("schema"), SCHEMA)
+    runs = [str(place) for place in range(1, len(form["curves"]) + 1)]
+    table = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in form["table"].items()})
+    return SearchResults(
+        table=table.assign(trial=runs),
+        curves={run: _curve(looks) for run, looks in zip(runs, form["curves"], strict=True) if looks},
+        axes=tuple(form["axes"]),
+        quality=form["quality"],
+        measure=form["measure"],
+        prices=tuple(RunPrice(**price) for price in form["prices"]),
+        facts=TrainingFacts.from_json(form["facts"]),
+    )
+
+
+def _looks(curve: RunCurve) -> dict[str, list[Any]]:
+    """A learning curve by columns: what figures read of it."""
+    kept = [name for name in LOOKS if any(name in look for look in curve)]
+    return {name: [_plain(look.get(name)) for look in curve] for name in kept}
+
+
+def _curve(looks: Mapping[str, Iterable[Any]]) -> RunCurve:
+    return tuple(dict(zip(looks, values, strict=True)) for values in zip(*looks.values(), strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers rounded, what is missing or not finite as null."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    item = getattr(value, "item", None)
+    return value if item is None else _plain(item())
+
+
+ACCURACIES = ("test_accuracy", "training_accuracy")
+"""What a look may have recorded; the test set's comes first."""
+
+LENGTHS = 10
+"""Lengths at which a claim on the whole course of training is judged: more would only widen each interval."""
+
+
+def look_rows(results: SearchResults) -> pd.DataFrame:
+    """The search's table with a row per look in place of a row per run: its `steps` and the score at that step.
+
+    A run that diverged scores 0 at every step that was recorded; a run without a curve has no rows.
+    """
+    looks = [row for run in results.table.to_dict("records") for row in _looks_of(run, results)]
+    return pd.DataFrame(looks, columns=list(dict.fromkeys([*results.table.columns, STEPS])))
+
+
+def at_lengths(rows: pd.DataFrame, count: int = LENGTHS) -> pd.DataFrame:
+    """The rows of at most `count` evenly spaced lengths, the last one included."""
+    lengths = sorted(set(rows[STEPS]))
+    kept = {lengths[place] for place in np.linspace(len(lengths) / count, len(lengths), count).round().astype(int) - 1}
+    chosen: pd.DataFrame = rows[rows[STEPS].isin(kept)]
+    return chosen
+
+
+def first_look(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first recorded step."""
+    first: pd.DataFrame = rows[rows[STEPS] == rows[STEPS].min()]
+    return first
+
+
+def last_look(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the last recorded step."""
+    last: pd.DataFrame = rows[rows[STEPS] == rows[STEPS].max()]
+    return last
+
+
+def _looks_of(run: dict[Any, Any], results: SearchResults) -> list[dict[Any, Any]]:
+    unknown, curve = {"accuracy_low": np.nan, "accuracy_high": np.nan}, results.curve(run["trial"])
+    return [run | unknown | {STEPS: look["step"], "accuracy": _accuracy(run, look)} for look in curve]
+
+
+def _accuracy(run: dict[Any, Any], look: Mapping[str, Any]) -> float:
+    if run["state"] == State.DIVERGED:
+        return float("nan")
+    value = next(look[name] for name in ACCURACIES if name in look)
+    return float("nan") if value is None else float(value)
