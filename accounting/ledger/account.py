@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
-from dpsweep.accounting.chain.ledger_lines import Witnessed
+from dpsweep.accounting.codec import Stored, exact, stored_amount
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import (
     Body,
+    Charged,
     Closed,
     Ended,
     Launched,
@@ -25,23 +26,19 @@ from dpsweep.accounting.ledger.bodies import (
     Released,
     ReleaseManifest,
     Resumed,
+    Spending,
     Started,
-    budget_from_json,
-    budget_to_json,
+    Witnessed,
     read_body,
 )
-from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,
     EPSILON,
     Amounts,
     Policy,
+    StoredPolicy,
     add,
-    exact,
-    policy_from_config,
-    policy_to_json,
-    stored_amount,
     subtract,
 )
 from dpsweep.accounting.notation import apart, delta_up, epsilon_down, epsilon_up, typed
@@ -49,11 +46,11 @@ from dpsweep.accounting.validation import as_written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Balance:
+class Balance(Stored):
     """An account's limits and its reserved amounts; every entry stores the balance after it."""
 
     budget: Guarantee
-    policy: Policy
+    policy: StoredPolicy
     reserved: Amounts
     closed: bool = False
 
@@ -91,28 +88,9 @@ class Balance:
             return replace(self, budget=_as_stored(body.budget))
         return replace(self, closed=True) if isinstance(body, Closed) else self
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal balance."""
-        return {
-            "budget": budget_to_json(self.budget),
-            "policy": policy_to_json(self.policy),
-            "reserved": {name: str(amount) for name, amount in self.reserved.items()},
-            "closed": self.closed,
-        }
-
     def stands_in(self, form: Mapping[str, Any]) -> bool:
         """Whether a stored balance equals this one."""
         return form == self.to_json()
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Balance:
-        """Reads `to_json`'s form."""
-        return cls(
-            budget=budget_from_json(form["budget"]),
-            policy=policy_from_config(form["policy"]),
-            reserved={name: stored_amount(name, amount) for name, amount in form["reserved"].items()},
-            closed=bool(form["closed"]),
-        )
 
     @classmethod
     def opened(cls, body: Opened) -> Balance:
@@ -344,4 +322,4 @@ def limit_of(name: str, limit: Decimal) -> str:
 
 def _as_stored(budget: Guarantee) -> Guarantee:
     """A budget in the form that balances store: its epsilon is a float, whatever was typed."""
-    return budget_from_json(budget_to_json(budget))
+    return replace(budget, epsilon=float(budget.epsilon))

@@ -32,8 +32,7 @@ from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
 from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
-from dpsweep.accounting.ledger.bodies import Body, Ended, Released, ReleaseManifest, read_body
-from dpsweep.accounting.ledger.charge_bodies import Charged, SpentOutside
+from dpsweep.accounting.ledger.bodies import Body, Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of

@@ -33,11 +33,19 @@ from typing import Any
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import Lines
-from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of, witness_in
+from dpsweep.accounting.ledger.bodies import (
+    Ended,
+    Launched,
+    Released,
+    ReleaseManifest,
+    Resumed,
+    Witnessed,
+    body_of,
+    witness_in,
+)
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.remembered_ends import Memory

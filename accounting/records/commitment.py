@@ -75,7 +75,7 @@ class ChargedSweep:
                         "rule": charge.record.get("rule"),
                         "epsilon": charge.epsilon,
                         "delta": charge.delta,
-                        "claimed_by": charge.claimed_by,
+                        "claimed_by": charge.facts.claimed_by,
                     }
                 )
                 for charge in own

@@ -21,12 +21,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from dpsweep.accounting.codec import stored_amount
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import FORMAT, digest, in_words, require_format, write_line
-from dpsweep.accounting.ledger.composition_policy import stored_amount
 from dpsweep.accounting.names.format_defaults import part_defaults, with_defaults, without_defaults
 from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored_config, stored_rule
 from dpsweep.accounting.numbers import real, whole

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import Lines, new_identity
-from dpsweep.accounting.chain.ledger_lines import Identified
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.account import Attempts, Balance
-from dpsweep.accounting.ledger.bodies import Body, Ended, Launched, Started
+from dpsweep.accounting.ledger.bodies import Body, Ended, Identified, Launched, Started
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 

@@ -16,8 +16,7 @@ from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
-from dpsweep.accounting.ledger.charge_bodies import Restored
+from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, Restored, body_of, read_body
 from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
 from dpsweep.accounting.ledger.known_places import identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -243,7 +242,7 @@ class Restoration:
             return True
         start = End(entries=receipt.entries, head=receipt.head)
         remembered = {known.end: memory.digests() for memory, known in self.known.items() if known.end != End()}
-        for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
+        for end in base.restored - remembered.keys():
             remembered[end] = lost_digests(end)
         return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
 

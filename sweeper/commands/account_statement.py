@@ -19,8 +19,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
-from dpsweep.accounting.ledger.bodies import charged, spending
-from dpsweep.accounting.ledger.charge_bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged, charged, spending
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
