@@ -8,8 +8,8 @@ hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enu
 
 * a check, a function of a name and a value that raises (`accounting/numbers.py`): of a field, also whenever a value is
   made, and not for None;
-* a `Form`, for a value that is stored in another way than its type says;
-* a `Place`, for a field that is stored elsewhere than under its name.
+* a `StoredForm`, for a value that is stored in another way than its type says;
+* a `KeyPlace`, for a field that is stored elsewhere than under its name.
 
 Invariants: a form says exactly what its class has fields for. A missing key, an unknown key, another type and a number
 that no field admits raise ValueError or TypeError with one sentence, which `accounting/validation.py` completes with
@@ -19,15 +19,15 @@ the name of the file. Reading calls nothing but the class and its checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum, auto
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dpsweep.accounting.json_files import in_words
-from dpsweep.accounting.numbers import count, integer, number, positive_int
+from dpsweep.accounting.numbers import bound, count, integer, number, positive_int
 from dpsweep.accounting.validation import listed, mapping, text, truth
 
 Value = TypeVar("Value")
@@ -37,7 +37,7 @@ TYPE = "type"
 """The key of the class's name, where a field may hold one of several classes."""
 
 
-class Place(Enum):
+class KeyPlace(Enum):
     """Where a field is stored, if not under its name."""
 
     OMITTED = auto()
@@ -53,11 +53,11 @@ class Place(Enum):
     """Nowhere; a value that was read has the default."""
 
 
-OMITTED, INLINE, REST, UNSTORED = Place.OMITTED, Place.INLINE, Place.REST, Place.UNSTORED
+OMITTED, INLINE, REST, UNSTORED = KeyPlace.OMITTED, KeyPlace.INLINE, KeyPlace.REST, KeyPlace.UNSTORED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class StoredForm:
     """How a value is stored: `read` takes its name and its form, `write` gives its form.
 
     `keys` are those of the form of an `INLINE` value.
@@ -150,8 +150,8 @@ def checked_fields(kind: type) -> frozenset[str]:
 @dataclass(frozen=True, kw_only=True)
 class _Field:
     name: str
-    form: Form
-    place: Place | None
+    form: StoredForm
+    place: KeyPlace | None
     default: Any
 
     @property
@@ -165,14 +165,16 @@ class _Field:
 @cache
 def _fields_of(kind: type) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        _Field(
-            name=one.name,
-            form=_form_of(hints[one.name], checks=False),
-            place=next((extra for extra in _extras(hints[one.name]) if isinstance(extra, Place)), None),
-            default=one.default_factory() if one.default_factory is not MISSING else one.default,
-        )
-        for one in fields(kind)
+    return tuple(_field_of(one, hints[one.name]) for one in fields(kind))
+
+
+def _field_of(one: Field[Any], annotation: Any) -> _Field:
+    place = next((extra for extra in _extras(annotation) if isinstance(extra, KeyPlace)), None)
+    return _Field(
+        name=one.name,
+        form=_FORMS[Any] if place is UNSTORED else _form_of(annotation, checks=False),
+        place=place,
+        default=one.default if one.default_factory is MISSING else one.default_factory(),
     )
 
 
@@ -185,31 +187,31 @@ def _checks_of(kind: type) -> tuple[tuple[str, Check, bool], ...]:
         for one in fields(kind)
         for annotation in _alternatives(hints[one.name])
         for check in _extras(annotation)
-        if callable(check) and not isinstance(check, Form)
+        if callable(check) and not isinstance(check, StoredForm)
     )
 
 
-def _form_of(annotation: Any, *, checks: bool = True) -> Form:
+def _form_of(annotation: Any, *, checks: bool = True) -> StoredForm:
     """How a value of this type is stored; with `checks`, its reader checks it, as nobody else does inside a field."""
     extras = _extras(annotation)
-    form = next((extra for extra in extras if isinstance(extra, Form)), None) or _form_of_type(
+    form = next((extra for extra in extras if isinstance(extra, StoredForm)), None) or _form_of_type(
         _plain(annotation), checks=checks
     )
     own = [extra for extra in extras if callable(extra)]
     return _checking(form, own) if checks and own else form
 
 
-def _checking(form: Form, checks: list[Check]) -> Form:
+def _checking(form: StoredForm, checks: list[Check]) -> StoredForm:
     def read(name: str, stored: Any) -> Any:
         value = form.read(name, stored)
         for check in checks:
             check(name, value)
         return value
 
-    return Form(read=read, write=form.write)
+    return StoredForm(read=read, write=form.write)
 
 
-def _form_of_type(plain: Any, *, checks: bool) -> Form:
+def _form_of_type(plain: Any, *, checks: bool) -> StoredForm:
     origin, arguments = get_origin(plain), get_args(plain)
     if plain in _FORMS:
         return _FORMS[plain]
@@ -217,13 +219,13 @@ def _form_of_type(plain: Any, *, checks: bool) -> Form:
         return _form_of_union(arguments, checks=checks)
     if origin is tuple:
         one = _form_of(arguments[0]) if arguments else _form_of_choice({})
-        return Form(
+        return StoredForm(
             read=lambda name, stored: tuple(one.read(name, item) for item in listed(name, stored)),
             write=lambda value: [one.write(item) for item in value],
         )
     if isinstance(origin, type) and issubclass(origin, Mapping):
         one = _form_of(arguments[1])
-        return Form(
+        return StoredForm(
             read=lambda name, stored: {key: one.read(name, item) for key, item in mapping(name, stored).items()},
             write=lambda value: {key: one.write(item) for key, item in value.items()},
         )
@@ -232,15 +234,16 @@ def _form_of_type(plain: Any, *, checks: bool) -> Form:
     if isinstance(plain, type) and issubclass(plain, Enum):
         return _form_of_choice({one.value: one for one in plain})
     if is_dataclass(plain):
-        return Form(
-            read=lambda name, stored: from_json(plain, mapping(name, stored)),
-            write=to_json,
+        own = plain if issubclass(plain, Stored) else None
+        return StoredForm(
+            read=lambda name, stored: (own.from_json if own else partial(from_json, plain))(mapping(name, stored)),
+            write=own.to_json if own else to_json,
             keys=lambda: tuple(key for field in _fields_of(plain) for key in field.keys),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
 
 
-def _form_of_choice(choices: Mapping[Any, Any]) -> Form:
+def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
     def read(name: str, stored: Any) -> Any:
         for form, value in choices.items():
             if type(stored) is type(form) and stored == form:
@@ -248,21 +251,21 @@ def _form_of_choice(choices: Mapping[Any, Any]) -> Form:
         raise ValueError(f"Expected {name}={stored!r} to be one of {', '.join(map(str, choices))}.")
 
     forms = {value: form for form, value in choices.items()}
-    return Form(read=read, write=lambda value: forms.get(value, value))
+    return StoredForm(read=read, write=lambda value: forms.get(value, value))
 
 
-def _form_of_union(options: tuple[Any, ...], *, checks: bool) -> Form:
+def _form_of_union(options: tuple[Any, ...], *, checks: bool) -> StoredForm:
     rest = [option for option in options if option is not NoneType]
     form = _form_of(rest[0], checks=checks) if len(rest) == 1 else tagged(*rest)
     if len(rest) == len(options):
         return form
-    return Form(
+    return StoredForm(
         read=lambda name, stored: None if stored is None else form.read(name, stored),
         write=lambda value: None if value is None else form.write(value),
     )
 
 
-def tagged(*kinds: type) -> Form:
+def tagged(*kinds: type) -> StoredForm:
     """How a value of one of several classes is stored: beside its fields, `type` has its class's name."""
     by_name = {kind.__name__: kind for kind in kinds}
 
@@ -272,7 +275,7 @@ def tagged(*kinds: type) -> Form:
             raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(by_name))}.")
         return from_json(by_name[tag], {key: value for key, value in form.items() if key != TYPE})
 
-    return Form(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
+    return StoredForm(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
 
 
 def _number(name: str, stored: object) -> Any:
@@ -304,13 +307,13 @@ def _as_it_is(name: str, stored: Any) -> Any:
     return stored
 
 
-_FORMS: Mapping[Any, Form] = {
-    Any: Form(read=_as_it_is, write=lambda value: value),
-    int: Form(read=_integer, write=lambda value: value),
-    float: Form(read=_number, write=lambda value: value),
-    str: Form(read=text, write=str),
-    bool: Form(read=truth, write=bool),
-    Decimal: Form(read=stored_amount, write=str),
+_FORMS: Mapping[Any, StoredForm] = {
+    Any: StoredForm(read=_as_it_is, write=lambda value: value),
+    int: StoredForm(read=_integer, write=lambda value: value),
+    float: StoredForm(read=_number, write=lambda value: value),
+    str: StoredForm(read=text, write=str),
+    bool: StoredForm(read=truth, write=bool),
+    Decimal: StoredForm(read=stored_amount, write=str),
 }
 
 Count = Annotated[int, count]
@@ -320,11 +323,11 @@ PositiveInt = Annotated[int, positive_int]
 """An integer, 1 or above."""
 
 Amount = Annotated[
-    float, Form(read=lambda name, stored: float(stored_amount(name, stored)), write=lambda value: in_words(value))
+    float, bound, StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=in_words)
 ]
 """A number, 0 or above; infinity is stored as a word."""
 
-Words = Annotated[Mapping[str, Any], Form(read=mapping, write=in_words)]
+Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=in_words)]
 """Any values by name, with each infinity stored as a word."""
 
 

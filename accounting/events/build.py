@@ -16,8 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import StoredForm
 from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.compositions import by_identity, compose, flatten, one, repeat, same, steps_of
 from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
@@ -43,10 +45,12 @@ from dpsweep.accounting.events.types import (
     WorstDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.validation import mapping
 
 __all__ = [
     "DpEvent",
     "PlanEvent",
+    "StoredPlanEvent",
     "above_threshold",
     "adadp",
     "as_epoch",
@@ -127,6 +131,18 @@ class PlanEvent:
             validation=own.get("validation"),
             final=cls.from_parts(final) if final else None,
         )
+
+
+StoredPlanEvent = Annotated[
+    PlanEvent,
+    StoredForm(
+        read=lambda name, stored: PlanEvent.from_parts(
+            {key: from_json(one) for key, one in mapping(name, stored).items()}
+        ),
+        write=lambda event: {name: to_json(part) for name, part in event.parts.items()},
+    ),
+]
+"""A plan's events, stored by the names of their populations."""
 
 
 def nothing() -> DpEvent:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.chain.hash_chain import IDENTITY, End
-from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Form, Stored, Words
+from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, StoredForm, Words
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.events.build import from_json as event_from_json
@@ -169,7 +169,7 @@ class SpentOutside(Stored):
 
 StoredEnd = Annotated[
     End,
-    Form(
+    StoredForm(
         read=lambda name, stored: End(**dict(zip(("entries", "head"), stored, strict=True))),
         write=lambda end: [end.entries, end.head],
     ),

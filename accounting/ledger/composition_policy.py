@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from typing import Annotated, Any, Protocol
 
-from dpsweep.accounting.codec import Form, exact
+from dpsweep.accounting.codec import StoredForm, exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -216,7 +216,7 @@ def policy_from_config(config: Mapping[str, Any]) -> Policy:
 
 
 StoredPolicy = Annotated[
-    Policy, Form(read=lambda name, stored: policy_from_config(mapping(name, stored)), write=policy_to_json)
+    Policy, StoredForm(read=lambda name, stored: policy_from_config(mapping(name, stored)), write=policy_to_json)
 ]
 
 

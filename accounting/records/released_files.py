@@ -21,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts
@@ -39,7 +40,7 @@ DOMAIN, FOLDER = "dpsweep manifest 1", "folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasedWinner:
+class ReleasedWinner(Stored):
     """The salt of a release, which is part of the digest of its winner."""
 
     salt: str
@@ -54,7 +55,7 @@ class ReleasedWinner:
         """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
         path = folder / WINNER_FILE
         try:
-            return cls(salt=text("salt", json.loads(path.read_text())["salt"]))
+            return cls.from_json({"salt": json.loads(path.read_text())["salt"]})
         except FileNotFoundError:
             return None
         except (OSError, *DAMAGE) as cause:
