@@ -6,8 +6,8 @@ hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enu
 `Mapping[str, X]`, another dataclass, or a union of dataclasses, told apart by the key `type` with the class's name.
 `Annotated[X, ...]` adds to a type:
 
-* a check, a function of a name and a value that raises (`accounting/numbers.py`): of a field, also whenever a value is
-  made, and not for None;
+* a check, a function of a name and a value that raises (`accounting/numbers.py`). It holds whenever a value is made,
+  whoever makes it, and for each item of a tuple or mapping of that type; it is not asked about None;
 * a `StoredForm`, for a value that is stored in another way than its type says;
 * a `KeyPlace`, for a field that is stored elsewhere than under its name.
 
@@ -18,7 +18,7 @@ the name of the file. Reading calls nothing but the class and its checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum, auto
@@ -129,22 +129,20 @@ def from_json(kind: type[Value], form: Any) -> Value:
         names = ", ".join(sorted(known)) or "nothing"
         raise ValueError(f"Expected {min(others)} to be left out: a stored {kind.__name__} has only {names}.")
     value = kind(**values)
-    if not isinstance(value, Stored):
+    if getattr(kind, "__post_init__", None) is not Stored.__post_init__:  # which has checked all
         check_fields(value)
     return value
 
 
 def check_fields(value: Any) -> None:
     """Raises ValueError or TypeError unless every field may have its value."""
-    for name, check, optional in _checks_of(type(value)):
-        own = getattr(value, name)
-        if own is not None or not optional:
-            check(name, own)
+    for name, check in _checks_of(type(value)):
+        check(name, getattr(value, name))
 
 
 def checked_fields(kind: type) -> frozenset[str]:
     """The names of the fields that a check asks about."""
-    return frozenset(name for name, _, _ in _checks_of(kind))
+    return frozenset(name for name, _ in _checks_of(kind))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,52 +170,54 @@ def _field_of(one: Field[Any], annotation: Any) -> _Field:
     place = next((extra for extra in _extras(annotation) if isinstance(extra, KeyPlace)), None)
     return _Field(
         name=one.name,
-        form=_FORMS[Any] if place is UNSTORED else _form_of(annotation, checks=False),
+        form=_FORMS[Any] if place is UNSTORED else _form_of(annotation),
         place=place,
         default=one.default if one.default_factory is MISSING else one.default_factory(),
     )
 
 
 @cache
-def _checks_of(kind: type) -> tuple[tuple[str, Check, bool], ...]:
-    """Each field's name with a check, and whether the field may be None."""
+def _checks_of(kind: type) -> tuple[tuple[str, Check], ...]:
+    """Each field's name with a check."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        (one.name, check, NoneType in get_args(_plain(hints[one.name])))
-        for one in fields(kind)
-        for annotation in _alternatives(hints[one.name])
-        for check in _extras(annotation)
-        if callable(check) and not isinstance(check, StoredForm)
-    )
+    return tuple((one.name, check) for one in fields(kind) for check in _checks_in(hints[one.name]))
 
 
-def _form_of(annotation: Any, *, checks: bool = True) -> StoredForm:
-    """How a value of this type is stored; with `checks`, its reader checks it, as nobody else does inside a field."""
-    extras = _extras(annotation)
-    form = next((extra for extra in extras if isinstance(extra, StoredForm)), None) or _form_of_type(
-        _plain(annotation), checks=checks
-    )
-    own = [extra for extra in extras if callable(extra)]
-    return _checking(form, own) if checks and own else form
+def _checks_in(annotation: Any) -> list[Check]:
+    """The checks of a value of this type, and of what it holds; none of them is asked about None."""
+    plain = _plain(annotation)
+    checks = [extra for extra in _extras(annotation) if callable(extra)]
+    for argument in get_args(plain):
+        if get_origin(plain) in (Union, UnionType):
+            checks += _checks_in(argument)
+        elif get_origin(plain) is not Literal:
+            checks += [partial(_check_each, check) for check in _checks_in(argument)]
+    return [partial(_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
 
 
-def _checking(form: StoredForm, checks: list[Check]) -> StoredForm:
-    def read(name: str, stored: Any) -> Any:
-        value = form.read(name, stored)
-        for check in checks:
-            check(name, value)
-        return value
-
-    return StoredForm(read=read, write=form.write)
+def _unless_none(check: Check, name: str, value: Any) -> None:
+    if value is not None:
+        check(name, value)
 
 
-def _form_of_type(plain: Any, *, checks: bool) -> StoredForm:
+def _check_each(check: Check, name: str, values: Any) -> None:
+    for value in values.values() if isinstance(values, Mapping) else values:
+        check(name, value)
+
+
+def _form_of(annotation: Any) -> StoredForm:
+    """How a value of this type is stored."""
+    own = next((extra for extra in _extras(annotation) if isinstance(extra, StoredForm)), None)
+    return own or _form_of_type(_plain(annotation))
+
+
+def _form_of_type(plain: Any) -> StoredForm:
     origin, arguments = get_origin(plain), get_args(plain)
     if plain in _FORMS:
         return _FORMS[plain]
     if origin in (Union, UnionType):
-        return _form_of_union(arguments, checks=checks)
-    if origin is tuple:
+        return _form_of_union(arguments)
+    if origin in (tuple, Sequence):
         one = _form_of(arguments[0]) if arguments else _form_of_choice({})
         return StoredForm(
             read=lambda name, stored: tuple(one.read(name, item) for item in listed(name, stored)),
@@ -254,9 +254,9 @@ def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
     return StoredForm(read=read, write=lambda value: forms.get(value, value))
 
 
-def _form_of_union(options: tuple[Any, ...], *, checks: bool) -> StoredForm:
+def _form_of_union(options: tuple[Any, ...]) -> StoredForm:
     rest = [option for option in options if option is not NoneType]
-    form = _form_of(rest[0], checks=checks) if len(rest) == 1 else tagged(*rest)
+    form = _form_of(rest[0]) if len(rest) == 1 else tagged(*rest)
     if len(rest) == len(options):
         return form
     return StoredForm(
@@ -338,9 +338,3 @@ def _extras(annotation: Any) -> tuple[Any, ...]:
 
 def _plain(annotation: Any) -> Any:
     return annotation.__origin__ if get_origin(annotation) is Annotated else annotation
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The annotation, and those in it that say what an optional value is."""
-    plain = _plain(annotation)
-    return (annotation, *(get_args(plain) if get_origin(plain) in (Union, UnionType) else ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.bounded_counts import EachPoint
+from dpsweep.accounting.events.trial_counts import EachPoint
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
 

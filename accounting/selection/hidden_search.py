@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, chance_of_best
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
     THE_WINNER,
