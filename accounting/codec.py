@@ -18,17 +18,30 @@ the name of the file. Reading calls nothing but the class and its checks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum, auto
 from functools import cache, partial
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.json_files import in_words
-from dpsweep.accounting.numbers import bound, count, integer, number, positive_int
-from dpsweep.accounting.validation import listed, mapping, text, truth
+from dpsweep.accounting.numbers import (
+    between,
+    bound,
+    count,
+    fraction,
+    integer,
+    non_negative,
+    number,
+    positive_int,
+    share,
+)
+from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text, truth
 
 Value = TypeVar("Value")
 Check = Callable[[str, Any], object]
@@ -68,11 +81,15 @@ class StoredForm:
     keys: Callable[[], tuple[str, ...]] = tuple
 
 
-class Stored:
-    """A frozen dataclass with a JSON form; its checks hold for whoever makes it."""
+class Checked:
+    """A frozen dataclass whose checks hold for whoever makes it; a `__post_init__` of its own calls this one."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+class Stored(Checked):
+    """A frozen dataclass with a JSON form."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal value."""
@@ -129,9 +146,19 @@ def from_json(kind: type[Value], form: Any) -> Value:
         names = ", ".join(sorted(known)) or "nothing"
         raise ValueError(f"Expected {min(others)} to be left out: a stored {kind.__name__} has only {names}.")
     value = kind(**values)
-    if getattr(kind, "__post_init__", None) is not Stored.__post_init__:  # which has checked all
+    if getattr(kind, "__post_init__", None) is not Checked.__post_init__:  # which has checked all
         check_fields(value)
     return value
+
+
+def read_stored(path: Path, read: Callable[[Any], Value], error: type[DpsweepError] = BadInput) -> Value | None:
+    """The result of `read` on a stored JSON file, None if there is no file; a damaged file is refused by this error."""
+    try:
+        return read(json.loads(path.read_text()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, *DAMAGE) as cause:
+        raise error(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
 
 
 def check_fields(value: Any) -> None:
@@ -161,7 +188,7 @@ class _Field:
 
 
 @cache
-def _fields_of(kind: type) -> tuple[_Field, ...]:
+def _fields_of(kind: Any) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field_of(one, hints[one.name]) for one in fields(kind))
 
@@ -177,7 +204,7 @@ def _field_of(one: Field[Any], annotation: Any) -> _Field:
 
 
 @cache
-def _checks_of(kind: type) -> tuple[tuple[str, Check], ...]:
+def _checks_of(kind: Any) -> tuple[tuple[str, Check], ...]:
     """Each field's name with a check."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple((one.name, check) for one in fields(kind) for check in _checks_in(hints[one.name]))
@@ -234,13 +261,18 @@ def _form_of_type(plain: Any) -> StoredForm:
     if isinstance(plain, type) and issubclass(plain, Enum):
         return _form_of_choice({one.value: one for one in plain})
     if is_dataclass(plain):
-        own = plain if issubclass(plain, Stored) else None
         return StoredForm(
-            read=lambda name, stored: (own.from_json if own else partial(from_json, plain))(mapping(name, stored)),
-            write=own.to_json if own else to_json,
+            read=lambda name, stored: _own_half(plain, "from_json", partial(from_json, plain))(mapping(name, stored)),
+            write=_own_half(plain, "to_json", to_json),
             keys=lambda: tuple(key for field in _fields_of(plain) for key in field.keys),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
+
+
+def _own_half(kind: Any, name: str, general: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The half of a class whose form also says what follows from its fields; for others the general one."""
+    half: Callable[[Any], Any] = getattr(kind, name, general)
+    return half
 
 
 def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
@@ -326,6 +358,21 @@ Amount = Annotated[
     float, bound, StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=in_words)
 ]
 """A number, 0 or above; infinity is stored as a word."""
+
+Share = Annotated[float, share]
+"""A number in (0, 1]."""
+
+Fraction = Annotated[float, fraction]
+"""A number strictly between 0 and 1."""
+
+Delta = Annotated[float, partial(between, above=0, below=1)]
+"""A failure probability."""
+
+NonNegative = Annotated[float, non_negative]
+"""A finite number, 0 or above."""
+
+Positive = Annotated[float, partial(between, above=0)]
+"""A finite number above 0."""
 
 Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=in_words)]
 """Any values by name, with each infinity stored as a word."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from random import Random
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.root_finding import brent
 
@@ -67,20 +68,15 @@ def chance_of_best(tries: Tries, share: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegativeBinomial:
+class NegativeBinomial(Checked):
     """Truncated negative binomial: P(K = k) in proportion to (1 - gamma)^k prod_{l < k} (l + eta) / (l + 1), k >= 1.
 
     eta = 1 is geometric, eta = 0 logarithmic; gamma = 1 is exactly one try.
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
     """
 
-    eta: float
-    gamma: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(numbers.real("eta", self.eta)) and self.eta > -1):
-            raise ValueError(f"Expected eta={self.eta} > -1.")
-        numbers.share("gamma", self.gamma)
+    eta: Annotated[float, partial(numbers.between, above=-1)]
+    gamma: Share
 
     @classmethod
     def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
@@ -142,17 +138,13 @@ class NegativeBinomial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson:
+class Poisson(Checked):
     """Poisson: K = 0 with probability e^-mean, and then the search outputs nothing.
 
     *Source*: Papernot and Steinke 2022, Theorem 6.
     """
 
-    mean: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(numbers.real("mean", self.mean)) and self.mean > 0):
-            raise ValueError(f"Expected mean={self.mean} > 0 and finite.")
+    mean: Positive
 
     def generating(self, x: float) -> float:
         """E[x^K]."""
@@ -184,18 +176,14 @@ class Poisson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stopping:
+class Stopping(Checked):
     """After each try the search stops with probability gamma; it always stops after `limit` tries.
 
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Algorithm 2.
     """
 
-    gamma: float
-    limit: int
-
-    def __post_init__(self) -> None:
-        numbers.share("gamma", self.gamma)
-        numbers.whole("limit", self.limit, 1)
+    gamma: Share
+    limit: PositiveInt
 
     @property
     def mean(self) -> float:
@@ -233,13 +221,10 @@ class Stopping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fixed:
+class Fixed(Checked):
     """Exactly `count` tries, drawn with replacement."""
 
-    count: int
-
-    def __post_init__(self) -> None:
-        numbers.positive_int("count", self.count)
+    count: PositiveInt
 
     @property
     def mean(self) -> float:
@@ -277,14 +262,11 @@ MOST_TRIES = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capped:
+class Capped(Checked):
     """min(K, limit): the number of tries of a search that ends after `limit` tries at the latest."""
 
     tries: NegativeBinomial | Poisson
-    limit: int
-
-    def __post_init__(self) -> None:
-        numbers.positive_int("limit", self.limit)
+    limit: PositiveInt
 
     @property
     def mean(self) -> float:

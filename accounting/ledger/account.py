@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Lines
 from dpsweep.accounting.codec import Stored, exact, stored_amount
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
@@ -313,6 +314,20 @@ class Statement:
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
         return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+
+
+def append_body(lines: Lines, account: str, body: Body, *, plan: str = "", before: Balance | None = None) -> Entry:
+    """Adds a line with the balance after it; `before` is that before it, the one of the account's last line if None.
+
+    Raises `LedgerDamaged` if that account has no line.
+    """
+    if before is None:
+        last = lines.last(account)
+        if last is None:
+            raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
+        before = Balance.from_json(last.balance)
+    after = before.after(body).to_json()
+    return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after)
 
 
 def limit_of(name: str, limit: Decimal) -> str:

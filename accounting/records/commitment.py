@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.codec import Stored
+from dpsweep.accounting.codec import Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.account import Statement
@@ -35,7 +35,7 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.data_fingerprint import Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
-from dpsweep.accounting.validation import as_written, mapping
+from dpsweep.accounting.validation import mapping
 
 DOMAIN = "dpsweep commitment 2"
 COMMITMENT_FILE = "commitment.json"
@@ -129,11 +129,9 @@ class Opening(Stored):
     @classmethod
     def read(cls, folder: Path) -> Opening | None:
         """Reads an opening, None if there is none; raises `BadInput` for a damaged file."""
-        form = _read(folder / OPENING_FILE)
-        if form is None:
-            return None
-        with as_written(str(folder / OPENING_FILE)):
-            return cls.from_json({name: form[name] for name in ("salt", "charged")})
+        return read_stored(
+            folder / OPENING_FILE, lambda form: cls.from_json({name: form[name] for name in ("salt", "charged")})
+        )
 
     def verify(self, commitment: str, ledger: Ledger) -> None:
         """Checks the opening against a commitment and against the ledger.
@@ -157,7 +155,7 @@ def write_commitment(folder: Path, commitment: str) -> None:
 
 def read_commitment(folder: Path) -> str | None:
     """The commitment in a release, None if it has none; raises `BadInput` for a damaged file."""
-    form = _read(folder / COMMITMENT_FILE)
+    form = read_stored(folder / COMMITMENT_FILE, lambda form: mapping(COMMITMENT_FILE, form))
     if form is None:
         return None
     if not isinstance(commitment := form.get("commitment"), str) or _DIGEST.fullmatch(commitment) is None:
@@ -174,13 +172,3 @@ def _key(ledger: Ledger, account: str, plan: str) -> Key:
     if ledger.data_sets():
         return Key.read(path) or Key.open(PrivateStore.of(ledger, account, plan).root.parent / SPARE_KEY)
     return Key.open(path)
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    try:
-        with as_written(str(path)):
-            return mapping(path.name, json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except OSError as cause:
-        raise BadInput(f"Expected {path} to be readable: {cause.strerror}.") from cause

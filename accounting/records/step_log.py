@@ -20,14 +20,13 @@ batch), and no price covers it: only the curator may read the marks, like the re
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
 from dpsweep.accounting.folders import made_folder
@@ -36,7 +35,6 @@ from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.validation import DAMAGE, in_short
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
@@ -78,17 +76,15 @@ class Header(Stored):
     def read(cls, place: Path, attempt: int) -> Header | None:
         """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
         path = _header(place, attempt)
-        try:
-            form = json.loads(path.read_text())
+
+        def read(form: dict[str, Any]) -> Header:
             known = form.pop("digest")
-            header, now = cls.from_json(form), digest(form)
-        except FileNotFoundError:
-            return None
-        except (OSError, *DAMAGE) as cause:
-            raise ContractBroken(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
-        if known != now:
-            raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
-        return header
+            header = cls.from_json(form)
+            if known != digest(form):
+                raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
+            return header
+
+        return read_stored(path, read, ContractBroken)
 
     def content(self, place: Path) -> bytes:
         """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""

@@ -14,11 +14,12 @@ from decimal import Decimal
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Restored, read_body
 from dpsweep.accounting.ledger.chain_audit import whole
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, subtract, upward
 from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, shortened
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.account import Balance, append_body
 from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, Restored, body_of, read_body
-from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
+from dpsweep.accounting.ledger.composition_policy import Addition, upward
 from dpsweep.accounting.ledger.known_places import identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
@@ -261,9 +262,8 @@ class Restoration:
         return self._append(account, Balance.opened(body), body)
 
     def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
-        after = balance.after(body)
-        self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
-        return after
+        append_body(self.lines, account, body, plan=plan, before=balance)
+        return balance.after(body)
 
 
 def _raised(one: Guarantee, other: Guarantee) -> Raised:

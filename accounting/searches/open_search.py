@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
@@ -23,7 +23,6 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch, verify_result
 from dpsweep.accounting.searches.run_records import RunRecord, Runs, charged_rows
-from dpsweep.accounting.searches.stored_draw import read_stored
 
 
 class OpenSearch(PlannedSearch):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
@@ -26,7 +26,6 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import Sample
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.accounting.searches.stored_draw import read_stored
 
 TURN = "turn"
 """The key of the turn in a run's configuration."""

@@ -15,12 +15,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.codec import read_stored
 from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome, read_stored
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome
 from dpsweep.accounting.validation import text
 
 

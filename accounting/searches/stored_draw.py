@@ -11,13 +11,12 @@ Invariants of such a search:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored
+from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
@@ -26,12 +25,9 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, in_short
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
-
-Content = TypeVar("Content")
 
 
 def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
@@ -156,13 +152,3 @@ def end_mark(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
 def scores_of(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     """What a draw compares of the ended tries, by their places: scores, or numbers of right predictions."""
     return {place: one.count if draw.handicaps else one.score for place, one in enumerate(tries) if one.ended}
-
-
-def read_stored(path: Path, from_json: Callable[[Mapping[str, Any]], Content]) -> Content | None:
-    """The result of `from_json` on a stored JSON file, None if there is no file; a damaged file is refused."""
-    try:
-        return from_json(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, *DAMAGE) as cause:
-        raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause

@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Annotated, Any
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.codec import OMITTED, Count, Stored
+from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.names.stored_classes import build_own, written_name
@@ -142,7 +142,7 @@ class FinalRunTerms:
         return self.parts[Use.SEARCH] is not None
 
 
-class SelectionRule(ABC):
+class SelectionRule(Checked, ABC):
     """A rule by which a search spends its budget."""
 
     @property

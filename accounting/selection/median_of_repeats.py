@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import PositiveInt
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Search
@@ -22,10 +22,7 @@ class MedianOfRepeats(Composition):
     *Guarantee*: that of the composition of all runs; the choice is post-processing of what is released.
     """
 
-    repeats: int = 3
-
-    def __post_init__(self) -> None:
-        numbers.positive_int("repeats", self.repeats)
+    repeats: PositiveInt = 3
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import typed
@@ -38,10 +39,7 @@ class NoisyMax(SelectionRule):
 
     works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2007, DURFEE_2019)
 
-    noise_scale: float
-
-    def __post_init__(self) -> None:
-        numbers.between("noise_scale", self.noise_scale, above=0)
+    noise_scale: Positive
 
     @property
     def name(self) -> str:

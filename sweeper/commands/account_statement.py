@@ -73,7 +73,7 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
         return None
     last, body = charges[-1], charged(charges[-1])
     times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).times(body.takes)
-    if _is_search(last) or body.finals:
+    if _is_search(last) or body.facts.final:
         return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
@@ -126,13 +126,13 @@ def what_for(entry: Entry) -> str:
         return body.note
     if _is_search(entry):
         return "1 search"
-    spares = body.spares - body.finals
+    spares = body.spares - body.facts.final
     if body.trials:
         extra = [count(spares, "spare attempt")] if spares else []
         words = [count(len(body.trials), "run"), *extra]
     else:
         words = [f"{count(spares, 'run')} of points to be proposed"]
-    words += [count(body.finals, "final run")] if body.finals else []
+    words += [count(body.facts.final, "final run")] if body.facts.final else []
     return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 
