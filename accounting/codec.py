@@ -44,6 +44,7 @@ from dpsweep.accounting.numbers import (
 from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text, truth
 
 Value = TypeVar("Value")
+Found = TypeVar("Found")
 Check = Callable[[str, Any], object]
 
 TYPE = "type"
@@ -115,7 +116,7 @@ def to_json(value: Any) -> dict[str, Any]:
     ValueError: Expected number=-3 >= 0.
     """
     form: dict[str, Any] = {}
-    for field in _fields_of(type(value)):
+    for field in _fields_of(value.__class__):
         own = getattr(value, field.name)
         if field.place is INLINE:
             form |= field.form.write(own)
@@ -172,6 +173,11 @@ def checked_fields(kind: type) -> frozenset[str]:
     return frozenset(name for name, _ in _checks_of(kind))
 
 
+def _once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    """Finds each class's value once."""
+    return cache(find)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Field:
     name: str
@@ -187,7 +193,7 @@ class _Field:
         return () if self.place in (REST, UNSTORED) else (self.name,)
 
 
-@cache
+@_once
 def _fields_of(kind: Any) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_field_of(one, hints[one.name]) for one in fields(kind))
@@ -203,7 +209,7 @@ def _field_of(one: Field[Any], annotation: Any) -> _Field:
     )
 
 
-@cache
+@_once
 def _checks_of(kind: Any) -> tuple[tuple[str, Check], ...]:
     """Each field's name with a check."""
     hints = get_type_hints(kind, include_extras=True)
@@ -260,19 +266,15 @@ def _form_of_type(plain: Any) -> StoredForm:
         return _form_of_choice({one: one for one in arguments})
     if isinstance(plain, type) and issubclass(plain, Enum):
         return _form_of_choice({one.value: one for one in plain})
-    if is_dataclass(plain):
+    if is_dataclass(plain):  # its own halves may also say what follows from its fields
+        kind: Any = plain
+        read = getattr(kind, "from_json", None) or partial(from_json, kind)
         return StoredForm(
-            read=lambda name, stored: _own_half(plain, "from_json", partial(from_json, plain))(mapping(name, stored)),
-            write=_own_half(plain, "to_json", to_json),
-            keys=lambda: tuple(key for field in _fields_of(plain) for key in field.keys),
+            read=lambda name, stored: read(mapping(name, stored)),
+            write=getattr(kind, "to_json", to_json),
+            keys=lambda: tuple(key for field in _fields_of(kind) for key in field.keys),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
-
-
-def _own_half(kind: Any, name: str, general: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The half of a class whose form also says what follows from its fields; for others the general one."""
-    half: Callable[[Any], Any] = getattr(kind, name, general)
-    return half
 
 
 def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
@@ -330,7 +332,7 @@ def stored_amount(name: str, value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
     amount = Decimal(value) if isinstance(value, str) else exact(value)
-    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+    if amount.is_nan() or not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
     return amount
 

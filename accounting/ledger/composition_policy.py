@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from dpsweep.accounting.codec import StoredForm, exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
@@ -76,10 +76,7 @@ class Addition:
     adaptively, Rogers, Roth, Ullman, Vadhan 2016, Theorem 3.6.
     """
 
-    @property
-    def name(self) -> str:
-        """How commands and reports call it."""
-        return "addition"
+    name: ClassVar[str] = "addition"
 
     def limits(self, budget: Guarantee) -> Amounts:
         """The budget itself; a vacuous budget has no limits."""

@@ -31,14 +31,10 @@ class DisjointParts(Composition):
     """
 
     works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2009,)
+    name: ClassVar[str] = "disjoint parts"
 
     share: Fraction = 0.2
     carry: NonNegative = 0.75
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "disjoint parts"
 
     @property
     def final_run(self) -> FinalRunTerms:

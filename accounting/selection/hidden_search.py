@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
@@ -93,23 +94,18 @@ class HiddenSearch:
 class HiddenSearchRule(SelectionRule):
     """A selection rule that is one hidden search; the answers of `SelectionRule` follow from that search."""
 
+    discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER
+    """The winner and its score."""
+
+    draws_in_secret: ClassVar[bool] = True
+
     @abstractmethod
     def search(self, n_points: int) -> HiddenSearch:
         """The search over `n_points` points, at least one."""
 
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The winner and its score."""
-        return THE_WINNER
-
     def kind(self, search: Search) -> str:
         """The tries of a secret draw."""
         return "secret_draw"
-
-    @property
-    def draws_in_secret(self) -> bool:
-        """Yes."""
-        return True
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
 from dpsweep.accounting.codec import PositiveInt
 from dpsweep.accounting.errors import BadInput
@@ -22,22 +23,15 @@ class MedianOfRepeats(Composition):
     *Guarantee*: that of the composition of all runs; the choice is post-processing of what is released.
     """
 
-    repeats: PositiveInt = 3
+    name: ClassVar[str] = "median of repeats"
+    average: ClassVar[str] = "median"
 
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "median of repeats"
+    repeats: PositiveInt = 3
 
     def check(self, search: Search) -> None:
         """Refuses points that run less often."""
         if search.repeats < self.repeats:
             raise BadInput(f"Expected repeats={search.repeats} to be at least {self.repeats} under {self.name}.")
-
-    @property
-    def average(self) -> str:
-        """The median."""
-        return "median"
 
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The median."""

@@ -29,6 +29,7 @@ class PrivateSelection(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022)
+    name: ClassVar[str] = "private_selection"
 
     eta: Annotated[float, partial(numbers.between, above=-1)] = 1.0
     mean: Positive | None = None
@@ -40,11 +41,6 @@ class PrivateSelection(HiddenSearchRule):
         if self.mean is not None and self.gamma is not None:
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
         self.search(1)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "private_selection"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of K tries."""
@@ -67,14 +63,10 @@ class PoissonSelection(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (PAPERNOT_2022,)
+    name: ClassVar[str] = "poisson_selection"
 
     mean: Positive | None = None
     limit: PositiveInt | None = None
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "poisson_selection"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of K tries; K may be 0."""

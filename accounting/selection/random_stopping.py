@@ -28,6 +28,7 @@ class RandomStopping(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    name: ClassVar[str] = "random_stopping"
 
     gamma: Share | None = None
     delta: Delta
@@ -37,11 +38,6 @@ class RandomStopping(HiddenSearchRule):
         super().__post_init__()
         if self.delta2 is not None:
             numbers.between("delta2", self.delta2, above=0, below=self.delta)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "random_stopping"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""

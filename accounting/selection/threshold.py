@@ -27,16 +27,12 @@ class Threshold(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    name: ClassVar[str] = "threshold"
 
     gamma: Share | None = None
     limit: PositiveInt | None = None
     threshold: Share
     delta: Delta
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "threshold"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The first try that reaches the threshold, among those before the coin or the hard stop.
