@@ -42,8 +42,7 @@ _HOMES = {
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
-    "events.bounded_counts": "Capped EachPoint Fixed Stopping",
-    "events.trial_counts": "NegativeBinomial Poisson chance_of_best",
+    "events.trial_counts": "Capped EachPoint Fixed NegativeBinomial Poisson Stopping chance_of_best",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -7,21 +7,26 @@ noise of the trainings: the rest is divided among all tests as their false alarm
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from dpsweep.accounting.json_files import FORMAT, in_words, require_format, write_json
-from dpsweep.accounting.numbers import fraction, is_whole, non_negative, positive_int
+from dpsweep.accounting.codec import Amount, Count, PositiveInt, Stored, check_fields
+from dpsweep.accounting.json_files import FORMAT, require_format, write_json
+from dpsweep.accounting.numbers import fraction, non_negative, number, probability
 from dpsweep.accounting.validation import as_written
 
 AUDIT_FILE = "audit.json"
 
 NOISE_SHARE = 0.01
 """The share of an audit's false alarm that the tests of the noise have."""
+
+
+DERIVED = ("epsilon", "refuted")
+"""What a stored record also says, and what follows from the rest: it is not read."""
+
+Probability = Annotated[float, probability]
 
 
 class Data(StrEnum):
@@ -65,7 +70,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditFinding:
+class AuditFinding(Stored):
     """One attack on one scope: its guesses about `canaries` coins, and what they say.
 
     `right` of `made` guesses give the lower bound `epsilon` at the plan's delta; `claimed` is the scope's price.
@@ -77,30 +82,23 @@ class AuditFinding:
 
     attack: Attack
     scope: Scope
-    canaries: int
-    made: int
-    right: int
-    epsilon: float
-    claimed: float
-    claim_made: int
-    claim_right: int
-    p_value: float | None
+    canaries: Count
+    made: Count
+    right: Count
+    epsilon: Annotated[float, non_negative]
+    claimed: Amount
+    claim_made: Count
+    claim_right: Count
+    p_value: Probability | None
     halved_epsilon: float | None = None
-    halved_seen: float | None = None
-    unclipped_seen: float | None = None
+    halved_seen: Probability | None = None
+    unclipped_seen: Probability | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attack", Attack(self.attack))
-        object.__setattr__(self, "scope", Scope(self.scope))
-        counts = (self.canaries, self.made, self.right, self.claim_made, self.claim_right)
-        if not all(is_whole(count, 0) and count <= self.canaries for count in counts):
-            raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries.")
-        non_negative("epsilon", self.epsilon)
-        if not self.claimed >= 0:
-            raise ValueError(f"Expected claimed={self.claimed} >= 0.")
-        for chance in (self.p_value, self.halved_seen, self.unclipped_seen):
-            if chance is not None and not 0 <= chance <= 1:
-                raise ValueError(f"Expected probabilities of a finding, got {chance}.")
+        check_fields(self)
+        counts = (self.made, self.right, self.claim_made, self.claim_right)
+        if max(counts) > self.canaries:
+            raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries={self.canaries}.")
 
     def refutes(self, false_alarm: float) -> bool:
         """Whether it contradicts the price, as one test with this false alarm or both of them say."""
@@ -108,7 +106,7 @@ class AuditFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseFinding:
+class NoiseFinding(Stored):
     """One test of the released noise, by `tested` numbers, tensors, sums or pairs with at least `draws` draws each.
 
     `value` is the one that is least likely under the declared noise, at `place`: a standard deviation as a multiple of
@@ -117,22 +115,12 @@ class NoiseFinding:
     """
 
     test: NoiseTest
-    tested: int
-    draws: int
+    tested: Count
+    draws: Count
     place: str
-    value: float
-    p_value: float
-    halved_seen: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "test", NoiseTest(self.test))
-        if not all(is_whole(count, 0) for count in (self.tested, self.draws)):
-            raise ValueError(f"Expected tested={self.tested} and draws={self.draws} to be integers >= 0.")
-        if not math.isfinite(self.value):
-            raise ValueError(f"Expected value={self.value} to be a finite number.")
-        for chance in (self.p_value, self.halved_seen):
-            if chance is not None and not 0 <= chance <= 1:
-                raise ValueError(f"Expected probabilities of a finding, got {chance}.")
+    value: Annotated[float, number]
+    p_value: Probability
+    halved_seen: Probability | None = None
 
     def refutes(self, false_alarm: float) -> bool:
         """Whether it contradicts the declared noise, as a test with this false alarm."""
@@ -140,7 +128,7 @@ class NoiseFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditRecord:
+class AuditRecord(Stored):
     """An audit of a plan: `charge` is the price of the whole search at `delta`, `records` what canaries were put among.
 
     `trainings` is the number of trainings of each point, each with coins of its own. `floating_point` is the number of
@@ -149,23 +137,15 @@ class AuditRecord:
     """
 
     plan: str
-    confidence: float
-    charge: float
-    delta: float
+    confidence: Annotated[float, fraction]
+    charge: Amount
+    delta: Annotated[float, fraction]
     records: Data
-    trainings: int
+    trainings: PositiveInt
     findings: tuple[AuditFinding, ...]
-    floating_point: int | None
+    floating_point: Count | None
     noise: tuple[NoiseFinding, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        fraction("confidence", self.confidence)
-        fraction("delta", self.delta)
-        positive_int("trainings", self.trainings)
-        if not self.charge >= 0:
-            raise ValueError(f"Expected charge={self.charge} >= 0.")
-        object.__setattr__(self, "records", Data(self.records))
 
     @property
     def false_alarm(self) -> float:
@@ -199,27 +179,7 @@ class AuditRecord:
 
     def write(self, path: Path) -> None:
         """Stores the record, atomically."""
-        write_json(
-            path, in_words({"format": FORMAT, **self.to_json(), "epsilon": self.epsilon, "refuted": self.refuted})
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, which `from_json` reads beside the format."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> AuditRecord:
-        """Reads the stored form; what follows from the rest is not read."""
-        require_format("the audit", form)
-        findings = tuple(
-            AuditFinding(**{**one, "claimed": float(one["claimed"]), "epsilon": float(one["epsilon"])})
-            for one in form["findings"]
-        )
-        names = ("plan", "confidence", "delta", "records", "trainings", "floating_point")
-        own = {name: form[name] for name in names}
-        noise = tuple(NoiseFinding(**{**one, "value": float(one["value"])}) for one in form["noise"])
-        charge, notes = float(form["charge"]), tuple(form["notes"])
-        return cls(**own, charge=charge, findings=findings, noise=noise, notes=notes)
+        write_json(path, {"format": FORMAT} | self.to_json() | {name: getattr(self, name) for name in DERIVED})
 
 
 def false_alarms(confidence: float, findings: int, *, noise: bool) -> tuple[float, float]:
@@ -239,5 +199,6 @@ def read_audit(path: Path, plan: str) -> AuditRecord | None:
     if not path.is_file():
         return None
     with as_written(f"the audit in {path}"):
-        record = AuditRecord.from_json(json.loads(path.read_text()))
+        form = require_format("the audit", json.loads(path.read_text()))
+        record = AuditRecord.from_json({name: value for name, value in form.items() if name not in DERIVED})
     return record if record.plan == plan else None

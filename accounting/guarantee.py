@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dpsweep.accounting.codec import Amount, Stored
 from dpsweep.accounting.notation import epsilon_up, typed
 from dpsweep.accounting.numbers import real
 
@@ -18,14 +19,14 @@ class Adjacency(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
+class Guarantee(Stored):
     """(epsilon, delta)-differential privacy of one unit under one adjacency.
 
     *Guarantee*: epsilon is an upper bound; it is infinity for a mechanism that is not private.
     Guarantees of different adjacencies or units are never compared: `fits` refuses them.
     """
 
-    epsilon: float
+    epsilon: Amount
     delta: float
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     unit: str = "record"

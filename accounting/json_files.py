@@ -43,10 +43,11 @@ def in_words(form: Any) -> Any:
     return WORD if isinstance(form, float) and form == math.inf else form
 
 
-def require_format(what: str, form: Mapping[str, Any]) -> None:
-    """Raises `BadInput` unless a stored form has the number of the current format.
+def require_format(what: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rest of a stored form; raises `BadInput` unless it has the number of the current format.
 
-    >>> require_format("plan.json", {"format": 1})
+    >>> require_format("plan.json", {"format": 1, "spares": 0})
+    {'spares': 0}
     >>> require_format("plan.json", {"schema": 4})
     Traceback (most recent call last):
     dpsweep.accounting.errors.BadInput: Expected plan.json to have format=1: an unreleased version wrote it.
@@ -54,6 +55,7 @@ def require_format(what: str, form: Mapping[str, Any]) -> None:
     if "format" not in form:
         raise BadInput(f"Expected {what} to have format={FORMAT}: an unreleased version wrote it.")
     require_version(f"format of {what}", form["format"], FORMAT)
+    return {key: value for key, value in form.items() if key != "format"}
 
 
 def require_version(what: str, stored: object, known: int) -> None:

@@ -48,6 +48,18 @@ def fraction(name: str, value: object) -> None:
         raise ValueError(f"Expected 0 < {name}={value} < 1.")
 
 
+def bound(name: str, value: object) -> None:
+    """A number, 0 or above, perhaps infinity."""
+    if not real(name, value) >= 0:
+        raise ValueError(f"Expected {name}={value} >= 0.")
+
+
+def probability(name: str, value: object) -> None:
+    """A number from 0 to 1."""
+    if not 0 <= real(name, value) <= 1:
+        raise ValueError(f"Expected {name}={value} in [0, 1].")
+
+
 def decay_rate(name: str, value: object) -> None:
     """The weight of the past in a running average: at least 0, below 1."""
     if not 0 <= number(name, value) < 1:

@@ -26,7 +26,7 @@ from dpsweep.accounting.chain.hash_chain import new_row
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.charge_bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.databases import Place, in_file, programs, served
 

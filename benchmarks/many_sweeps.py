@@ -23,10 +23,9 @@ from measuring.clock import children_seconds
 from measuring.script import start
 
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.events.serialize import from_json
+from dpsweep.accounting.events.types import from_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.bodies import Ended, read_body
-from dpsweep.accounting.ledger.charge_bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged, Ended, read_body
 from dpsweep.accounting.ledger.ledger import Ledger
 
 ACCOUNT, AT_MOST = "digits", 1.15

@@ -21,7 +21,6 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
@@ -37,7 +36,7 @@ from dpsweep.accounting.events.build import (
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.pricing.calibration import calibrate_noise

@@ -12,8 +12,7 @@ from typing import Any
 
 from dpsweep.accounting.events.build import DpEvent, compose, flatten, repeat, select
 from dpsweep.accounting.events.compositions import Leaves
-from dpsweep.accounting.events.recent import Recent
-from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
+from dpsweep.accounting.events.types import RandomStoppingDpEvent, Recent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]
 """An upper bound on a mechanism's epsilon at a delta."""

@@ -17,7 +17,7 @@ from dpsweep.accounting.events.build import (
     flatten,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.recent import Recent
+from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction
 

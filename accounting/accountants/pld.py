@@ -29,9 +29,8 @@ from dpsweep.accounting.accountants.composed_profile import (
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import MOST_TRIES, EachPoint
 from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
-from dpsweep.accounting.events.trial_counts import Tries
+from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint, Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     MixtureDpEvent,

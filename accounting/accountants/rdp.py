@@ -20,9 +20,8 @@ from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
 from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
 from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
-from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     MixtureDpEvent,

@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.validation import in_short
 
@@ -57,10 +58,10 @@ class Row(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class End(Stored):
     """The end of a chain: its number of lines, and the digest of its last line."""
 
-    entries: int = 0
+    entries: Count = 0
     head: str = GENESIS
 
 

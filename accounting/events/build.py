@@ -16,13 +16,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
-from dpsweep.accounting.events.compositions import by_identity, compose, flatten, one, repeat, same, steps_of
-from dpsweep.accounting.events.match import as_epoch, as_fixed_size_step, as_gaussian_step, is_allocation, output_noise
-from dpsweep.accounting.events.serialize import canonical, from_json, to_json
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.codec import StoredForm
+from dpsweep.accounting.events.compositions import (
+    as_epoch,
+    as_fixed_size_step,
+    as_gaussian_step,
+    by_identity,
+    compose,
+    flatten,
+    is_allocation,
+    one,
+    output_noise,
+    repeat,
+    same,
+    steps_of,
+)
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
     DpEvent,
@@ -41,12 +53,17 @@ from dpsweep.accounting.events.types import (
     ThresholdDpEvent,
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
+    canonical,
+    from_json,
+    to_json,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.validation import mapping
 
 __all__ = [
     "DpEvent",
     "PlanEvent",
+    "StoredPlanEvent",
     "above_threshold",
     "adadp",
     "as_epoch",
@@ -62,6 +79,7 @@ __all__ = [
     "mixture",
     "noisy_count",
     "noisy_max",
+    "noisy_table",
     "non_private",
     "nothing",
     "output_noise",
@@ -77,6 +95,7 @@ __all__ = [
     "shared_subsample",
     "shuffled_gaussian",
     "steps_of",
+    "table_noise",
     "to_json",
     "truncated_poisson_gaussian",
     "without_replacement_gaussian",
@@ -129,6 +148,18 @@ class PlanEvent:
         )
 
 
+StoredPlanEvent = Annotated[
+    PlanEvent,
+    StoredForm(
+        read=lambda name, stored: PlanEvent.from_parts(
+            {key: from_json(one) for key, one in mapping(name, stored).items()}
+        ),
+        write=lambda event: {name: to_json(part) for name, part in event.parts.items()},
+    ),
+]
+"""A plan's events, stored by the names of their populations."""
+
+
 def nothing() -> DpEvent:
     """No access at all."""
     return NoOpDpEvent()
@@ -164,6 +195,29 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
     numbers.non_negative("noise_std", noise_std)
     numbers.positive("sensitivity", sensitivity)
     return StatedGaussianDpEvent(noise_multiplier=noise_std / sensitivity, adjacency=Adjacency(adjacency))
+
+
+def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
+    """A table of counts, each with Gaussian noise of this standard deviation; a record's row has numbers that sum to 1.
+
+    *Guarantee*: the L2 sensitivity is 1 where a record is added or removed, and the square root of 2 where one is
+    replaced. *Proof*: a record adds a vector v of numbers >= 0 whose sum is 1, so |v|^2 <= (sum of v)^2 = 1. Another
+    record in its place changes the table by v - w, and |v - w|^2 = |v|^2 + |w|^2 - 2 v.w <= 2, since v.w >= 0. Both are
+    attained by records in a single cell each. A quotient is rounded so that the noise never counts for more than it is.
+    """
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
+        numbers.non_negative("noise_std", noise_std)
+        multiplier = math.nextafter(noise_std / math.sqrt(2), 0.0)
+        return StatedGaussianDpEvent(noise_multiplier=multiplier, adjacency=Adjacency.REPLACE_ONE)
+    return gaussian(noise_multiplier=noise_std)
+
+
+def table_noise(event: DpEvent) -> float | None:
+    """The standard deviation of the noise on each count of a noisy table, to 12 digits; None for other events."""
+    step = as_gaussian_step(event)
+    stated = output_noise(event)
+    std = math.sqrt(2) * stated if stated is not None else None if step is None else step[1]
+    return None if std is None else float(f"{std:.12g}")
 
 
 def noisy_max(*, noise_scale: float) -> DpEvent:

@@ -1,4 +1,4 @@
-"""The classes of events: frozen values that describe mechanisms.
+"""The classes of events, frozen values that describe mechanisms, and their JSON form.
 
 Names, fields and meaning of the first eight are those of `dp_accounting.dp_event`, the field's common vocabulary; they
 are defined here because that package takes half a second to import and nothing else of it is used.
@@ -6,22 +6,51 @@ are defined here because that package takes half a second to import and nothing 
 An event that cannot exist cannot be built: a negative count, a noise that is no number, or a hard stop that comes
 before its price allows would be priced too low. Each class says what its fields may be, and raises ValueError or
 TypeError for anything else, whoever builds it: `accounting/events/build.py`, a stored form, or another library's event.
+
+The JSON form is exact and versioned: floats round-trip, and plan hashes are computed from it.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Annotated, Any, Generic, TypeVar
 
-from dpsweep.accounting import numbers
-from dpsweep.accounting.events.bounded_counts import Capped, EachPoint, Stopping
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting import codec, numbers
+from dpsweep.accounting.codec import TYPE, Count, PositiveInt, Stored, StoredForm, tagged
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.json_files import require_version
+from dpsweep.accounting.validation import mapping
 
-Check = Callable[[str, object], object]
-"""Raises ValueError or TypeError unless the field of this name may have this value."""
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Value]):
+    """The values of at most `most` objects. An object that is kept is alive, so no other one has its identity.
+
+    Long events are slow to hash and to compare, and a plan asks for the same values of the same event many times.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[int, tuple[object, Value]] = {}
+
+    def of(self, key: object) -> Value | None:
+        """The value of this very object, None if none is kept."""
+        kept = self._kept.get(id(key))
+        return None if kept is None else kept[1]
+
+    def keep(self, key: object, value: Value) -> Value:
+        """Keeps the value of an object and returns it; forgets all others where there are too many."""
+        if len(self._kept) >= self._most:
+            self._kept.clear()
+        self._kept[id(key)] = (key, value)
+        return value
 
 
 def _event(name: str, value: object) -> None:
@@ -30,40 +59,14 @@ def _event(name: str, value: object) -> None:
         raise TypeError(f"Expected {name}={value!r} to be an event.")
 
 
-def _events(name: str, value: object) -> None:
-    """A tuple of events."""
-    if not isinstance(value, tuple):
-        raise TypeError(f"Expected {name}={value!r} to be a sequence of events.")
-    for one in value:
-        _event(name, one)
-
-
-def _counts(name: str, value: object) -> None:
-    """A tuple of counts, 1 or above."""
-    if not isinstance(value, tuple):
-        raise TypeError(f"Expected {name}={value!r} to be a sequence of integers.")
-    for one in value:
-        numbers.positive_int(name, one)
-
-
-def _epsilon(name: str, value: object) -> None:
-    if not numbers.real(name, value) >= 0:
-        raise ValueError(f"Expected {name}={value} >= 0.")
-
-
 def _delta(name: str, value: object) -> None:
     if not 0 <= numbers.real(name, value) < 1:
         raise ValueError(f"Expected {name}={value} in [0, 1).")
 
 
 def _adjacency(name: str, value: object) -> None:
-    if value is not None and value not in list(Adjacency):
+    if value not in list(Adjacency):
         raise ValueError(f"Expected {name}={value!r} to be one of {', '.join(Adjacency)}.")
-
-
-def _limit(name: str, value: object) -> None:
-    if value is not None:
-        numbers.positive_int(name, value)
 
 
 def _law(name: str, value: object) -> None:
@@ -77,14 +80,16 @@ def _stopping(name: str, value: object) -> None:
 
 
 @dataclass(frozen=True)
-class DpEvent:
+class DpEvent(Stored):
     """A mechanism that reads private data."""
 
-    checks: ClassVar[Mapping[str, Check]] = {}
 
-    def __post_init__(self) -> None:
-        for name, check in self.checks.items():
-            check(name, getattr(self, name))
+Event = Annotated[
+    DpEvent, _event, StoredForm(read=lambda name, form: _decode(form), write=lambda event: _encode(event))
+]
+Noise = Annotated[float, numbers.non_negative]
+Rate = Annotated[float, numbers.share]
+SelectionLaw = NegativeBinomial | Poisson | EachPoint
 
 
 @dataclass(frozen=True)
@@ -101,28 +106,22 @@ class NonPrivateDpEvent(DpEvent):
 class GaussianDpEvent(DpEvent):
     """A sum with Gaussian noise of `noise_multiplier` times the L2 bound of each record's contribution."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"noise_multiplier": numbers.non_negative}
-
-    noise_multiplier: float
+    noise_multiplier: Noise
 
 
 @dataclass(frozen=True)
 class SelfComposedDpEvent(DpEvent):
     """A mechanism that runs `count` times, each run with knowledge of the earlier outputs."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"event": _event, "count": numbers.count}
-
-    event: DpEvent
-    count: int
+    event: Event
+    count: Count
 
 
 @dataclass(frozen=True)
 class ComposedDpEvent(DpEvent):
     """Several mechanisms, each run with knowledge of the earlier outputs; stored as a tuple."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"events": _events}
-
-    events: Sequence[DpEvent]
+    events: Sequence[Event]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
@@ -133,25 +132,17 @@ class ComposedDpEvent(DpEvent):
 class PoissonSampledDpEvent(DpEvent):
     """A mechanism on a sample that each record joins independently with `sampling_probability`."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"sampling_probability": numbers.share, "event": _event}
-
-    sampling_probability: float
-    event: DpEvent
+    sampling_probability: Rate
+    event: Event
 
 
 @dataclass(frozen=True)
 class SampledWithoutReplacementDpEvent(DpEvent):
     """A mechanism on `sample_size` distinct records, drawn uniformly from `source_dataset_size`."""
 
-    checks: ClassVar[Mapping[str, Check]] = {
-        "source_dataset_size": numbers.positive_int,
-        "sample_size": numbers.positive_int,
-        "event": _event,
-    }
-
-    source_dataset_size: int
-    sample_size: int
-    event: DpEvent
+    source_dataset_size: PositiveInt
+    sample_size: PositiveInt
+    event: Event
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,28 +161,19 @@ class TruncatedSubsampledGaussianDpEvent(DpEvent):
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling).
     """
 
-    checks: ClassVar[Mapping[str, Check]] = {
-        "dataset_size": numbers.positive_int,
-        "sampling_probability": numbers.share,
-        "truncated_batch_size": numbers.positive_int,
-        "noise_multiplier": numbers.non_negative,
-    }
-
-    dataset_size: int
-    sampling_probability: float
-    truncated_batch_size: int
-    noise_multiplier: float
+    dataset_size: PositiveInt
+    sampling_probability: Rate
+    truncated_batch_size: PositiveInt
+    noise_multiplier: Noise
 
 
 @dataclass(frozen=True)
 class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"epsilon": _epsilon, "delta": _delta, "adjacency": _adjacency}
-
-    epsilon: float
-    delta: float
-    adjacency: Adjacency
+    epsilon: Annotated[float, numbers.bound]
+    delta: Annotated[float, _delta]
+    adjacency: Annotated[Adjacency, _adjacency]
 
 
 @dataclass(frozen=True)
@@ -202,48 +184,38 @@ class StatedGaussianDpEvent(DpEvent):
     of neighbours, as for a count.
     """
 
-    checks: ClassVar[Mapping[str, Check]] = {"noise_multiplier": numbers.non_negative, "adjacency": _adjacency}
-
-    noise_multiplier: float
-    adjacency: Adjacency | None = None
+    noise_multiplier: Noise
+    adjacency: Annotated[Adjacency | None, _adjacency] = None
 
 
 @dataclass(frozen=True)
 class EpochDpEvent(DpEvent):
     """An epoch: `steps` Gaussian steps with every record in exactly one of them; as private as one Gaussian step."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"steps": numbers.positive_int, "noise_multiplier": numbers.non_negative}
-
-    steps: int
-    noise_multiplier: float
+    steps: PositiveInt
+    noise_multiplier: Noise
 
 
 @dataclass(frozen=True)
 class RandomAllocationDpEvent(DpEvent):
     """An epoch of `steps` Gaussian steps; each record is in one of them, drawn uniformly and kept secret."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"steps": numbers.positive_int, "noise_multiplier": numbers.non_negative}
-
-    steps: int
-    noise_multiplier: float
+    steps: PositiveInt
+    noise_multiplier: Noise
 
 
 @dataclass(frozen=True)
 class NoisyMaxDpEvent(DpEvent):
     """The index, but not the value, of the largest of several counts with Gumbel noise of this scale (in counts)."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"noise_scale": numbers.non_negative}
-
-    noise_scale: float
+    noise_scale: Noise
 
 
 @dataclass(frozen=True)
 class WorstDpEvent(DpEvent):
     """One of several mechanisms, chosen independently of the data: as private as the worst of them at each order."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"events": _events}
-
-    events: tuple[DpEvent, ...]
+    events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
@@ -256,10 +228,8 @@ class WorstDpEvent(DpEvent):
 class MixtureDpEvent(DpEvent):
     """One of several mechanisms, drawn independently of the data in proportion to `counts`; the output names it."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"events": _events, "counts": _counts}
-
-    events: tuple[DpEvent, ...]
-    counts: tuple[int, ...]
+    events: tuple[Event, ...]
+    counts: tuple[PositiveInt, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
@@ -282,14 +252,12 @@ class SelectionDpEvent(DpEvent):
     this number of tries; None sets no limit.
     """
 
-    checks: ClassVar[Mapping[str, Check]] = {"event": _event, "tries": _law, "limit": _limit}
-
-    event: DpEvent
-    tries: NegativeBinomial | Poisson | EachPoint
-    limit: int | None = None
+    event: Event
+    tries: Annotated[SelectionLaw, _law]
+    limit: PositiveInt | None = None
 
     @property
-    def made(self) -> NegativeBinomial | Poisson | EachPoint | Capped:
+    def made(self) -> SelectionLaw | Capped:
         """The law of the number of tries that are made, with the limit."""
         if self.limit is None or isinstance(self.tries, EachPoint):
             return self.tries
@@ -300,11 +268,9 @@ class SelectionDpEvent(DpEvent):
 class RandomStoppingDpEvent(DpEvent):
     """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"event": _event, "tries": _stopping, "delta2": numbers.fraction}
-
-    event: DpEvent
-    tries: Stopping
-    delta2: float
+    event: Event
+    tries: Annotated[Stopping, _stopping, tagged(Stopping)]
+    delta2: Annotated[float, numbers.fraction]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -318,10 +284,8 @@ class RandomStoppingDpEvent(DpEvent):
 class ThresholdDpEvent(DpEvent):
     """Liu and Talwar's known threshold: the first try whose score reaches a public threshold, or none."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"event": _event, "tries": _stopping}
-
-    event: DpEvent
-    tries: Stopping
+    event: Event
+    tries: Annotated[Stopping, _stopping, tagged(Stopping)]
 
 
 def word(event: DpEvent) -> str:
@@ -334,3 +298,144 @@ def word(event: DpEvent) -> str:
         library = type(event).__module__.partition(".")[0]
         return f"{library}.{type(event).__name__}, which is no event of dpsweep: convert it with from_dp_accounting"
     return type(event).__name__.removesuffix("DpEvent")
+
+
+JSON_VERSION = 1
+
+NOISE = "noise_multiplier"
+
+TABLE, FEW = "Table", 100
+"""The type name of a composition that is written as a table, which is used above this number of kinds of step."""
+
+_TYPES: dict[str, type[DpEvent]] = {kind.__name__: kind for kind in DpEvent.__subclasses__()}
+_FORMS: Recent[Any] = Recent(most=64)
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """The exact, versioned JSON form.
+
+    >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
+    True
+    """
+    form = _FORMS.of(event)
+    return {"version": JSON_VERSION, "event": _FORMS.keep(event, _encode(event)) if form is None else form}
+
+
+def from_json(form: dict[str, Any]) -> DpEvent:
+    """Reads `to_json`'s form, and nothing that says more or less than it.
+
+    Raises `BadInput` for another version and for an unknown event, `ValueError` or `TypeError` for a field that is
+    missing, or unknown, or that no event has with this value.
+    """
+    require_version("event version", form.get("version"), JSON_VERSION)
+    return codec.from_json(_Versioned, form).event
+
+
+def canonical(event: DpEvent) -> str:
+    """One text for equal events: the JSON form, or `repr` for an event without one."""
+    if not isinstance(event, ComposedDpEvent):
+        return _text(event) if hashable(event) else repr(event)
+    known = _TEXTS.of(event)
+    return _TEXTS.keep(event, _written(event) if hashable(event) else repr(event)) if known is None else known
+
+
+def hashable(event: DpEvent) -> bool:
+    """Whether an event can be a key; events of dp_accounting that hold lists cannot, nor can ours around them."""
+    try:
+        hash(event)
+    except TypeError:
+        return False
+    return True
+
+
+_TEXTS: Recent[str] = Recent(most=64)
+
+
+@lru_cache(maxsize=2**15)
+def _text(event: DpEvent) -> str:
+    return _written(event)
+
+
+def _written(event: DpEvent) -> str:
+    try:
+        return json.dumps(_encode(event), sort_keys=True)
+    except BadInput:
+        return repr(event)
+
+
+def _encode(event: Any) -> dict[str, Any]:
+    if type(event) is ComposedDpEvent and len(event.events) > FEW and (table := _table(event.events)):
+        return table
+    if _TYPES.get(kind := type(event).__name__) is not type(event):  # dp_accounting has more kinds, of the same names
+        raise BadInput(f"Expected event={kind} to be one of {sorted(_TYPES)}.")
+    return {TYPE: kind} | codec.to_json(event)
+
+
+def _decode(form: Any) -> DpEvent:
+    fields = dict(mapping("event", form))
+    kind = fields.pop(TYPE, None)
+    if kind == TABLE:
+        return codec.from_json(_Table, fields).composition()
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise BadInput(f"Expected event={kind!r} to be one of {sorted(_TYPES)}.")
+    return codec.from_json(_TYPES[kind], fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Versioned:
+    version: int
+    event: Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """Repeated Gaussian steps that differ only in their noise, beside a step without noise: a tenth as long."""
+
+    step: Event
+    noise_multipliers: tuple[Noise, ...]
+    counts: tuple[Count, ...]
+
+    def composition(self) -> ComposedDpEvent:
+        """The composition that the table describes."""
+        if _noise(self.step) != 0:
+            raise TypeError("Expected a table to have a step without noise.")
+        rows = zip(self.noise_multipliers, self.counts, strict=True)
+        return ComposedDpEvent([SelfComposedDpEvent(_at_noise(self.step, noise), count) for noise, count in rows])
+
+
+def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
+    """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
+    repeated = [event for event in events if isinstance(event, SelfComposedDpEvent)]
+    noises = [_noise(event.event) for event in repeated]
+    if len(repeated) < len(events) or None in noises:
+        return None
+    sampling = _sampling(repeated[0].event)
+    if any(_sampling(event.event) != sampling for event in repeated):
+        return None
+    return {
+        TYPE: TABLE,
+        "step": _encode(_at_noise(repeated[0].event, 0.0)),
+        "noise_multipliers": noises,
+        "counts": [event.count for event in repeated],
+    }
+
+
+def _noise(step: DpEvent) -> float | None:
+    """The noise multiplier of a Gaussian step, sampled or not; None for other events."""
+    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
+        step = step.event
+    return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
+
+
+def _sampling(step: DpEvent) -> tuple[object, ...]:
+    """All that determines a Gaussian step except its noise."""
+    own = (field.name for field in fields(step) if field.name not in ("event", NOISE))
+    return (type(step), *(getattr(step, name) for name in own))
+
+
+def _at_noise(step: DpEvent, noise: float) -> DpEvent:
+    """The same Gaussian step with another noise multiplier."""
+    gaussian = GaussianDpEvent(noise_multiplier=noise)
+    if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
+        return replace(step, event=gaussian)
+    return gaussian

@@ -11,12 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
-from dpsweep.accounting.chain.ledger_lines import Witnessed
+from dpsweep.accounting.chain.hash_chain import Lines
+from dpsweep.accounting.codec import Stored, exact, stored_amount
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import (
     Body,
+    Charged,
     Closed,
     Ended,
     Launched,
@@ -25,23 +27,19 @@ from dpsweep.accounting.ledger.bodies import (
     Released,
     ReleaseManifest,
     Resumed,
+    Spending,
     Started,
-    budget_from_json,
-    budget_to_json,
+    Witnessed,
     read_body,
 )
-from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,
     EPSILON,
     Amounts,
     Policy,
+    StoredPolicy,
     add,
-    exact,
-    policy_from_config,
-    policy_to_json,
-    stored_amount,
     subtract,
 )
 from dpsweep.accounting.notation import apart, delta_up, epsilon_down, epsilon_up, typed
@@ -49,11 +47,11 @@ from dpsweep.accounting.validation import as_written
 
 
 @dataclass(frozen=True, kw_only=True)
-class Balance:
+class Balance(Stored):
     """An account's limits and its reserved amounts; every entry stores the balance after it."""
 
     budget: Guarantee
-    policy: Policy
+    policy: StoredPolicy
     reserved: Amounts
     closed: bool = False
 
@@ -91,28 +89,9 @@ class Balance:
             return replace(self, budget=_as_stored(body.budget))
         return replace(self, closed=True) if isinstance(body, Closed) else self
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal balance."""
-        return {
-            "budget": budget_to_json(self.budget),
-            "policy": policy_to_json(self.policy),
-            "reserved": {name: str(amount) for name, amount in self.reserved.items()},
-            "closed": self.closed,
-        }
-
     def stands_in(self, form: Mapping[str, Any]) -> bool:
         """Whether a stored balance equals this one."""
         return form == self.to_json()
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Balance:
-        """Reads `to_json`'s form."""
-        return cls(
-            budget=budget_from_json(form["budget"]),
-            policy=policy_from_config(form["policy"]),
-            reserved={name: stored_amount(name, amount) for name, amount in form["reserved"].items()},
-            closed=bool(form["closed"]),
-        )
 
     @classmethod
     def opened(cls, body: Opened) -> Balance:
@@ -337,6 +316,20 @@ class Statement:
         return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
 
 
+def append_body(lines: Lines, account: str, body: Body, *, plan: str = "", before: Balance | None = None) -> Entry:
+    """Adds a line with the balance after it; `before` is that before it, the one of the account's last line if None.
+
+    Raises `LedgerDamaged` if that account has no line.
+    """
+    if before is None:
+        last = lines.last(account)
+        if last is None:
+            raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
+        before = Balance.from_json(last.balance)
+    after = before.after(body).to_json()
+    return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after)
+
+
 def limit_of(name: str, limit: Decimal) -> str:
     """The limit of an amount, digit by digit as a user typed it; a divergence is computed, so rounded down."""
     return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
@@ -344,4 +337,4 @@ def limit_of(name: str, limit: Decimal) -> str:
 
 def _as_stored(budget: Guarantee) -> Guarantee:
     """A budget in the form that balances store: its epsilon is a float, whatever was typed."""
-    return budget_from_json(budget_to_json(budget))
+    return replace(budget, epsilon=float(budget.epsilon))

@@ -1,39 +1,32 @@
 """The bodies of ledger entries, one frozen value for each kind: the only module that writes and reads them.
 
-Bodies of entries that take something out of an account are in `accounting/ledger/charge_bodies.py`, those of entries
-about the ledger as a whole in `accounting/chain/ledger_lines.py`.
-
 Rules for changing this file:
 
-* The bytes of an entry never change. A field that is introduced later is left out at the value that was implied
-  before, and a missing field is read as that value.
-* Another person may have written an entry: every field is checked, and only our own policies are built from it.
+* The bytes of an entry never change. A field that is introduced later is `OMITTED` at the value that was implied
+  before.
+* Another person may have written an entry: every field is checked (`accounting/codec.py`), and only our own policies
+  are built from it.
 * A kind that this version does not know is read as `UnknownBody`, which changes no balance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from dpsweep.accounting.chain.entries import Entry, Kind
-from dpsweep.accounting.chain.ledger_lines import Identified, Witnessed
+from dpsweep.accounting.chain.hash_chain import IDENTITY, End
+from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, StoredForm, Words
 from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import in_words
-from dpsweep.accounting.ledger.charge_bodies import Charged, Restored, Spending, SpentOutside
-from dpsweep.accounting.ledger.composition_policy import (
-    DELTA,
-    EPSILON,
-    Policy,
-    policy_from_config,
-    policy_to_json,
-    stored_amount,
-)
+from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import from_json as event_from_json
+from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.ledger.composition_policy import Amounts, StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
-from dpsweep.accounting.numbers import whole
-from dpsweep.accounting.validation import as_written, mapping, text
+from dpsweep.accounting.printing import is_visible, visible
+from dpsweep.accounting.validation import as_written
 
 
 class Body(Protocol):
@@ -50,186 +43,227 @@ class Body(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class Opened(Stored):
     """Opens an account with a budget, an adjacency and unit, and a policy."""
 
     kind: ClassVar[Kind] = Kind.OPEN
-    budget: Guarantee
-    policy: Policy
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return budget_to_json(self.budget) | {"policy": policy_to_json(self.policy)}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Opened:
-        """Reads `to_json`'s form."""
-        return cls(budget=budget_from_json(form), policy=policy_from_config(mapping("policy", form["policy"])))
+    budget: Annotated[Guarantee, INLINE]
+    policy: StoredPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Raised:
+class Raised(Stored):
     """Replaces an account's budget by a higher one."""
 
     kind: ClassVar[Kind] = Kind.RAISE
-    budget: Guarantee
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return budget_to_json(self.budget)
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Raised:
-        """Reads `to_json`'s form."""
-        return cls(budget=budget_from_json(form))
+    budget: Annotated[Guarantee, INLINE]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Closed:
+class Closed(Stored):
     """Closes the account: later charges are refused."""
 
     kind: ClassVar[Kind] = Kind.CLOSE
 
-    def to_json(self) -> dict[str, Any]:
-        """An empty form; the kind of the entry says all."""
-        return {}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Closed:
-        """Reads `to_json`'s form."""
-        return cls()
-
 
 @dataclass(frozen=True, kw_only=True)
-class Recognised:
+class Recognised(Stored):
     """Records the fingerprint of the account's data files."""
 
     kind: ClassVar[Kind] = Kind.DATA
-    data: Fingerprint
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return self.data.to_json()
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Recognised:
-        """Reads `to_json`'s form."""
-        return cls(data=Fingerprint.from_json(form))
+    data: Annotated[Fingerprint, INLINE]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class ChargeFacts(Stored):
+    """Facts for the record, beside the amounts of a charge; `others` are those that no reader of the ledger asks for.
+
+    `reason` is `plan` for a whole plan, `repeat` for trials that are run again. `final` is the number of spare attempts
+    that are kept for a final run. `claimed_by` is the accountant whose bound is the cost, `bounds` has the upper bound
+    of each accountant, `refusals` the reason of each one without a bound. `parts` has the bound for each population of
+    records, `bounds_by_part` that of each accountant. `attack` is a lower bound from an explicit attack, 0 if none is
+    known. `units` is the declared number of units, None for a charge without a plan, and `accepted_delta` the accepted
+    delta of 1 / units or more, None if no acceptance was needed.
+    """
+
+    reason: Annotated[str, OMITTED] = "plan"
+    final: Annotated[Count, OMITTED] = 0
+    claimed_by: Annotated[str, OMITTED] = "unnamed"
+    bounds: Annotated[Mapping[str, Amount], OMITTED] = field(default_factory=dict)
+    refusals: Annotated[Mapping[str, str], OMITTED] = field(default_factory=dict)
+    parts: Annotated[Mapping[str, Amount], OMITTED] = field(default_factory=dict)
+    bounds_by_part: Annotated[Mapping[str, Mapping[str, Amount]], OMITTED] = field(default_factory=dict)
+    attack: Annotated[Amount, OMITTED] = 0.0
+    units: Annotated[Count | None, OMITTED] = None
+    accepted_delta: Annotated[Amount | None, OMITTED] = None
+    others: Annotated[Words, REST] = field(default_factory=dict)
+
+
+def _facts(name: str, record: Mapping[str, Any]) -> ChargeFacts:
+    return ChargeFacts.from_json(record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charged(Stored):
+    """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
+
+    `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event, None if only the
+    cost is known. `record` holds further facts for the record: rule, accountants, reason.
+    """
+
+    kind: ClassVar[Kind] = Kind.CHARGE
+    epsilon: Amount
+    delta: Amount
+    takes: Mapping[str, Amount]
+    trials: tuple[str, ...]
+    spares: Count = 0
+    event: Mapping[str, Any] | None = None
+    record: Annotated[Words, REST, _facts] = field(default_factory=dict)
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts that the charge pays for."""
+        return len(self.trials) + self.spares
+
+    @property
+    def plan_event(self) -> PlanEvent | None:
+        """The event; raises `LedgerDamaged` if the stored form is no event."""
+        if self.event is None:
+            return None
+        with as_written("the event of a charge", LedgerDamaged):
+            return PlanEvent.from_parts({name: event_from_json(part) for name, part in self.event.items()})
+
+    @cached_property
+    def facts(self) -> ChargeFacts:
+        """The facts of `record` that readers ask for."""
+        return ChargeFacts.from_json(self.record)
+
+    @property
+    def reason(self) -> str:
+        """`plan` for a whole plan, `repeat` for trials that are run again."""
+        return self.facts.reason
+
+
+def _one_line(name: str, note: str) -> None:
+    if not is_visible(note):
+        raise ValueError(
+            f"Expected {name}={visible(note)} to be one line without control and bidirectional characters: a terminal "
+            "would obey them."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpentOutside(Stored):
+    """Records a cost on these data outside this tool; `note` names its purpose in one line of visible text."""
+
+    kind: ClassVar[Kind] = Kind.OUTSIDE
+    epsilon: Amount
+    delta: Amount
+    takes: Mapping[str, Amount]
+    trials: tuple[()] = ()
+    reason: Literal["outside"] = "outside"
+    note: Annotated[str, _one_line]
+
+    attempts: ClassVar[int] = 0
+
+
+StoredEnd = Annotated[
+    End,
+    StoredForm(
+        read=lambda name, stored: End(**dict(zip(("entries", "head"), stored, strict=True))),
+        write=lambda end: [end.entries, end.head],
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored(Stored):
+    """Charges again the amounts that lost entries took.
+
+    `remembered` is the end of the lost chain, None if the entry does not stand for a remembered end; `reserved` are the
+    account's amounts there, which are `known` then. `charges` are the digests of lost charges of the plan `of` that
+    receipts name; these receipts remember `ends` of the chain.
+    """
+
+    kind: ClassVar[Kind] = Kind.RESTORED
+    epsilon: Amount
+    delta: Amount
+    takes: Mapping[str, Amount]
+    trials: tuple[()] = ()
+    reason: Literal["restored"] = "restored"
+    note: str
+    remembered: Annotated[End | None, OMITTED] = None
+    known: Annotated[bool, OMITTED] = False
+    reserved: Annotated[Amounts | None, OMITTED] = None
+    charges: Annotated[tuple[str, ...], OMITTED] = ()
+    ends: Annotated[tuple[StoredEnd, ...], OMITTED] = ()
+    of: Annotated[str, OMITTED] = ""
+
+    attempts: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if len({self.remembered is not None, self.known, self.reserved is not None}) > 1:
+            raise ValueError("Expected remembered, known and reserved to be given together.")
+
+
+Spending = Charged | SpentOutside | Restored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Stored):
     """Starts an attempt at a trial, on the charge with this digest."""
 
     kind: ClassVar[Kind] = Kind.START
     trial: str
-    attempt: int
+    attempt: Count
     charge: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return {"trial": self.trial, "attempt": self.attempt, "charge": self.charge}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Started:
-        """Reads `to_json`'s form."""
-        return cls(
-            trial=text("trial", form["trial"]),
-            attempt=whole("attempt", form["attempt"]),
-            charge=text("charge", form["charge"]),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resumed:
+class Resumed(Stored):
     """Resumes an attempt from its checkpoint, for the `resume`-th time."""
 
     kind: ClassVar[Kind] = Kind.RESUME
     trial: str
-    attempt: int
-    resume: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return {"trial": self.trial, "attempt": self.attempt, "resume": self.resume}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Resumed:
-        """Reads `to_json`'s form."""
-        return cls(
-            trial=text("trial", form["trial"]),
-            attempt=whole("attempt", form["attempt"]),
-            resume=whole("resume", form["resume"]),
-        )
+    attempt: Count
+    resume: Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(Stored):
     """Ends an attempt, since its last start or resume; `realised` is the outcome that its result reports."""
 
     kind: ClassVar[Kind] = Kind.SETTLE
     trial: str
-    attempt: int
-    resume: int
-    realised: Mapping[str, Any]
+    attempt: Count
+    resume: Count
+    realised: Annotated[Mapping[str, Any], REST]
 
     @property
     def key(self) -> tuple[str, int, int]:
         """The trial, attempt and resume that name the session."""
         return self.trial, self.attempt, self.resume
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return dict(self.realised) | {"trial": self.trial, "attempt": self.attempt, "resume": self.resume}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Ended:
-        """Reads `to_json`'s form."""
-        return cls(
-            trial=text("trial", form["trial"]),
-            attempt=whole("attempt", form["attempt"]),
-            resume=whole("resume", form["resume"]),
-            realised={name: value for name, value in form.items() if name not in ("trial", "attempt", "resume")},
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class Launched(Stored):
     """A coordinator with this nonce hands out receipts of the plan; receipts of earlier launches are void."""
 
     kind: ClassVar[Kind] = Kind.LAUNCH
     nonce: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return {"nonce": self.nonce}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Launched:
-        """Reads `to_json`'s form."""
-        return cls(nonce=text("nonce", form["nonce"]))
-
 
 @dataclass(frozen=True, kw_only=True)
-class Released:
+class Released(Stored):
     """Releases the winner with this salted digest, on the charge with that digest."""
 
     kind: ClassVar[Kind] = Kind.RELEASE
     charge: str
     winner: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return {"charge": self.charge, "winner": self.winner}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Released:
-        """Reads `to_json`'s form."""
-        return cls(charge=text("charge", form["charge"]), winner=text("winner", form["winner"]))
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseManifest:
+class ReleaseManifest(Stored):
     """Publishes a folder whose files have this salted digest, on the charge with that digest.
 
     `folder` is its name in the sweep's folder. A charge has one winner, and a line of this kind for each release of it.
@@ -240,14 +274,32 @@ class ReleaseManifest:
     folder: str
     manifest: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal body."""
-        return {"charge": self.charge, "folder": self.folder, "manifest": self.manifest}
 
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> ReleaseManifest:
-        """Reads `to_json`'s form."""
-        return cls(**{name: text(name, form[name]) for name in ("charge", "folder", "manifest")})
+def _ledger_identity(name: str, identity: str) -> None:
+    if IDENTITY.fullmatch(identity) is None:
+        raise ValueError(f"Expected {name}={identity[:80]!r} to be hexadecimal digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identified(Stored):
+    """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
+
+    kind: ClassVar[Kind] = Kind.IDENTITY
+    identity: Annotated[str, _ledger_identity]
+    former: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witnessed(Stored):
+    """Says that from here on a witness sees what is charged, launched and released; `witness` is its name now.
+
+    Where an announced release was not committed, `manifest` is that of the files that may be released in `folder`.
+    """
+
+    kind: ClassVar[Kind] = Kind.WITNESS
+    witness: str
+    folder: Annotated[str, OMITTED] = ""
+    manifest: Annotated[str, OMITTED] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,22 +314,12 @@ class UnknownBody:
         return dict(self.form)
 
 
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], Body]] = {
-    Kind.OPEN: Opened.from_json,
-    Kind.RAISE: Raised.from_json,
-    Kind.CLOSE: Closed.from_json,
-    Kind.DATA: Recognised.from_json,
-    Kind.CHARGE: Charged.from_json,
-    Kind.OUTSIDE: SpentOutside.from_json,
-    Kind.START: Started.from_json,
-    Kind.RESUME: Resumed.from_json,
-    Kind.SETTLE: Ended.from_json,
-    Kind.LAUNCH: Launched.from_json,
-    Kind.RELEASE: Released.from_json,
-    Kind.MANIFEST: ReleaseManifest.from_json,
-    Kind.RESTORED: Restored.from_json,
-    Kind.IDENTITY: Identified.from_json,
-    Kind.WITNESS: Witnessed.from_json,
+_KINDS: Mapping[str, Any] = {
+    body.kind: body
+    for body in (
+        *(Opened, Raised, Closed, Recognised, Charged, SpentOutside, Restored, Started, Resumed, Ended, Launched),
+        *(Released, ReleaseManifest, Identified, Witnessed),
+    )
 }
 
 
@@ -294,7 +336,8 @@ def _read(entry: Entry) -> Body:
 
 def body_of(kind: str, form: Mapping[str, Any]) -> Body:
     """The body of an entry of this kind in its stored form."""
-    return _READERS[kind](form) if kind in _READERS else UnknownBody(kind=kind, form=form)
+    body: Body = _KINDS[kind].from_json(form) if kind in _KINDS else UnknownBody(kind=kind, form=form)
+    return body
 
 
 def witness_in(entry: Entry | None) -> str | None:
@@ -317,23 +360,3 @@ def charged(entry: Entry) -> Charged:
     if not isinstance(body, Charged):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge of a plan, got {entry.kind}.")
     return body
-
-
-def budget_to_json(budget: Guarantee) -> dict[str, Any]:
-    """Plain values; `budget_from_json` restores an equal budget."""
-    return {
-        EPSILON: in_words(budget.epsilon),
-        DELTA: budget.delta,
-        "adjacency": budget.adjacency.value,
-        "unit": budget.unit,
-    }
-
-
-def budget_from_json(body: Mapping[str, Any]) -> Guarantee:
-    """The budget stored in an entry or a balance."""
-    return Guarantee(
-        epsilon=float(stored_amount(EPSILON, body[EPSILON])),
-        delta=body[DELTA],
-        adjacency=Adjacency(body["adjacency"]),
-        unit=text("unit", body["unit"]),
-    )

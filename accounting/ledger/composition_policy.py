@@ -22,14 +22,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
+from dpsweep.accounting.codec import StoredForm, exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names.stored_classes import KIND, build_own, written_name
 from dpsweep.accounting.names.tags import tag_of_class
 from dpsweep.accounting.notation import epsilon_up, typed
+from dpsweep.accounting.validation import mapping
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
 """The amounts that an account counts: sums of (epsilon, delta), and the Renyi divergence of a filter's charges."""
@@ -74,10 +76,7 @@ class Addition:
     adaptively, Rogers, Roth, Ullman, Vadhan 2016, Theorem 3.6.
     """
 
-    @property
-    def name(self) -> str:
-        """How commands and reports call it."""
-        return "addition"
+    name: ClassVar[str] = "addition"
 
     def limits(self, budget: Guarantee) -> Amounts:
         """The budget itself; a vacuous budget has no limits."""
@@ -213,19 +212,9 @@ def policy_from_config(config: Mapping[str, Any]) -> Policy:
     return policy
 
 
-def exact(value: float) -> Decimal:
-    """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
-    return Decimal(repr(float(value)))
-
-
-def stored_amount(name: str, value: object) -> Decimal:
-    """A stored amount of a charge or a balance; never negative, since no charge gives back."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    amount = Decimal(value) if isinstance(value, str) else exact(value)
-    if not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
-        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    return amount
+StoredPolicy = Annotated[
+    Policy, StoredForm(read=lambda name, stored: policy_from_config(mapping(name, stored)), write=policy_to_json)
+]
 
 
 def add(left: Decimal, right: Decimal) -> Decimal:

@@ -24,15 +24,15 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from platformdirs import user_config_path
 
+from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
@@ -57,7 +57,7 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Stored):
     """The identity of a data set's private files, hidden from anyone without the key.
 
     `key_id` names the key, `files` are the distinct keyed digests of the files' contents, in rising order.
@@ -90,15 +90,6 @@ class Fingerprint:
         if self.files == other.files:
             return Relation.SAME
         return Relation.SHARED if set(self.files) & set(other.files) else Relation.DISJOINT
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal fingerprint."""
-        return {"key_id": self.key_id, "files": list(self.files)}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Fingerprint:
-        """Reads `to_json`'s form."""
-        return cls(key_id=form["key_id"], files=tuple(form["files"]))
 
 
 def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str) -> str | None:

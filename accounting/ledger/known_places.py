@@ -14,10 +14,9 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import IDENTITY, Lines
-from dpsweep.accounting.chain.ledger_lines import Identified
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.json_files import write_line
-from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.bodies import Identified, read_body
 from dpsweep.accounting.ledger.remembered_ends import folder_of_ends, short_hash
 from dpsweep.accounting.validation import DAMAGE, in_short, text
 

@@ -31,9 +31,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
-from dpsweep.accounting.ledger.account import Attempts, Balance, Statement
-from dpsweep.accounting.ledger.bodies import Body, Ended, Released, ReleaseManifest, read_body
-from dpsweep.accounting.ledger.charge_bodies import Charged, SpentOutside
+from dpsweep.accounting.ledger.account import Attempts, Balance, Statement, append_body
+from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
@@ -117,7 +116,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             news = news_of(data, account, _known(lines), self.name)
             if news is not None:
-                _append(lines, balance, account, bodies.Recognised(data=data))
+                append_body(lines, account, bodies.Recognised(data=data), before=balance)
         return news or ""
 
     def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
@@ -133,7 +132,7 @@ class Ledger:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
             if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
                 raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
-            _append(lines, balance, account, bodies.Raised(budget=budget))
+            append_body(lines, account, bodies.Raised(budget=budget), before=balance)
             return _statement(lines, account)
 
     def close(self, account: str) -> Statement:
@@ -141,7 +140,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed before.")
-            _append(lines, balance, account, bodies.Closed())
+            append_body(lines, account, bodies.Closed(), before=balance)
             return _statement(lines, account)
 
     def charge(
@@ -177,7 +176,7 @@ class Ledger:
         with self._writing(account) as (lines, balance):
             if not balance.admits(takes):
                 raise BudgetRefused(_summary(account, balance).refusal(cost, event))
-            return _append(lines, balance, account, body, plan)
+            return append_body(lines, account, body, plan=plan, before=balance)
 
     def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
         """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
@@ -187,7 +186,7 @@ class Ledger:
             _summary(account, balance).require_same_neighbours(cost)
             takes = balance.policy.takes(cost, None)
             body = SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note)
-            _append(lines, balance, account, body)
+            append_body(lines, account, body, before=balance)
             return _statement(lines, account)
 
     def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -205,7 +204,7 @@ class Ledger:
                 own.started[trial] += 1
                 charge = own.charge_of(trial, attempt).digest
                 body = bodies.Started(trial=trial, attempt=attempt, charge=charge)
-                receipts.append(Receipt.of(_append(lines, balance, account, body, plan), charge))
+                receipts.append(Receipt.of(append_body(lines, account, body, plan=plan, before=balance), charge))
         return tuple(receipts)
 
     def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
@@ -222,7 +221,7 @@ class Ledger:
                     raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
                 own.resumed[trial, attempt] += 1
                 body = bodies.Resumed(trial=trial, attempt=attempt, resume=own.resumed[trial, attempt])
-                entry = _append(lines, balance, account, body, plan)
+                entry = append_body(lines, account, body, plan=plan, before=balance)
                 receipts.append(Receipt.of(entry, own.charge_of(trial, attempt).digest))
         return tuple(receipts)
 
@@ -235,13 +234,13 @@ class Ledger:
                 if one.attempt > own.started[one.trial]:
                     raise ContractBroken(f"Attempt {one.attempt} at trial {one.trial} ended without having started.")
                 if one.key not in known:
-                    _append(lines, balance, account, one, plan)
+                    append_body(lines, account, one, plan=plan, before=balance)
                     known.add(one.key)
 
     def launch(self, account: str, *, plan: str, nonce: str) -> None:
         """Records that a coordinator will hand out receipts of a plan; receipts of earlier launches are void."""
         with self._writing(account) as (lines, balance):
-            _append(lines, balance, account, bodies.Launched(nonce=nonce), plan)
+            append_body(lines, account, bodies.Launched(nonce=nonce), plan=plan, before=balance)
 
     def release(self, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
         """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
@@ -250,7 +249,7 @@ class Ledger:
         """
         with self._writing(account) as (lines, balance):
             for body in Attempts.of(lines.of(account, plan)).lines_of_release(winner, manifest):
-                _append(lines, balance, account, body, plan)
+                append_body(lines, account, body, plan=plan, before=balance)
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
@@ -310,7 +309,7 @@ _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep 
 def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
     policy.limits(budget)
     body = bodies.Opened(budget=budget, policy=policy)
-    _append(lines, Balance.opened(body), account, body)
+    append_body(lines, account, body, before=Balance.opened(body))
     return _statement(lines, account)
 
 
@@ -318,11 +317,6 @@ def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> St
 def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
     known = [(entry.account, read_body(entry)) for entry in lines.of_kind(Kind.DATA)]
     return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
-
-
-def _append(lines: Lines, balance: Balance, account: str, body: Body, plan: str = "") -> Entry:
-    after = balance.after(body)
-    return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
 
 
 def _summary(account: str, balance: Balance) -> Statement:

@@ -20,7 +20,6 @@ handed while they run lies beside the stores, and is removed.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -28,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.codec import read_stored
 from dpsweep.accounting.folders import FOLDER, made_folder
 from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.validation import DAMAGE, in_short, text
+from dpsweep.accounting.validation import text
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
@@ -143,14 +142,10 @@ class PrivateStore:
         self._write_nonces({"nonce": nonce})
 
     def _nonces(self) -> dict[str, str]:
-        try:
-            form = json.loads((self.root / LAUNCH_FILE).read_text())
-            return {key: text(key, value) for key, value in form.items()}
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (OSError, *DAMAGE) as cause:
-            path = self.root / LAUNCH_FILE
-            raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
+        nonces = read_stored(
+            self.root / LAUNCH_FILE, lambda form: {key: text(key, value) for key, value in form.items()}
+        )
+        return nonces or {}
 
     def _write_nonces(self, nonces: dict[str, str]) -> None:
         write_json(self.root / LAUNCH_FILE, nonces, mode=PRIVATE)

@@ -15,24 +15,24 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.folders import made_folder, making_folder
 from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import flush_folder, writing_line
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace
-from dpsweep.accounting.numbers import whole
-from dpsweep.accounting.validation import DAMAGE, text
+from dpsweep.accounting.validation import DAMAGE
 
 RECEIPT_FILE = "receipt.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Receipt:
+class Receipt(Stored):
     """One attempt at one trial of one plan, the digest of the entry that charged it, and the chain's end at its start.
 
     `resume` is 0 for the first session, n for the n-th resume. `entries` and `head` are the number of entries in the
@@ -43,18 +43,12 @@ class Receipt:
     account: str
     plan: str
     trial: str
-    attempt: int
+    attempt: Count
     charge: str
-    entries: int
+    entries: Count
     head: str
-    resume: int = 0
+    resume: Count = 0
     launch: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("account", "plan", "trial", "charge", "head", "launch"):
-            text(name, getattr(self, name))
-        for name in ("attempt", "entries", "resume"):
-            whole(name, getattr(self, name))
 
     @classmethod
     def of(cls, entry: Entry, charge: str) -> Receipt:
@@ -79,7 +73,7 @@ class Receipt:
 
     def writing(self, folder: Path) -> Flushing[None]:
         """Writes the receipt into the trial's folder, as a part of a group commit."""
-        return writing_line(folder / RECEIPT_FILE, asdict(self))
+        return writing_line(folder / RECEIPT_FILE, self.to_json())
 
     @classmethod
     def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
@@ -135,7 +129,7 @@ class Receipt:
     def read(cls, folder: Path) -> Receipt | None:
         """The receipt in a trial's folder, claimed or not, None if there is none; raises `NoReceipt` if damaged."""
         try:
-            return cls(**json.loads((folder / RECEIPT_FILE).read_text()))
+            return cls.from_json(json.loads((folder / RECEIPT_FILE).read_text()))
         except FileNotFoundError:
             return None
         except (OSError, *DAMAGE) as cause:

@@ -22,20 +22,20 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from filelock import FileLock
 from platformdirs import user_state_path
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Row
+from dpsweep.accounting.codec import INLINE, UNSTORED, Stored, StoredForm
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
 
 FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
@@ -47,19 +47,29 @@ WIDTH = 8
 """Bytes that are remembered of every entry's digest: enough to tell the entries of two chains apart."""
 
 
+def _fact(name: str, form: Any) -> Mapping[str, Any]:
+    fact = mapping(name, form)
+    columns = {name: text(name, fact[name]) for name in FACT_COLUMNS}
+    return columns | {"body": mapping("body", fact["body"])}
+
+
+Fact = Annotated[Mapping[str, Any], StoredForm(read=_fact, write=dict)]
+"""An entry as it is remembered."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class Memory(Stored):
     """A chain up to `end`: the balances of all accounts there, in JSON.
 
     `facts` are the entries of kinds that no balance holds, in JSON: the fingerprints of data sets, and releases.
     `digests` are those of the entries from the one after `start` on.
     """
 
-    end: End = field(default_factory=End)
+    end: Annotated[End, INLINE] = field(default_factory=End)
     balances: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    facts: Sequence[Mapping[str, Any]] = ()
-    start: int = 0
-    digests: bytes = field(default=b"", repr=False)
+    facts: tuple[Fact, ...] = ()
+    start: Annotated[int, UNSTORED] = 0
+    digests: Annotated[bytes, UNSTORED] = field(default=b"", repr=False)
 
     def followed_by(self, rows: Iterable[Row], start: int) -> Memory:
         """The memory after further entries of the same chain, those behind entry `start`: 0, or the end of this one."""
@@ -130,7 +140,7 @@ class RememberedEnd:
         """The memory of the ledger; empty for a ledger never seen."""
         try:
             form = json.loads(self.path.read_text())
-            return memory_from_json(form)
+            return Memory.from_json({key: value for key, value in form.items() if key != "ledger"})
         except (FileNotFoundError, NotADirectoryError):
             return Memory()
         except (OSError, *DAMAGE) as cause:
@@ -178,7 +188,7 @@ class RememberedEnd:
 
     def _store(self, later: Memory) -> None:
         self.digests().write(later.start, later.digests)
-        form = {"ledger": self.place} | memory_to_json(later)
+        form = {"ledger": self.place} | later.to_json()
         partial = self.path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
@@ -217,23 +227,3 @@ def short_hash(name: str) -> str:
 def shortened(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])
-
-
-def memory_to_json(memory: Memory) -> dict[str, Any]:
-    """Plain values of all but the digests, which have a file of their own."""
-    end = {"entries": memory.end.entries, "head": memory.end.head}
-    return end | {"balances": memory.balances, "facts": list(memory.facts)}
-
-
-def memory_from_json(form: Mapping[str, Any]) -> Memory:
-    """The memory in a stored form; raises ValueError for values that none has."""
-    balances = {account: mapping("balances", one) for account, one in mapping("balances", form["balances"]).items()}
-    facts = tuple(_fact(fact) for fact in form["facts"])
-    end = End(entries=whole("entries", form["entries"]), head=text("head", form["head"]))
-    return Memory(end=end, balances=balances, facts=facts)
-
-
-def _fact(form: Any) -> Mapping[str, Any]:
-    fact = mapping("facts", form)
-    columns = {name: text(name, fact[name]) for name in FACT_COLUMNS}
-    return columns | {"body": mapping("body", fact["body"])}

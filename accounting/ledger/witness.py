@@ -19,24 +19,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from filelock import FileLock, Timeout
 
 from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
 from dpsweep.accounting.chain.hash_chain import COLUMNS
+from dpsweep.accounting.codec import Stored, StoredForm
 from dpsweep.accounting.errors import BadInput, WitnessUnreachable
 from dpsweep.accounting.json_files import write_line
-from dpsweep.accounting.ledger.remembered_ends import Memory, memory_from_json, memory_to_json
+from dpsweep.accounting.ledger.remembered_ends import Memory
 from dpsweep.accounting.numbers import whole
-from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text, texts
+from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text
 
 VARIABLE = "DPSWEEP_WITNESS"
 """The environment variable that names the witness: a file, or a `postgresql+psycopg://` address."""
 
 
+def _rows(name: str, form: Any) -> tuple[Mapping[str, Any], ...]:
+    rows = tuple(mapping(name, row) for row in listed(name, form))
+    if not rows:
+        raise ValueError(f"Expected {name}=[] to have a line.")
+    return tuple(
+        {key: whole(key, row[key]) if key == "seq" else text(key, row[key]) for key in COLUMNS} for row in rows
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
-class WitnessedState:
+class WitnessedState(Stored):
     """What a witness holds of one ledger.
 
     `head` is the digest of the last witnessed line that was announced, `rows` are the lines of the transaction that has
@@ -44,33 +54,9 @@ class WitnessedState:
     """
 
     head: str
-    rows: Sequence[Mapping[str, Any]]
+    rows: Annotated[Sequence[Mapping[str, Any]], StoredForm(read=_rows, write=list)]
     earlier: tuple[str, ...]
     memory: Memory
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal state."""
-        memory = memory_to_json(self.memory)
-        return {"head": self.head, "rows": list(self.rows), "earlier": list(self.earlier), "memory": memory}
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> WitnessedState:
-        """Reads `to_json`'s form; raises ValueError unless the rows are stored lines, at least one."""
-        return cls(
-            head=text("head", form["head"]),
-            rows=_rows(form["rows"]),
-            earlier=texts("earlier", form["earlier"]),
-            memory=memory_from_json(mapping("memory", form["memory"])),
-        )
-
-
-def _rows(form: Any) -> tuple[Mapping[str, Any], ...]:
-    rows = tuple(mapping("rows", row) for row in form)
-    if not rows:
-        raise ValueError("Expected rows=[] to have a line.")
-    return tuple(
-        {name: whole(name, row[name]) if name == "seq" else text(name, row[name]) for name in COLUMNS} for row in rows
-    )
 
 
 class Witness(Protocol):

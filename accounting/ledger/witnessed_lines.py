@@ -33,11 +33,19 @@ from typing import Any
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import Lines
-from dpsweep.accounting.chain.ledger_lines import Witnessed
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Ended, Launched, Released, ReleaseManifest, Resumed, body_of, witness_in
+from dpsweep.accounting.ledger.account import append_body
+from dpsweep.accounting.ledger.bodies import (
+    Ended,
+    Launched,
+    Released,
+    ReleaseManifest,
+    Resumed,
+    Witnessed,
+    body_of,
+    witness_in,
+)
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.remembered_ends import Memory
@@ -173,10 +181,8 @@ class WitnessedLines:
             )
 
     def _append(self, account: str, plan: str, body: Ended | Launched | Witnessed) -> None:
-        last = self.lines.last(account)
-        if last is not None:
-            balance = Balance.from_json(last.balance).to_json()
-            self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=balance)
+        if self.lines.last(account) is not None:
+            append_body(self.lines, account, body, plan=plan)
 
 
 def last_digest(lines: Lines) -> str | None:

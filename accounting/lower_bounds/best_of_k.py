@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dpsweep.accounting.events.bounded_counts import Capped, EachPoint, Fixed, Stopping
-from dpsweep.accounting.events.trial_counts import SERIES, NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import (
+    SERIES,
+    Capped,
+    EachPoint,
+    Fixed,
+    NegativeBinomial,
+    Poisson,
+    Stopping,
+    Tries,
+)
 
 
 def rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.accountants.interface import check_delta, gaussian_part
-from dpsweep.accounting.events.bounded_counts import MOST_TRIES, Stopping
 from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.trial_counts import MOST_TRIES, Stopping
 from dpsweep.accounting.events.types import (
     RandomAllocationDpEvent,
     RandomStoppingDpEvent,

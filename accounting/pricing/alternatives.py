@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, flatten, select, worst
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import RandomStoppingDpEvent
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, exact
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
 from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget

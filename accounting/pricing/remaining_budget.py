@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Balance, Statement
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, exact, subtract
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Addition, Amounts, subtract
 from dpsweep.accounting.notation import delta_down, epsilon_down
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT, calibrate_noise, largest_count
 from dpsweep.accounting.pricing.panel import Panel

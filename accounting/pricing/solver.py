@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, costliest, gaussian, nothing
-from dpsweep.accounting.events.noisy_tables import noisy_table
+from dpsweep.accounting.events.build import PlanEvent, costliest, gaussian, noisy_table, nothing
 from dpsweep.accounting.notation import apart, typed
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import EachPoint
-from dpsweep.accounting.events.trial_counts import Tries
+from dpsweep.accounting.events.trial_counts import EachPoint, Tries
 from dpsweep.accounting.notation import delta_down
 from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert
 

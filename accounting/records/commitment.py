@@ -24,9 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.codec import Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import in_words, write_json
 from dpsweep.accounting.ledger.account import Statement
@@ -34,7 +35,7 @@ from dpsweep.accounting.ledger.bodies import charged
 from dpsweep.accounting.ledger.data_fingerprint import Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
-from dpsweep.accounting.validation import as_written, listed, mapping, text
+from dpsweep.accounting.validation import mapping
 
 DOMAIN = "dpsweep commitment 2"
 COMMITMENT_FILE = "commitment.json"
@@ -50,7 +51,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChargedSweep:
+class ChargedSweep(Stored):
     """What the ledger charged for a plan: for each charge its event, rule, epsilon, delta and claiming accountant."""
 
     account: str
@@ -75,29 +76,12 @@ class ChargedSweep:
                         "rule": charge.record.get("rule"),
                         "epsilon": charge.epsilon,
                         "delta": charge.delta,
-                        "claimed_by": charge.claimed_by,
+                        "claimed_by": charge.facts.claimed_by,
                     }
                 )
                 for charge in own
             ),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal value."""
-        return {
-            "account": self.account,
-            "plan": self.plan,
-            "adjacency": self.adjacency,
-            "unit": self.unit,
-            "charges": [dict(charge) for charge in self.charges],
-        }
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> ChargedSweep:
-        """Reads `to_json`'s form."""
-        names = ("account", "plan", "adjacency", "unit")
-        charges = tuple(mapping("charges", charge) for charge in listed("charges", form["charges"]))
-        return cls(charges=charges, **{name: text(name, form[name]) for name in names})
 
     @property
     def canonical(self) -> bytes:
@@ -114,16 +98,17 @@ class ChargedSweep:
         )
 
 
+def _secret_digits(name: str, value: str) -> None:
+    if _DIGEST.fullmatch(value) is None:
+        raise ValueError(f"Expected {name} to be 64 hexadecimal digits.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Opening:
+class Opening(Stored):
     """The salt of a commitment, in hexadecimal digits, and the charges that it commits to."""
 
-    salt: str = field(repr=False)
+    salt: Annotated[str, _secret_digits] = field(repr=False)
     charged: ChargedSweep
-
-    def __post_init__(self) -> None:
-        if _DIGEST.fullmatch(self.salt) is None:
-            raise ValueError("Expected salt to be 64 hexadecimal digits.")
 
     @classmethod
     def of(cls, ledger: Ledger, account: str, plan: str) -> Opening:
@@ -138,17 +123,15 @@ class Opening:
 
     def write(self, folder: Path) -> None:
         """Writes the opening into the curator's folder, readable by its owner alone."""
-        form = {"domain": DOMAIN, "commitment": self.commitment, "salt": self.salt, "charged": self.charged.to_json()}
-        write_json(folder / OPENING_FILE, form, mode=PRIVATE)
+        about = {"domain": DOMAIN, "commitment": self.commitment}
+        write_json(folder / OPENING_FILE, about | self.to_json(), mode=PRIVATE)
 
     @classmethod
     def read(cls, folder: Path) -> Opening | None:
         """Reads an opening, None if there is none; raises `BadInput` for a damaged file."""
-        form = _read(folder / OPENING_FILE)
-        if form is None:
-            return None
-        with as_written(str(folder / OPENING_FILE)):
-            return cls(salt=text("salt", form["salt"]), charged=ChargedSweep.from_json(form["charged"]))
+        return read_stored(
+            folder / OPENING_FILE, lambda form: cls.from_json({name: form[name] for name in ("salt", "charged")})
+        )
 
     def verify(self, commitment: str, ledger: Ledger) -> None:
         """Checks the opening against a commitment and against the ledger.
@@ -172,7 +155,7 @@ def write_commitment(folder: Path, commitment: str) -> None:
 
 def read_commitment(folder: Path) -> str | None:
     """The commitment in a release, None if it has none; raises `BadInput` for a damaged file."""
-    form = _read(folder / COMMITMENT_FILE)
+    form = read_stored(folder / COMMITMENT_FILE, lambda form: mapping(COMMITMENT_FILE, form))
     if form is None:
         return None
     if not isinstance(commitment := form.get("commitment"), str) or _DIGEST.fullmatch(commitment) is None:
@@ -189,13 +172,3 @@ def _key(ledger: Ledger, account: str, plan: str) -> Key:
     if ledger.data_sets():
         return Key.read(path) or Key.open(PrivateStore.of(ledger, account, plan).root.parent / SPARE_KEY)
     return Key.open(path)
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    try:
-        with as_written(str(path)):
-            return mapping(path.name, json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except OSError as cause:
-        raise BadInput(f"Expected {path} to be readable: {cause.strerror}.") from cause

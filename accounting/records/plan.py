@@ -19,20 +19,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any
 
+from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, StoredForm, from_json, to_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
+from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import FORMAT, digest, in_words, require_format, write_line
-from dpsweep.accounting.ledger.composition_policy import stored_amount
+from dpsweep.accounting.json_files import FORMAT, digest, require_format, write_line
 from dpsweep.accounting.names.format_defaults import part_defaults, with_defaults, without_defaults
 from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored_config, stored_rule
-from dpsweep.accounting.numbers import real, whole
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.validation import as_written, mapping, text, texts, truth
+from dpsweep.accounting.validation import as_written, listed, mapping, truth
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """The fields that a plan's identity is the hash of, where they are not at their default."""
@@ -47,7 +45,7 @@ Value = float | int | str | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Stored):
     """One point: a method with its hyperparameters on a data set, and the event of its run.
 
     `config` is the resolved configuration without devices, paths and Hydra's keys, with classes as tags; `id` is its
@@ -56,10 +54,10 @@ class Trial:
     """
 
     method: str
-    axes: Mapping[str, Value]
+    axes: Annotated[Mapping[str, Value], StoredForm(read=mapping, write=dict)]
     config: Mapping[str, Any]
-    event: PlanEvent
-    final: Trial | None = None
+    event: StoredPlanEvent
+    final: Annotated[Trial | None, OMITTED] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", stored_config(with_defaults(self.config, part_defaults("trial"))))
@@ -95,24 +93,12 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
-        return {
-            "id": self.id,
-            "method": self.method,
-            "axes": dict(self.axes),
-            "config": dict(self.config),
-            "event": _event_to_json(self.event),
-        } | ({} if self.final is None else {"final": self.final.to_json()})
+        return {"id": self.id} | to_json(self)
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Trial:
         """Reads `to_json`'s form; refuses an edited trial, whose id is not the hash of its config."""
-        trial = cls(
-            method=text("method", form["method"]),
-            axes=mapping("axes", form["axes"]),
-            config=mapping("config", form["config"]),
-            event=_event_from_json(form["event"]),
-            final=None if form.get("final") is None else cls.from_json(form["final"]),
-        )
+        trial = from_json(cls, {key: value for key, value in form.items() if key != "id"})
         if trial.id != form["id"]:
             raise BadInput(
                 f"Expected trial id={form['id']} to be {trial.id}: its configuration was edited after planning."
@@ -137,8 +123,36 @@ class Block:
         return ids[0] if len(ids) == 1 else digest(ids)
 
 
+def _read_budget(name: str, form: Mapping[str, Any]) -> Guarantee:
+    limits = mapping(name, form[name])
+    return Guarantee.from_json({**limits, "adjacency": form["adjacency"], "unit": form["unit"]})
+
+
+def _write_budget(budget: Guarantee) -> dict[str, Any]:
+    form = budget.to_json()
+    neighbours = {name: form.pop(name) for name in ("adjacency", "unit")}
+    return {"budget": form} | neighbours
+
+
+def _read_blocks(name: str, form: Mapping[str, Any]) -> tuple[Block, ...]:
+    shared = truth("shared", form["shared"])
+    return tuple(
+        Block(trials=tuple(Trial.from_json(mapping(name, trial)) for trial in listed(name, block)), shared=shared)
+        for block in listed(name, form[name])
+    )
+
+
+def _write_blocks(blocks: tuple[Block, ...]) -> dict[str, Any]:
+    trials = [[trial.to_json() for trial in block.trials] for block in blocks]
+    return {"blocks": trials, "shared": any(block.shared for block in blocks)}
+
+
+_BUDGET = StoredForm(read=_read_budget, write=_write_budget, keys=lambda: ("budget", "adjacency", "unit"))
+_BLOCKS = StoredForm(read=_read_blocks, write=_write_blocks, keys=lambda: ("blocks", "shared"))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Stored):
     """Points x rule x budget, and the event of the whole search.
 
     `account` is the name of the ledger's account, `budget` its budget by the data set's declaration. `rule` is the
@@ -148,14 +162,14 @@ class Plan:
     """
 
     account: str
-    budget: Guarantee
+    budget: Annotated[Guarantee, INLINE, _BUDGET]
     delta: float
     rule: Mapping[str, Any]
-    blocks: tuple[Block, ...]
-    event: PlanEvent
-    target_epsilon: float | None = None
+    blocks: Annotated[tuple[Block, ...], INLINE, _BLOCKS]
     proposed: Proposed | None = None
-    spares: int = 0
+    event: StoredPlanEvent
+    spares: Count = 0
+    target_epsilon: float | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -241,47 +255,12 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal plan."""
-        return {
-            "format": FORMAT,
-            "account": self.account,
-            "budget": in_words({"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
-            "adjacency": self.budget.adjacency.value,
-            "unit": self.budget.unit,
-            "delta": self.delta,
-            "rule": dict(self.rule),
-            "blocks": [[trial.to_json() for trial in block.trials] for block in self.blocks],
-            "shared": self.shared,
-            "proposed": None if self.proposed is None else self.proposed.to_json(),
-            "event": _event_to_json(self.event),
-            "spares": self.spares,
-            "target_epsilon": self.target_epsilon,
-            "notes": list(self.notes),
-        }
+        return {"format": FORMAT} | to_json(self)
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
-        """Reads `to_json`'s form; refuses another format."""
-        require_format("the plan", form)
-        return cls(
-            account=text("account", form["account"]),
-            budget=Guarantee(
-                epsilon=float(stored_amount("epsilon", form["budget"]["epsilon"])),
-                delta=form["budget"]["delta"],
-                adjacency=Adjacency(form["adjacency"]),
-                unit=text("unit", form["unit"]),
-            ),
-            delta=_number("delta", form["delta"]),
-            rule=form["rule"],
-            blocks=tuple(
-                Block(trials=tuple(Trial.from_json(trial) for trial in block), shared=truth("shared", form["shared"]))
-                for block in form["blocks"]
-            ),
-            proposed=None if form["proposed"] is None else Proposed.from_json(form["proposed"]),
-            event=_event_from_json(form["event"]),
-            spares=whole("spares", form["spares"]),
-            target_epsilon=None if (target := form["target_epsilon"]) is None else _number("target_epsilon", target),
-            notes=texts("notes", form["notes"]),
-        )
+        """Reads `to_json`'s form, also with an id, which is not compared; refuses another format."""
+        return from_json(cls, {key: value for key, value in require_format("the plan", form).items() if key != "id"})
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
@@ -316,17 +295,3 @@ def _parsed(content: bytes, path: Path) -> Plan:
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")
     return plan
-
-
-def _number(name: str, value: Any) -> float:
-    """The value, if it is a number, in its own type: an identity is the hash of what was stored."""
-    real(name, value)
-    return cast(float, value)
-
-
-def _event_to_json(event: PlanEvent) -> dict[str, Any]:
-    return {name: events.to_json(part) for name, part in event.parts.items()}
-
-
-def _event_from_json(form: Mapping[str, Any]) -> PlanEvent:
-    return PlanEvent.from_parts({name: events.from_json(part) for name, part in form.items() if part is not None})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
 from dpsweep.accounting.names.stored_classes import class_name, identity, stored
@@ -16,15 +17,15 @@ MOST = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
+class Phase(Stored):
     """A number of consecutive proposed runs with one noise multiplier, which is None until it is calibrated."""
 
-    trials: int
+    trials: Count
     noise_multiplier: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposed:
+class Proposed(Stored):
     """A fixed number of runs whose points a sampler proposes, each from the scores of earlier runs.
 
     `sampler` is its configuration, `{"kind": tag, **fields}`, or `{"_target_": "module.Class", **fields}` for a class
@@ -33,7 +34,7 @@ class Proposed:
 
     trials: int
     sampler: Mapping[str, Any]
-    phases: tuple[Phase, ...] = ()
+    phases: Annotated[tuple[Phase, ...], OMITTED] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sampler", stored(self.sampler, "search"))
@@ -59,20 +60,10 @@ class Proposed:
         phases = (replace(phase, noise_multiplier=phase.noise_multiplier or noise) for phase in self.phases)
         return replace(self, phases=tuple(phases))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; without phases, the key is left out."""
-        form = asdict(self)
-        return form if self.phases else {key: value for key, value in form.items() if key != "phases"}
-
     def identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
         form = self.to_json() | {"sampler": identity(self.sampler, "search")}
         return without_defaults(form, part_defaults("proposed"))
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Proposed:
-        """Reads `to_json`'s form."""
-        return cls(**{**form, "phases": tuple(Phase(**phase) for phase in form.get("phases", ()))})
 
     @property
     def sampler_name(self) -> str:

@@ -21,12 +21,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.codec import Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import DAMAGE, as_written, in_short, mapping, refuse_link, text
+from dpsweep.accounting.validation import mapping, refuse_link, text
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
@@ -39,7 +40,7 @@ DOMAIN, FOLDER = "dpsweep manifest 1", "folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasedWinner:
+class ReleasedWinner(Stored):
     """The salt of a release, which is part of the digest of its winner."""
 
     salt: str
@@ -52,13 +53,7 @@ class ReleasedWinner:
     @classmethod
     def read(cls, folder: Path) -> ReleasedWinner | None:
         """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
-        path = folder / WINNER_FILE
-        try:
-            return cls(salt=text("salt", json.loads(path.read_text())["salt"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, *DAMAGE) as cause:
-            raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
+        return read_stored(folder / WINNER_FILE, lambda form: cls.from_json({"salt": form["salt"]}))
 
     def digest(self, folder: Path) -> str:
         """The SHA-256 of the salt and of the winner's files in this folder (no files if there is no winner)."""
@@ -168,11 +163,4 @@ def _few(names: tuple[str, ...], most: int = 5) -> str:
 
 
 def _lists(curator: Path) -> Mapping[str, Any]:
-    path = curator / LIST_FILE
-    try:
-        with as_written(str(path)):
-            return mapping(path.name, json.loads(path.read_text()))
-    except FileNotFoundError:
-        return {}
-    except OSError as cause:
-        raise BadInput(f"Expected {path} to be readable: {cause.strerror}.") from cause
+    return read_stored(curator / LIST_FILE, lambda form: mapping(LIST_FILE, form)) or {}

@@ -20,13 +20,13 @@ batch), and no price covers it: only the curator may read the marks, like the re
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
 from dpsweep.accounting.folders import made_folder
@@ -34,9 +34,7 @@ from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
@@ -45,8 +43,13 @@ _TENSORS = re.compile(r"weights-[\w.-]+")
 """The name of a tensor file, without a path: it lies in the folder of its header."""
 
 
+def _file_name(name: str, value: str) -> None:
+    if not _TENSORS.fullmatch(value):
+        raise ValueError(f"Expected {name}={value!r} to be the name of a file beside the checkpoint.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Header:
+class Header(Stored):
     """The metadata of a checkpoint: its attempt, its progress, and the digest of its tensors.
 
     The weights are those after `step` of `steps` steps. At that time the sessions of the attempt had spent `spent`
@@ -55,41 +58,33 @@ class Header:
 
     plan: str
     trial: str
-    attempt: int
+    attempt: Count
     charge: str
-    step: int
-    steps: int
-    spent: int
-    marked: int
-    tensors: str
+    step: Count
+    steps: Count
+    spent: Count
+    marked: Count
+    tensors: Annotated[str, _file_name]
     sha256: str
-
-    def __post_init__(self) -> None:
-        for name in ("attempt", "step", "steps", "spent", "marked"):
-            whole(name, getattr(self, name))
-        if not _TENSORS.fullmatch(text("tensors", self.tensors)):
-            raise ValueError(f"Expected tensors={self.tensors!r} to be the name of a file beside the checkpoint.")
 
     def write(self, place: Path) -> None:
         """Stores the header for its owner alone and replaces the one before it."""
-        form = asdict(self)
+        form = self.to_json()
         write_json(_header(place, self.attempt), form | {"digest": digest(form)}, mode=0o600)
 
     @classmethod
     def read(cls, place: Path, attempt: int) -> Header | None:
         """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
         path = _header(place, attempt)
-        try:
-            form = json.loads(path.read_text())
+
+        def read(form: dict[str, Any]) -> Header:
             known = form.pop("digest")
-            header, now = cls(**form), digest(form)
-        except FileNotFoundError:
-            return None
-        except (OSError, *DAMAGE) as cause:
-            raise ContractBroken(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
-        if known != now:
-            raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
-        return header
+            header = cls.from_json(form)
+            if known != digest(form):
+                raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
+            return header
+
+        return read_stored(path, read, ContractBroken)
 
     def content(self, place: Path) -> bytes:
         """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import FORMAT, require_format, writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.numbers import number, whole
-from dpsweep.accounting.validation import as_written, text
+from dpsweep.accounting.numbers import number, real
+from dpsweep.accounting.validation import as_written
 
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
@@ -38,8 +39,21 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+def _check_score(field: str, score: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError unless the score and its further metrics are finite numbers with intervals."""
+    for name in ("value", "low", "high"):
+        number(f"{field}.{name}", score.get(name))
+    for metric in score.get("also", {}).values():
+        _check_score(field, metric)
+
+
+def _duration(name: str, seconds: float) -> None:
+    if not 0 <= real(name, seconds) < 1e12:
+        raise ValueError(f"Expected {name}={seconds!r} to be a number >= 0.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrialResult:
+class TrialResult(Stored):
     """The result of one attempt: its score with a 95 % interval, its realised event, its steps and its time.
 
     `score` is {"value", "low", "high"}, finite numbers, in [0, 1] for the scores of this package; None if the attempt
@@ -56,43 +70,23 @@ class TrialResult:
     """
 
     trial: str
-    attempt: int
+    attempt: Count
     status: Status
-    score: Mapping[str, Any] | None
+    score: Annotated[Mapping[str, Any] | None, _check_score]
     event: Mapping[str, Any] | None
-    steps: int
-    seconds: float
+    steps: Count
+    seconds: Annotated[float, _duration]
     device: str
     randomness: str
     started: str
     ended: str
     error: str | None = None
     model: str | None = None
-    parameters: int | None = None
-    counts: int = 2
+    parameters: Count | None = None
+    counts: Count = 2
     salt: str = field(default_factory=new_nonce)
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("trial", "device", "randomness", "started", "ended"):
-            text(name, getattr(self, name))
-        whole("attempt", self.attempt)
-        whole("steps", self.steps)
-        if self.parameters is not None:
-            whole("parameters", self.parameters)
-        whole("counts", self.counts)
-        text("salt", self.salt)
-        for name in ("error", "model"):
-            if getattr(self, name) is not None:
-                text(name, getattr(self, name))
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds < 1e12:
-            raise ValueError(f"Expected seconds={self.seconds!r} to be a number >= 0.")
-        mappings = self.versions, self.curator, self.score or {}, self.event or {}
-        if not all(isinstance(one, Mapping) for one in mappings):
-            raise TypeError("Expected score, event, versions and curator to be objects.")
-        if self.score is not None:
-            _check_score(self.score)
 
     @property
     def value(self) -> float | None:
@@ -111,7 +105,7 @@ class TrialResult:
 
     def writing(self, folder: Path) -> Flushing[None]:
         """Does what `write` does, as a part of a group commit."""
-        return writing_line(folder / RESULT_FILE, {"format": FORMAT} | vars(self), mode=PRIVATE)
+        return writing_line(folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE)
 
     @staticmethod
     def digest(folder: Path) -> str | None:
@@ -144,15 +138,4 @@ def _parsed(content: bytes, path: Path) -> TrialResult:
     except (ValueError, RecursionError) as cause:
         raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
     with as_written(f"result={path}"):
-        require_format(str(path), form)
-        known = {entry.name for entry in fields(TrialResult)}
-        values = {name: value for name, value in form.items() if name in known}
-        return TrialResult(**{"salt": ""} | values | {"status": Status(form["status"])})
-
-
-def _check_score(score: Mapping[str, Any]) -> None:
-    """Raises TypeError or ValueError unless the score and its further metrics are finite numbers with intervals."""
-    for name in ("value", "low", "high"):
-        number(f"score.{name}", score.get(name))
-    for metric in score.get("also", {}).values():
-        _check_score(metric)
+        return TrialResult.from_json(require_format(str(path), form))

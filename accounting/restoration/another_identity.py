@@ -12,10 +12,9 @@ from collections.abc import Iterator
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import Lines, new_identity
-from dpsweep.accounting.chain.ledger_lines import Identified
 from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.ledger.account import Attempts, Balance
-from dpsweep.accounting.ledger.bodies import Body, Ended, Launched, Started
+from dpsweep.accounting.ledger.account import Attempts, append_body
+from dpsweep.accounting.ledger.bodies import Ended, Identified, Launched, Started
 from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
 
@@ -31,7 +30,7 @@ def go_on_as_another(lines: Lines, name: str) -> str:
     accounts = lines.accounts()
     if former is None or not accounts:
         raise LedgerDamaged(f"Expected {name} to have a line.")
-    _append(lines, accounts[0], "", Identified(identity=new_identity(), former=former))
+    append_body(lines, accounts[0], Identified(identity=new_identity(), former=former))
     return (
         f"{name} is another ledger from now on, with private stores of its own: {spent} attempts that it had paid for "
         "and that had not ended in it count as used, since the ledger that it is a copy of may have begun them."
@@ -49,7 +48,7 @@ def void_launches(lines: Lines) -> None:
     Also those without a launch: a hidden search whose coordinator was killed before its launch has stored its draw.
     """
     for account, plan in _plans(lines):
-        _append(lines, account, plan, Launched(nonce=new_nonce()))
+        append_body(lines, account, Launched(nonce=new_nonce()), plan=plan)
 
 
 def _plans(lines: Lines) -> tuple[tuple[str, str], ...]:
@@ -60,11 +59,11 @@ def _plans(lines: Lines) -> tuple[tuple[str, str], ...]:
 def _spend(lines: Lines, account: str, plan: str) -> int:
     """Starts what is still paid for, and ends whatever is open; returns the number of attempts."""
     for body in _starts(Attempts.of(lines.of(account, plan))):
-        _append(lines, account, plan, body)
+        append_body(lines, account, body, plan=plan)
     still_open = Attempts.of(lines.of(account, plan)).open_attempts()
     for trial, attempt, resume in still_open:
         end = Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "used elsewhere"})
-        _append(lines, account, plan, end)
+        append_body(lines, account, end, plan=plan)
     return len(still_open)
 
 
@@ -76,11 +75,3 @@ def _starts(own: Attempts) -> Iterator[Started]:
         first = own.started[trial] + 1
         for attempt in range(first, first + count):
             yield Started(trial=trial, attempt=attempt, charge=own.charge_of(trial, attempt).digest)
-
-
-def _append(lines: Lines, account: str, plan: str, body: Body) -> None:
-    last = lines.last(account)
-    if last is None:
-        raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
-    balance = Balance.from_json(last.balance).after(body)
-    lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=balance.to_json())

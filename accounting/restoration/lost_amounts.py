@@ -14,12 +14,12 @@ from decimal import Decimal
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.bodies import Restored, read_body
 from dpsweep.accounting.ledger.chain_audit import whole
-from dpsweep.accounting.ledger.charge_bodies import Restored
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, exact, subtract, upward
+from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, subtract, upward
 from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, shortened
 
 
@@ -27,15 +27,15 @@ from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, shortened
 class Base:
     """A whole chain as the base of a restoration: its balances now, and at its last entry that is remembered too.
 
-    `paid` are the digests of the charges that it holds or has restored. `restored` maps the remembered ends whose loss
-    is on its record to True if their amounts were known.
+    `paid` are the digests of the charges that it holds or has restored, `restored` the remembered ends whose loss is on
+    its record.
     """
 
     end: End
     balances: Mapping[str, Balance]
     common: Mapping[str, Balance]
     paid: frozenset[str]
-    restored: Mapping[End, bool]
+    restored: frozenset[End]
 
 
 def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
@@ -44,7 +44,7 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
     common: dict[str, Balance] = {}
     since: dict[str, Balance] = {}
     paid: set[str] = set()
-    restored: dict[End, bool] = {}
+    restored: set[End] = set()
     end = End()
     for entry, balance in whole(lines, name):
         end = End(entries=entry.seq, head=entry.digest)
@@ -56,12 +56,12 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
             paid.add(entry.digest)
         elif isinstance(body := read_body(entry), Restored):
             paid |= set(body.charges)
-            if (lost := body.remembered) is not None:
-                restored[lost] = body.reserved is not None
-                if body.reserved is not None and _at(remembered, lost):  # another machine restored lines we know too
+            if body.remembered is not None and body.reserved is not None:
+                restored.add(body.remembered)
+                if _at(remembered, body.remembered):  # another machine restored lines that we know too
                     before = common.get(entry.account, replace(balance, reserved={}))
                     common[entry.account] = larger(before, body.reserved)
-    return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=restored)
+    return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=frozenset(restored))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +120,7 @@ def body_of_loss(lost: Lost, end: End, note: str) -> Restored:
         takes=lost.takes,
         note=note,
         remembered=end,
+        known=True,
         reserved=lost.remembered.reserved,
     )
 

@@ -27,9 +27,8 @@ from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, DpsweepError, LedgerDamaged
-from dpsweep.accounting.ledger.bodies import read_body
+from dpsweep.accounting.ledger.bodies import Restored, read_body
 from dpsweep.accounting.ledger.chain_audit import count_whole
-from dpsweep.accounting.ledger.charge_bodies import Restored
 from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness

@@ -12,13 +12,13 @@ from pathlib import Path
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.codec import exact
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, body_of, read_body
-from dpsweep.accounting.ledger.charge_bodies import Restored
-from dpsweep.accounting.ledger.composition_policy import Addition, exact, upward
+from dpsweep.accounting.ledger.account import Balance, append_body
+from dpsweep.accounting.ledger.bodies import Body, Closed, Opened, Raised, Restored, body_of, read_body
+from dpsweep.accounting.ledger.composition_policy import Addition, upward
 from dpsweep.accounting.ledger.known_places import identities_of, identity_of
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
@@ -243,7 +243,7 @@ class Restoration:
             return True
         start = End(entries=receipt.entries, head=receipt.head)
         remembered = {known.end: memory.digests() for memory, known in self.known.items() if known.end != End()}
-        for end in (end for end, amounts in base.restored.items() if amounts and end not in remembered):
+        for end in base.restored - remembered.keys():
             remembered[end] = lost_digests(end)
         return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
 
@@ -262,9 +262,8 @@ class Restoration:
         return self._append(account, Balance.opened(body), body)
 
     def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
-        after = balance.after(body)
-        self.lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after.to_json())
-        return after
+        append_body(self.lines, account, body, plan=plan, before=balance)
+        return balance.after(body)
 
 
 def _raised(one: Guarantee, other: Guarantee) -> Raised:

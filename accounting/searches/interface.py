@@ -21,7 +21,7 @@ from typing import ClassVar, cast
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.recent import Recent
+from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial

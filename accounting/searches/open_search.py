@@ -11,20 +11,18 @@ The winner is the run that the rule names, given the scores of all finished runs
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch, verify_result
 from dpsweep.accounting.searches.run_records import RunRecord, Runs, charged_rows
-from dpsweep.accounting.searches.stored_draw import read_stored
-from dpsweep.accounting.validation import text
 
 
 class OpenSearch(PlannedSearch):
@@ -113,18 +111,26 @@ class OpenSearch(PlannedSearch):
         return account.attempts(self.plan.id).charges[-1].digest, "" if result is None else result.salt
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChosenPoint(Stored):
+    """The point of a plan's final run, by its index in the plan."""
+
+    plan: str
+    point: Count
+
+
 def read_final(plan: Plan, path: Path) -> Trial | None:
     """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
     if not plan.finals:
         return None
-    stored = read_stored(path, lambda form: (text("plan", form["plan"]), whole("point", form["point"])))
-    if stored is None:
+    chosen = read_stored(path, ChosenPoint.from_json)
+    if chosen is None:
         return None
-    if stored[0] != plan.id:
-        raise BadInput(f"Expected {path} to be the final run of plan {plan.id}; it is one of plan {stored[0]}.")
-    if stored[1] >= len(plan.finals):
+    if chosen.plan != plan.id:
+        raise BadInput(f"Expected {path} to be the final run of plan {plan.id}; it is one of plan {chosen.plan}.")
+    if chosen.point >= len(plan.finals):
         raise BadInput(f"Expected the point of {path} to be one of the {len(plan.finals)} of plan {plan.id}.")
-    return plan.finals[stored[1]]
+    return plan.finals[chosen.point]
 
 
 def store_final(plan: Plan, path: Path, point: int) -> Trial:
@@ -132,7 +138,7 @@ def store_final(plan: Plan, path: Path, point: int) -> Trial:
     known = read_final(plan, path)
     if known is not None and known != plan.finals[point]:
         raise BadInput(f"Expected {path} to be absent: a final run is never chosen again.")
-    write_json(path, {"plan": plan.id, "point": point})
+    write_json(path, ChosenPoint(plan=plan.id, point=point).to_json())
     return plan.finals[point]
 
 

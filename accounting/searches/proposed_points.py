@@ -14,20 +14,18 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from dpsweep.accounting.codec import Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import Sample
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.accounting.searches.stored_draw import read_stored
-from dpsweep.accounting.validation import listed, text
 
 TURN = "turn"
 """The key of the turn in a run's configuration."""
@@ -121,20 +119,22 @@ def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
     return tuple(run_at(plan, turn, point) for turn, point in enumerate(proposals))
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredProposals(Stored):
+    """The points that were proposed for a plan, by their index in the plan, in the order of turns."""
+
+    plan: str
+    proposals: tuple[Count, ...]
+
+
 def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
     """The points proposed so far, in the order of turns, by their index in the plan."""
-    stored = read_stored(
-        path,
-        lambda form: (
-            text("plan", form["plan"]),
-            tuple(whole("proposals", one) for one in listed("proposals", form["proposals"])),
-        ),
-    )
+    stored = read_stored(path, StoredProposals.from_json)
     if stored is None:
         return ()
-    if stored[0] != plan.id:
-        raise BadInput(f"Expected {path} to be the proposals of plan {plan.id}; they are those of plan {stored[0]}.")
-    return stored[1]
+    if stored.plan != plan.id:
+        raise BadInput(f"Expected {path} to be the proposals of plan {plan.id}; they are those of plan {stored.plan}.")
+    return stored.proposals
 
 
 def store_proposals(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:
@@ -142,5 +142,5 @@ def store_proposals(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[T
     before, runs = read_proposals(plan, path), runs_of(plan, proposals)
     if tuple(proposals[: len(before)]) != before:
         raise BadInput(f"Expected proposals to begin with the {len(before)} in {path}: what was proposed stays so.")
-    write_json(path, {"plan": plan.id, "proposals": list(proposals)})
+    write_json(path, StoredProposals(plan=plan.id, proposals=tuple(proposals)).to_json())
     return runs

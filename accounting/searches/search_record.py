@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpsweep.accounting.codec import read_stored
 from dpsweep.accounting.folders import made_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome, read_stored
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome
 from dpsweep.accounting.validation import text
 
 
@@ -55,12 +56,12 @@ class SearchRecord:
         Of several writers at once the first one's stays: a whole file gets its name by a hard link, if nothing has it.
         """
         whole = self._outcome.with_name(f"{self._outcome.stem}-{new_nonce()}.json")
-        write_json(whole, asdict(outcome), mode=PRIVATE)
+        write_json(whole, outcome.to_json(), mode=PRIVATE)
         with suppress(OSError):
             os.link(whole, self._outcome)
         whole.unlink()
         if self.outcome is None:  # a file system without hard links
-            write_json(self._outcome, asdict(outcome), mode=PRIVATE)
+            write_json(self._outcome, outcome.to_json(), mode=PRIVATE)
         return self.outcome or outcome
 
     @property

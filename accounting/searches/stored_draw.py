@@ -11,27 +11,23 @@ Invariants of such a search:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated
 
+from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, read_stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.numbers import whole
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import DAMAGE, in_short, text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
-
-Stored = TypeVar("Stored")
 
 
 def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
@@ -56,7 +52,7 @@ def check_draw(plan: Plan, draw: Draw) -> Draw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredDraw:
+class StoredDraw(Stored):
     """A rule's draw in the sweep's folder, with the plan and the attempt at its search that the draw is for.
 
     `salt` has 128 random bits for the digest of the search's winner (`accounting/records/released_files.py`). `coins`
@@ -64,55 +60,38 @@ class StoredDraw:
     """
 
     plan: str
-    attempt: int
-    draw: Draw
+    attempt: Count
     salt: str = ""
-    coins: str = field(default="", repr=False)
+    coins: Annotated[str, OMITTED] = field(default="", repr=False)
+    draw: Annotated[Draw, INLINE]
 
     def write(self, path: Path) -> None:
         """Stores the draw for its owner alone; a stored draw is never replaced."""
         if path.exists():
             raise BadInput(f"Expected {path} to be absent: a draw is never made again.")
-        about = {"plan": self.plan, "attempt": self.attempt, "salt": self.salt}
-        coins = {"coins": self.coins} if self.coins else {}
-        write_json(path, about | coins | self.draw.to_json(), mode=PRIVATE)
+        write_json(path, self.to_json(), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
         """The stored draw, None if there is none; a damaged file is refused."""
-        return read_stored(
-            path,
-            lambda form: cls(
-                plan=text("plan", form["plan"]),
-                attempt=whole("attempt", form["attempt"]),
-                draw=Draw.from_json(form),
-                salt=text("salt", form.get("salt", "")),
-                coins=text("coins", form.get("coins", "")),
-            ),
-        )
+        return read_stored(path, cls.from_json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOutcome:
+class SearchOutcome(Stored):
     """The outcome of an attempt at a search: the winner's place in the draw, None if there is no winner."""
 
-    attempt: int
-    winner: int | None
+    attempt: Count
+    winner: Count | None
 
     def write(self, path: Path) -> None:
         """Stores the outcome for its owner alone."""
-        write_json(path, asdict(self), mode=PRIVATE)
+        write_json(path, self.to_json(), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> SearchOutcome | None:
         """The stored outcome, None if the search is not finished."""
-        return read_stored(
-            path,
-            lambda form: cls(
-                attempt=whole("attempt", form["attempt"]),
-                winner=None if form["winner"] is None else whole("winner", form["winner"]),
-            ),
-        )
+        return read_stored(path, cls.from_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +152,3 @@ def end_mark(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
 def scores_of(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     """What a draw compares of the ended tries, by their places: scores, or numbers of right predictions."""
     return {place: one.count if draw.handicaps else one.score for place, one in enumerate(tries) if one.ended}
-
-
-def read_stored(path: Path, from_json: Callable[[Mapping[str, Any]], Stored]) -> Stored | None:
-    """The result of `made` on a stored JSON file, None if there is no file; a damaged file is refused."""
-    try:
-        return from_json(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, *DAMAGE) as cause:
-        raise BadInput(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.bounded_counts import EachPoint
+from dpsweep.accounting.events.trial_counts import EachPoint
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
 
@@ -20,15 +21,9 @@ class BestOfGrid(HiddenSearchRule):
     *Source*: docs/accounting.md, "The envelope bound".
     """
 
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "best_of_grid"
-
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The winner and its score, and the number of runs, which is that of the points."""
-        return THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+    name: ClassVar[str] = "best_of_grid"
+    discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+    """The winner and its score, and the number of runs, which is that of the points."""
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of all points."""

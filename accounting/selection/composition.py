@@ -24,16 +24,9 @@ class Composition(SelectionRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (MIRONOV_2017,)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "composition"
-
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """Everything: each run is paid for in full."""
-        return frozenset(Disclosure)
+    name: ClassVar[str] = "composition"
+    discloses: ClassVar[frozenset[Disclosure]] = frozenset(Disclosure)
+    """Everything: each run is paid for in full."""
 
     def kind(self, search: Search) -> str:
         """Every point, or the points that a sampler proposes."""

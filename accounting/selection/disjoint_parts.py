@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MCSHERRY_2009, Work
@@ -31,18 +31,10 @@ class DisjointParts(Composition):
     """
 
     works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2009,)
+    name: ClassVar[str] = "disjoint parts"
 
-    share: float = 0.2
-    carry: float = 0.75
-
-    def __post_init__(self) -> None:
-        numbers.fraction("share", self.share)
-        numbers.non_negative("carry", self.carry)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "disjoint parts"
+    share: Fraction = 0.2
+    carry: NonNegative = 0.75
 
     @property
     def final_run(self) -> FinalRunTerms:

@@ -35,6 +35,7 @@ class Final(SelectionRule):
     rule: SelectionRule
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not callable(getattr(self.rule, "event", None)):
             raise TypeError(f"Expected rule={self.rule!r} to be a selection rule.")
         if isinstance(self.rule, DisjointParts | Final):

@@ -16,11 +16,11 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import ClassVar
 
 from dpsweep.accounting import numbers
-from dpsweep.accounting.events.bounded_counts import EachPoint, Stopping
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, chance_of_best
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
     THE_WINNER,
@@ -94,23 +94,18 @@ class HiddenSearch:
 class HiddenSearchRule(SelectionRule):
     """A selection rule that is one hidden search; the answers of `SelectionRule` follow from that search."""
 
+    discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER
+    """The winner and its score."""
+
+    draws_in_secret: ClassVar[bool] = True
+
     @abstractmethod
     def search(self, n_points: int) -> HiddenSearch:
         """The search over `n_points` points, at least one."""
 
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The winner and its score."""
-        return THE_WINNER
-
     def kind(self, search: Search) -> str:
         """The tries of a secret draw."""
         return "secret_draw"
-
-    @property
-    def draws_in_secret(self) -> bool:
-        """Yes."""
-        return True
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.names.stored_classes import build_own, written_name
-from dpsweep.accounting.validation import listed
 
 
 class Disclosure(StrEnum):
@@ -68,7 +68,7 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Draw(Stored):
     """The points to run, as indices into the plan's points, in the order of the tries.
 
     With a `threshold`, the winner is the first try whose score reaches it; if no try does, there is no winner.
@@ -76,9 +76,9 @@ class Draw:
     are any. An empty draw has no winner. The whole draw is as secret as the noise.
     """
 
-    tries: tuple[int, ...]
-    threshold: float | None = None
-    handicaps: tuple[float, ...] = ()
+    tries: tuple[Count, ...]
+    threshold: Annotated[float | None, OMITTED] = None
+    handicaps: Annotated[tuple[float, ...], OMITTED] = ()
 
     def winner(self, scores: Mapping[int, float | None]) -> int | None:
         """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
@@ -103,24 +103,6 @@ class Draw:
         """Whether the remaining tries cannot change the winner."""
         winner = None if self.threshold is None else self.winner(scores)
         return all(place in scores for place in range(len(self.tries) if winner is None else winner))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; `from_json` restores an equal draw."""
-        form: dict[str, Any] = {"tries": list(self.tries)}
-        if self.threshold is not None:
-            form["threshold"] = self.threshold
-        return form | ({"handicaps": list(self.handicaps)} if self.handicaps else {})
-
-    @classmethod
-    def from_json(cls, form: Mapping[str, Any]) -> Draw:
-        """Reads `to_json`'s form."""
-        return cls(
-            tries=tuple(numbers.whole("tries", point) for point in listed("tries", form["tries"])),
-            threshold=None if form.get("threshold") is None else numbers.number("threshold", form["threshold"]),
-            handicaps=tuple(
-                numbers.number("handicaps", noise) for noise in listed("handicaps", form.get("handicaps", []))
-            ),
-        )
 
 
 ACCURACY = "accuracy"
@@ -160,7 +142,7 @@ class FinalRunTerms:
         return self.parts[Use.SEARCH] is not None
 
 
-class SelectionRule(ABC):
+class SelectionRule(Checked, ABC):
     """A rule by which a search spends its budget."""
 
     @property

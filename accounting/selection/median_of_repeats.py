@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import PositiveInt
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Search
@@ -22,25 +23,15 @@ class MedianOfRepeats(Composition):
     *Guarantee*: that of the composition of all runs; the choice is post-processing of what is released.
     """
 
-    repeats: int = 3
+    name: ClassVar[str] = "median of repeats"
+    average: ClassVar[str] = "median"
 
-    def __post_init__(self) -> None:
-        numbers.positive_int("repeats", self.repeats)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "median of repeats"
+    repeats: PositiveInt = 3
 
     def check(self, search: Search) -> None:
         """Refuses points that run less often."""
         if search.repeats < self.repeats:
             raise BadInput(f"Expected repeats={search.repeats} to be at least {self.repeats} under {self.name}.")
-
-    @property
-    def average(self) -> str:
-        """The median."""
-        return "median"
 
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The median."""

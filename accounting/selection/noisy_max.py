@@ -9,6 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import typed
@@ -37,30 +38,17 @@ class NoisyMax(SelectionRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (MCSHERRY_2007, DURFEE_2019)
+    name: ClassVar[str] = "noisy_max"
+    discloses: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
+    """The winner without its score, and the number of runs, which is that of the points."""
 
-    noise_scale: float
+    draws_in_secret: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        numbers.between("noise_scale", self.noise_scale, above=0)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "noisy_max"
-
-    @property
-    def discloses(self) -> frozenset[Disclosure]:
-        """The winner without its score, and the number of runs, which is that of the points."""
-        return frozenset({Disclosure.WINNER, Disclosure.NUMBER_OF_TRIES})
+    noise_scale: Positive
 
     def kind(self, search: Search) -> str:
         """A secret draw, which has every point once and the noise of the comparison."""
         return "secret_draw"
-
-    @property
-    def draws_in_secret(self) -> bool:
-        """Yes."""
-        return True
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Annotated, ClassVar
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Positive, PositiveInt, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.references import LIU_2019, PAPERNOT_2022, Work
@@ -27,28 +29,18 @@ class PrivateSelection(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022)
+    name: ClassVar[str] = "private_selection"
 
-    eta: float = 1.0
-    mean: float | None = None
-    gamma: float | None = None
-    limit: int | None = None
+    eta: Annotated[float, partial(numbers.between, above=-1)] = 1.0
+    mean: Positive | None = None
+    gamma: Share | None = None
+    limit: PositiveInt | None = None
 
     def __post_init__(self) -> None:
-        numbers.between("eta", self.eta, above=-1)
+        super().__post_init__()
         if self.mean is not None and self.gamma is not None:
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
-        if self.mean is not None:
-            numbers.between("mean", self.mean, above=0)
-        if self.gamma is not None:
-            numbers.share("gamma", self.gamma)
-        if self.limit is not None:
-            numbers.positive_int("limit", self.limit)
         self.search(1)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "private_selection"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of K tries."""
@@ -71,20 +63,10 @@ class PoissonSelection(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (PAPERNOT_2022,)
+    name: ClassVar[str] = "poisson_selection"
 
-    mean: float | None = None
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.mean is not None:
-            numbers.between("mean", self.mean, above=0)
-        if self.limit is not None:
-            numbers.positive_int("limit", self.limit)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "poisson_selection"
+    mean: Positive | None = None
+    limit: PositiveInt | None = None
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of K tries; K may be 0."""

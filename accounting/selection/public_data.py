@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsweep.accounting.selection.composition import Composition
 
@@ -16,16 +17,13 @@ class Public(Composition):
     as the data sets are alike. Everything may be released.
     """
 
+    name: ClassVar[str] = "public"
+
     sweep: str
 
     def __post_init__(self) -> None:
         if not isinstance(self.sweep, str) or not self.sweep.strip():
             raise ValueError(f"Expected sweep={self.sweep!r} to be the id of the public sweep's plan.")
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "public"
 
     @property
     def assumption(self) -> str:

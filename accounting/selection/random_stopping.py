@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Delta, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
@@ -27,22 +28,16 @@ class RandomStopping(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    name: ClassVar[str] = "random_stopping"
 
-    gamma: float | None = None
-    delta: float
+    gamma: Share | None = None
+    delta: Delta
     delta2: float | None = None
 
     def __post_init__(self) -> None:
-        numbers.between("delta", self.delta, above=0, below=1)
-        if self.gamma is not None:
-            numbers.share("gamma", self.gamma)
+        super().__post_init__()
         if self.delta2 is not None:
             numbers.between("delta2", self.delta2, above=0, below=self.delta)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "random_stopping"
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
@@ -41,14 +41,12 @@ class Subsampled(Final):
     *Source*: Koskela and Kulkarni 2023 (Practical Differentially Private Hyperparameter Tuning with Subsampling).
     """
 
-    rate: float
+    rate: Fraction
     train_on: TrainOn = TrainOn.REST
-    carry: float = 0.75
+    carry: NonNegative = 0.75
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        numbers.fraction("rate", self.rate)
-        numbers.non_negative("carry", self.carry)
         object.__setattr__(self, "train_on", TrainOn(self.train_on))
         if not self.rule.draws_in_secret:
             raise BadInput(

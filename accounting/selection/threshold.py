@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting.codec import Delta, PositiveInt, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.references import LIU_2019, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
@@ -27,24 +27,12 @@ class Threshold(HiddenSearchRule):
     """
 
     works: ClassVar[tuple[Work, ...]] = (LIU_2019,)
+    name: ClassVar[str] = "threshold"
 
-    gamma: float | None = None
-    limit: int | None = None
-    threshold: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if self.gamma is not None:
-            numbers.share("gamma", self.gamma)
-        if self.limit is not None:
-            numbers.positive_int("limit", self.limit)
-        numbers.share("threshold", self.threshold)
-        numbers.between("delta", self.delta, above=0, below=1)
-
-    @property
-    def name(self) -> str:
-        """The rule's name in commands and reports."""
-        return "threshold"
+    gamma: Share | None = None
+    limit: PositiveInt | None = None
+    threshold: Share
+    delta: Delta
 
     def search(self, n_points: int) -> HiddenSearch:
         """The first try that reaches the threshold, among those before the coin or the hard stop.

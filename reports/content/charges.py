@@ -89,25 +89,26 @@ def _units(sweep: Sweep, charges: Iterable[Entry]) -> int | None:
     """The number of units in the charges, or else as the plan's data set declares it."""
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
-    recorded = [charged(entry).units for entry in charges]
+    recorded = [charged(entry).facts.units for entry in charges]
     return next((units for units in (*recorded, declared) if isinstance(units, int) and units > 0), None)
 
 
 def _charge(entry: Entry) -> Charge:
     body = charged(entry)
+    facts = body.facts
     return Charge(
         seq=entry.seq,
         epsilon=body.epsilon,
         delta=body.delta,
         runs=body.attempts,
-        reason=body.reason,
-        claimed_by=body.claimed_by,
-        bounds=body.bounds,
-        refusals=body.refusals,
-        parts=body.parts,
-        bounds_by_part=body.bounds_by_part,
-        attack=body.attack,
-        accepted_delta=body.accepted_delta,
+        reason=facts.reason,
+        claimed_by=facts.claimed_by,
+        bounds=facts.bounds,
+        refusals=facts.refusals,
+        parts=facts.parts,
+        bounds_by_part=facts.bounds_by_part,
+        attack=facts.attack,
+        accepted_delta=facts.accepted_delta,
     )
 
 

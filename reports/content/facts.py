@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import FINAL
-from dpsweep.accounting.events.noisy_tables import table_noise
+from dpsweep.accounting.events.build import FINAL, table_noise
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced

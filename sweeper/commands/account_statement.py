@@ -19,8 +19,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
-from dpsweep.accounting.ledger.bodies import charged, spending
-from dpsweep.accounting.ledger.charge_bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged, charged, spending
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
@@ -74,7 +73,7 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
         return None
     last, body = charges[-1], charged(charges[-1])
     times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).times(body.takes)
-    if _is_search(last) or body.finals:
+    if _is_search(last) or body.facts.final:
         return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
@@ -127,13 +126,13 @@ def what_for(entry: Entry) -> str:
         return body.note
     if _is_search(entry):
         return "1 search"
-    spares = body.spares - body.finals
+    spares = body.spares - body.facts.final
     if body.trials:
         extra = [count(spares, "spare attempt")] if spares else []
         words = [count(len(body.trials), "run"), *extra]
     else:
         words = [f"{count(spares, 'run')} of points to be proposed"]
-    words += [count(body.finals, "final run")] if body.finals else []
+    words += [count(body.facts.final, "final run")] if body.facts.final else []
     return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsweep.accounting.events.bounded_counts import Capped, Stopping
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.selection.subsampled import TrainOn
 
 OUTCOMES = 5

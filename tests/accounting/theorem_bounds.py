@@ -11,9 +11,8 @@ from scipy import special
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import Theorem
-from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, gaussian
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.privacy_profiles import Sampled, Worst
 from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.noisy_tables import noisy_table
+from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
@@ -131,7 +130,7 @@ class PrivateHoldout:
 
     Any other `metric` replaces the pair by a table of counts, with the same noise on every cell and the same event. The
     L2 sensitivity of both is 1 if a unit is added or removed, and the square root of 2 if one is replaced
-    (`dpsweep.accounting.events.noisy_tables` has the proof).
+    (`dpsweep.accounting.events.build` has the proof).
     """
 
     fraction: float

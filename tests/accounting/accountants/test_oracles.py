@@ -15,9 +15,8 @@ import pytest
 from dpsweep.accounting.accountants import approximate_dp as claims
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
-from dpsweep.accounting.events.bounded_counts import Capped, Stopping
 from dpsweep.accounting.events.build import above_threshold, noisy_max, random_stopping, select
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
 from dpsweep.accounting.profiles.privacy_profiles import Mixture, Worst

@@ -11,9 +11,8 @@ import pytest
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.approximate_dp import Theorem
-from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import above_threshold, random_stopping
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
 from dpsweep.accounting.profiles.selection_envelope import BestOf, BestOfEach, Curve

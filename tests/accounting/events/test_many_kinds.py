@@ -28,8 +28,8 @@ from dpsweep.accounting.events.build import (
     to_json,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.serialize import FEW
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
+from dpsweep.accounting.events.types import FEW
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
 

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from dpsweep.accounting.events.bounded_counts import Stopping
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
 
 LAWS = [
     NegativeBinomial.with_mean(eta=1.0, mean=10.0),

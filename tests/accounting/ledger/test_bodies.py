@@ -17,16 +17,17 @@ from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import (
+    Charged,
     Ended,
     Opened,
     Released,
     ReleaseManifest,
+    Spending,
     UnknownBody,
     charged,
     read_body,
     spending,
 )
-from dpsweep.accounting.ledger.charge_bodies import Charged, Spending
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger

@@ -28,8 +28,7 @@ from dpsweep.accounting.events.build import (
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
-from dpsweep.accounting.ledger.bodies import Opened
-from dpsweep.accounting.ledger.charge_bodies import Charged
+from dpsweep.accounting.ledger.bodies import Charged, Opened
 from dpsweep.accounting.ledger.composition_policy import (
     DELTA,
     DIVERGENCE,

@@ -16,7 +16,6 @@ from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.bounded_counts import Capped, Fixed, Stopping
 from dpsweep.accounting.events.build import (
     DpEvent,
     above_threshold,
@@ -35,7 +34,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
     worst,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
+from dpsweep.accounting.events.trial_counts import Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.best_of_k import rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum

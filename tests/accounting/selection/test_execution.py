@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.bounded_counts import EachPoint
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names import tags
 from dpsweep.accounting.records.plan import Block, Plan, Trial
@@ -222,7 +221,6 @@ def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     ("rule", "draw", "reason"),
     [
         (SELECTION, Draw(tries=(0, 3)), "points of"),
-        (SELECTION, Draw(tries=(-1,)), "points of"),
         (SELECTION, Draw(tries=(0,), handicaps=(1.0,)), "as they are"),
         (SELECTION, Draw(tries=(0,), threshold=0.5), "a threshold if"),
         (THRESHOLD, Draw(tries=(0,)), "a threshold if"),

@@ -12,7 +12,6 @@ import yaml
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.bounded_counts import Stopping
 from dpsweep.accounting.events.build import (
     PlanEvent,
     compose,
@@ -26,7 +25,7 @@ from dpsweep.accounting.events.build import (
     select,
     worst,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid

@@ -125,13 +125,14 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     form = {
         **{"attack": "gradients, sum", "scope": "search", "canaries": 9, "made": 4, "right": 3, "epsilon": 0.5},
         **{"claimed": 1.0, "claim_made": 2, "claim_right": 1, "p_value": 0.5},
+        **dict.fromkeys(("halved_epsilon", "halved_seen", "unclipped_seen")),
     }
     noise = {
         **{"test": "each number", "tested": 650, "draws": 40, "place": "bias[3]", "value": 0.9, "p_value": 0.5},
         **{"halved_seen": 0.9},
     }
     whole = {
-        **{"format": 1, "plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
+        **{"plan": "p", "confidence": 0.9, "charge": 2.0, "delta": 1e-5, "records": "generated"},
         **{"trainings": 1, "floating_point": 4, "notes": [], "findings": [form], "noise": [noise]},
     }
     record = AuditRecord.from_json(whole)
@@ -145,11 +146,11 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert AuditRecord.from_json(whole | {"floating_point": None}).refuted
     assert AuditRecord.from_json(whole | {"noise": [noise | {"p_value": 1e-9}]}).refuted
     for bad in ({"test": "guess"}, {"tested": -1}, {"draws": 0.5}, {"value": "x"}, {"p_value": 2}, {"halved_seen": -1}):
-        (tmp_path / "audit.json").write_text(json.dumps(whole | {"noise": [noise | bad]}))
+        (tmp_path / "audit.json").write_text(json.dumps({"format": 1} | whole | {"noise": [noise | bad]}))
         with pytest.raises(BadInput, match="Expected the audit in"):
             read_audit(tmp_path / "audit.json", "p")
     for bad in ({"right": 5.5}, {"made": 10}, {"attack": "guess"}, {"epsilon": -1}, {"p_value": 2}, {"claimed": "x"}):
-        (tmp_path / "audit.json").write_text(json.dumps(whole | {"findings": [form | bad]}))
+        (tmp_path / "audit.json").write_text(json.dumps({"format": 1} | whole | {"findings": [form | bad]}))
         with pytest.raises(BadInput, match="Expected the audit in"):
             read_audit(tmp_path / "audit.json", "p")
 

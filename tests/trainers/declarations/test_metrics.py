@@ -16,8 +16,7 @@ from torch import nn
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import gaussian, same
-from dpsweep.accounting.events.noisy_tables import table_noise
+from dpsweep.accounting.events.build import gaussian, same, table_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.formatting import metric_label
 from dpsweep.trainers.data.records import Records

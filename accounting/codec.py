@@ -1,0 +1,389 @@
+"""Stored values: frozen dataclasses and their JSON form, in both directions, by the annotations of their fields.
+
+A stored class is a frozen dataclass below `Stored`; its annotations say all that there is to say. The form is an object
+with a key for each field. A type says what is read: `int`, `float` (finite, kept in its own type, as identities are
+hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enum, a `Literal`, `tuple[X, ...]` and
+`Mapping[str, X]`, another dataclass, or a union of dataclasses, told apart by the key `type` with the class's name.
+`Annotated[X, ...]` adds to a type:
+
+* a check, a function of a name and a value that raises (`accounting/numbers.py`). It holds whenever a value is made,
+  whoever makes it, and for each item of a tuple or mapping of that type; it is not asked about None;
+* a `StoredForm`, for a value that is stored in another way than its type says;
+* a `KeyPlace`, for a field that is stored elsewhere than under its name.
+
+Invariants: a form says exactly what its class has fields for. A missing key, an unknown key, another type and a number
+that no field admits raise ValueError or TypeError with one sentence, which `accounting/validation.py` completes with
+the name of the file. Reading calls nothing but the class and its checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from decimal import Decimal
+from enum import Enum, auto
+from functools import cache, partial
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from dpsweep.accounting.errors import BadInput, DpsweepError
+from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.numbers import (
+    between,
+    bound,
+    count,
+    fraction,
+    integer,
+    non_negative,
+    number,
+    positive_int,
+    share,
+)
+from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text, truth
+
+Value = TypeVar("Value")
+Found = TypeVar("Found")
+Check = Callable[[str, Any], object]
+
+TYPE = "type"
+"""The key of the class's name, where a field may hold one of several classes."""
+
+
+class KeyPlace(Enum):
+    """Where a field is stored, if not under its name."""
+
+    OMITTED = auto()
+    """Under its name, but left out at its default: so a field that a class gains later changes no earlier form."""
+
+    INLINE = auto()
+    """The keys of the value's own form lie beside those of the other fields."""
+
+    REST = auto()
+    """A mapping, the last field: all keys that no other field has."""
+
+    UNSTORED = auto()
+    """Nowhere; a value that was read has the default."""
+
+
+OMITTED, INLINE, REST, UNSTORED = KeyPlace.OMITTED, KeyPlace.INLINE, KeyPlace.REST, KeyPlace.UNSTORED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredForm:
+    """How a value is stored: `read` takes its name and its form, `write` gives its form.
+
+    `keys` are those of the form of an `INLINE` value.
+    """
+
+    read: Callable[[str, Any], Any]
+    write: Callable[[Any], Any]
+    keys: Callable[[], tuple[str, ...]] = tuple
+
+
+class Checked:
+    """A frozen dataclass whose checks hold for whoever makes it; a `__post_init__` of its own calls this one."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class Stored(Checked):
+    """A frozen dataclass with a JSON form."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `from_json` restores an equal value."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> Self:
+        """Reads `to_json`'s form; raises ValueError or TypeError for anything else."""
+        return from_json(cls, form)
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """The form of a dataclass.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Step(Stored):
+    ...     number: Count
+    ...     loss: float
+    >>> to_json(Step(number=3, loss=0.5)), from_json(Step, {"number": 3, "loss": 0.5})
+    ({'number': 3, 'loss': 0.5}, Step(number=3, loss=0.5))
+    >>> from_json(Step, {"number": -3, "loss": 0.5})
+    Traceback (most recent call last):
+    ValueError: Expected number=-3 >= 0.
+    """
+    form: dict[str, Any] = {}
+    for field in _fields_of(value.__class__):
+        own = getattr(value, field.name)
+        if field.place is INLINE:
+            form |= field.form.write(own)
+        elif field.place is REST:
+            form = field.form.write(own) | form
+        elif field.place is not UNSTORED and (field.place is not OMITTED or own != field.default):
+            form[field.name] = field.form.write(own)
+    return form
+
+
+def from_json(kind: type[Value], form: Any) -> Value:
+    """The value of a class in a form; raises ValueError or TypeError unless the form says exactly that."""
+    form = mapping(kind.__name__, form)
+    own = _fields_of(kind)
+    known = {key for field in own for key in field.keys}
+    others = {key: value for key, value in form.items() if key not in known}
+    values: dict[str, Any] = {}
+    for field in own:
+        if field.place is REST:
+            values[field.name], others = field.form.read(field.name, others), {}
+        elif field.place is INLINE:
+            values[field.name] = field.form.read(field.name, {key: form[key] for key in field.keys if key in form})
+        elif field.name in form and field.place is not UNSTORED:
+            values[field.name] = field.form.read(field.name, form[field.name])
+        elif field.place is not OMITTED and field.place is not UNSTORED:
+            raise ValueError(f"Expected {field.name} of {kind.__name__} to be there.")
+    if others:
+        names = ", ".join(sorted(known)) or "nothing"
+        raise ValueError(f"Expected {min(others)} to be left out: a stored {kind.__name__} has only {names}.")
+    value = kind(**values)
+    if getattr(kind, "__post_init__", None) is not Checked.__post_init__:  # which has checked all
+        check_fields(value)
+    return value
+
+
+def read_stored(path: Path, read: Callable[[Any], Value], error: type[DpsweepError] = BadInput) -> Value | None:
+    """The result of `read` on a stored JSON file, None if there is no file; a damaged file is refused by this error."""
+    try:
+        return read(json.loads(path.read_text()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, *DAMAGE) as cause:
+        raise error(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
+
+
+def check_fields(value: Any) -> None:
+    """Raises ValueError or TypeError unless every field may have its value."""
+    for name, check in _checks_of(type(value)):
+        check(name, getattr(value, name))
+
+
+def checked_fields(kind: type) -> frozenset[str]:
+    """The names of the fields that a check asks about."""
+    return frozenset(name for name, _ in _checks_of(kind))
+
+
+def _once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    """Finds each class's value once."""
+    return cache(find)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Field:
+    name: str
+    form: StoredForm
+    place: KeyPlace | None
+    default: Any
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that hold the field."""
+        if self.place is INLINE:
+            return self.form.keys()
+        return () if self.place in (REST, UNSTORED) else (self.name,)
+
+
+@_once
+def _fields_of(kind: Any) -> tuple[_Field, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_field_of(one, hints[one.name]) for one in fields(kind))
+
+
+def _field_of(one: Field[Any], annotation: Any) -> _Field:
+    place = next((extra for extra in _extras(annotation) if isinstance(extra, KeyPlace)), None)
+    return _Field(
+        name=one.name,
+        form=_FORMS[Any] if place is UNSTORED else _form_of(annotation),
+        place=place,
+        default=one.default if one.default_factory is MISSING else one.default_factory(),
+    )
+
+
+@_once
+def _checks_of(kind: Any) -> tuple[tuple[str, Check], ...]:
+    """Each field's name with a check."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((one.name, check) for one in fields(kind) for check in _checks_in(hints[one.name]))
+
+
+def _checks_in(annotation: Any) -> list[Check]:
+    """The checks of a value of this type, and of what it holds; none of them is asked about None."""
+    plain = _plain(annotation)
+    checks = [extra for extra in _extras(annotation) if callable(extra)]
+    for argument in get_args(plain):
+        if get_origin(plain) in (Union, UnionType):
+            checks += _checks_in(argument)
+        elif get_origin(plain) is not Literal:
+            checks += [partial(_check_each, check) for check in _checks_in(argument)]
+    return [partial(_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
+
+
+def _unless_none(check: Check, name: str, value: Any) -> None:
+    if value is not None:
+        check(name, value)
+
+
+def _check_each(check: Check, name: str, values: Any) -> None:
+    for value in values.values() if isinstance(values, Mapping) else values:
+        check(name, value)
+
+
+def _form_of(annotation: Any) -> StoredForm:
+    """How a value of this type is stored."""
+    own = next((extra for extra in _extras(annotation) if isinstance(extra, StoredForm)), None)
+    return own or _form_of_type(_plain(annotation))
+
+
+def _form_of_type(plain: Any) -> StoredForm:
+    origin, arguments = get_origin(plain), get_args(plain)
+    if plain in _FORMS:
+        return _FORMS[plain]
+    if origin in (Union, UnionType):
+        return _form_of_union(arguments)
+    if origin in (tuple, Sequence):
+        one = _form_of(arguments[0]) if arguments else _form_of_choice({})
+        return StoredForm(
+            read=lambda name, stored: tuple(one.read(name, item) for item in listed(name, stored)),
+            write=lambda value: [one.write(item) for item in value],
+        )
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        one = _form_of(arguments[1])
+        return StoredForm(
+            read=lambda name, stored: {key: one.read(name, item) for key, item in mapping(name, stored).items()},
+            write=lambda value: {key: one.write(item) for key, item in value.items()},
+        )
+    if origin is Literal:
+        return _form_of_choice({one: one for one in arguments})
+    if isinstance(plain, type) and issubclass(plain, Enum):
+        return _form_of_choice({one.value: one for one in plain})
+    if is_dataclass(plain):  # its own halves may also say what follows from its fields
+        kind: Any = plain
+        read = getattr(kind, "from_json", None) or partial(from_json, kind)
+        return StoredForm(
+            read=lambda name, stored: read(mapping(name, stored)),
+            write=getattr(kind, "to_json", to_json),
+            keys=lambda: tuple(key for field in _fields_of(kind) for key in field.keys),
+        )
+    raise TypeError(f"Expected {plain} to be a type that can be stored.")
+
+
+def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
+    def read(name: str, stored: Any) -> Any:
+        for form, value in choices.items():
+            if type(stored) is type(form) and stored == form:
+                return value
+        raise ValueError(f"Expected {name}={stored!r} to be one of {', '.join(map(str, choices))}.")
+
+    forms = {value: form for form, value in choices.items()}
+    return StoredForm(read=read, write=lambda value: forms.get(value, value))
+
+
+def _form_of_union(options: tuple[Any, ...]) -> StoredForm:
+    rest = [option for option in options if option is not NoneType]
+    form = _form_of(rest[0]) if len(rest) == 1 else tagged(*rest)
+    if len(rest) == len(options):
+        return form
+    return StoredForm(
+        read=lambda name, stored: None if stored is None else form.read(name, stored),
+        write=lambda value: None if value is None else form.write(value),
+    )
+
+
+def tagged(*kinds: type) -> StoredForm:
+    """How a value of one of several classes is stored: beside its fields, `type` has its class's name."""
+    by_name = {kind.__name__: kind for kind in kinds}
+
+    def read(name: str, stored: Any) -> Any:
+        form = mapping(name, stored)
+        if not isinstance(tag := form.get(TYPE), str) or tag not in by_name:
+            raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(by_name))}.")
+        return from_json(by_name[tag], {key: value for key, value in form.items() if key != TYPE})
+
+    return StoredForm(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
+
+
+def _number(name: str, stored: object) -> Any:
+    number(name, stored)
+    return stored
+
+
+def _integer(name: str, stored: object) -> Any:
+    integer(name, stored)
+    return stored
+
+
+def exact(value: float) -> Decimal:
+    """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
+    return Decimal(repr(float(value)))
+
+
+def stored_amount(name: str, value: object) -> Decimal:
+    """A stored amount of a charge or a balance; never negative, since no charge gives back."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    amount = Decimal(value) if isinstance(value, str) else exact(value)
+    if amount.is_nan() or not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
+        raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
+    return amount
+
+
+def _as_it_is(name: str, stored: Any) -> Any:
+    return stored
+
+
+_FORMS: Mapping[Any, StoredForm] = {
+    Any: StoredForm(read=_as_it_is, write=lambda value: value),
+    int: StoredForm(read=_integer, write=lambda value: value),
+    float: StoredForm(read=_number, write=lambda value: value),
+    str: StoredForm(read=text, write=str),
+    bool: StoredForm(read=truth, write=bool),
+    Decimal: StoredForm(read=stored_amount, write=str),
+}
+
+Count = Annotated[int, count]
+"""An integer, 0 or above."""
+
+PositiveInt = Annotated[int, positive_int]
+"""An integer, 1 or above."""
+
+Amount = Annotated[
+    float, bound, StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=in_words)
+]
+"""A number, 0 or above; infinity is stored as a word."""
+
+Share = Annotated[float, share]
+"""A number in (0, 1]."""
+
+Fraction = Annotated[float, fraction]
+"""A number strictly between 0 and 1."""
+
+Delta = Annotated[float, partial(between, above=0, below=1)]
+"""A failure probability."""
+
+NonNegative = Annotated[float, non_negative]
+"""A finite number, 0 or above."""
+
+Positive = Annotated[float, partial(between, above=0)]
+"""A finite number above 0."""
+
+Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=in_words)]
+"""Any values by name, with each infinity stored as a word."""
+
+
+def _extras(annotation: Any) -> tuple[Any, ...]:
+    """What `Annotated` adds to a type."""
+    return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+
+
+def _plain(annotation: Any) -> Any:
+    return annotation.__origin__ if get_origin(annotation) is Annotated else annotation
