@@ -24,8 +24,7 @@ from measuring.clock import children_seconds
 from measuring.script import start
 
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.timing.step_times import Speeds
-from dpsweep.sweeper.timing.time_estimate import configs_of, kind_of
+from dpsweep.sweeper.timing.time_estimate import Speeds, configs_of, kind_of
 
 AT_MOST = 1.5
 DIGITS = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1", "trainer.lr=1,2")

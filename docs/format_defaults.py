@@ -13,16 +13,22 @@ from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from typing import Any
 
+from dpsweep.accounting.names.entry_points import EXTRACTORS, part_names, part_path
 from dpsweep.accounting.names.format_defaults import TABLE
-from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+from dpsweep.accounting.names.tags import FAMILY_OF, is_below_ours, own_class
 
 OUTSIDE = frozenset({"accountant", "policy", "logger"})
 """Families of classes that no identity contains."""
 
+FAMILIES = FAMILY_OF | {
+    name: "features" for name in part_names(EXTRACTORS) if is_below_ours(part_path(EXTRACTORS, name) or "")
+}
+"""The family of each tag of ours."""
+
 
 def defaults_of(tag: str) -> Mapping[str, Any]:
     """The plain defaults of the fields of a class, or of the parameters of a model's function, by name."""
-    kind = own_class(tag, FAMILY_OF[tag])
+    kind = own_class(tag, FAMILIES[tag])
     if is_dataclass(kind):
         given = {one.name: one.default for one in fields(kind) if one.init and one.default is not MISSING}
         made = {one.name: one.default_factory() for one in fields(kind) if one.init and callable(one.default_factory)}
@@ -34,7 +40,7 @@ def defaults_of(tag: str) -> Mapping[str, Any]:
 def with_new_fields(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """The table with the defaults of all fields that it lacks."""
     known = table["classes"]
-    stored = (tag for tag, family in FAMILY_OF.items() if family not in OUTSIDE)
+    stored = (tag for tag, family in FAMILIES.items() if family not in OUTSIDE)
     return {**table, "classes": known | {tag: {**defaults_of(tag), **known.get(tag, {})} for tag in stored}}
 
 

@@ -42,7 +42,7 @@ from tests.source_files import ROOT
         ),
         (("sweeper.commands.cli",), "numpy scipy hydra omegaconf sqlalchemy"),
         (("sweeper.coordinator.sweep_coordinator",), "dpsweep.sweeper.audit.audit dpsweep.reports.pages.curator_page"),
-        (("sweeper.timing.timing_process",), "scipy hydra pandas dpsweep.sweeper.trial.session"),
+        (("sweeper.timing.step_timing",), "scipy hydra pandas dpsweep.sweeper.trial.session"),
         (("sweeper.commands.budget",), "scipy hydra omegaconf"),
     ],
 )

@@ -20,10 +20,13 @@ from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.entry_points import sentence_of_failure
 from dpsweep.accounting.names.format_defaults import class_defaults, part_defaults, with_defaults, without_defaults
 from dpsweep.accounting.names.tags import (
     HOMES,
     PARTS,
+    REGISTERED,
+    current_path,
     is_below_ours,
     own_class,
     require_family,
@@ -77,7 +80,7 @@ def stored(node: Any, family: str) -> Any:
         return node
     key = TARGET if TARGET in node else KIND
     name, values = _name(node[key], family), {name: value for name, value in node.items() if name != key}
-    tag = tag_of(name) if key == TARGET else name
+    tag = tag_of(name) if key == TARGET and not (family in REGISTERED and "." not in name) else name
     if tag is None:
         _require_foreign(name, family)
         return {TARGET: name} | {field: _below(value, str) for field, value in values.items()}
@@ -144,7 +147,7 @@ def class_name(node: Mapping[str, Any]) -> str:
 def home_of(node: Mapping[str, Any]) -> str:
     """The current path of the class."""
     name = name_of(node)
-    return HOMES.get(name, name)
+    return name if "." in name else current_path(name)
 
 
 def written_name(node: object) -> str:
@@ -164,7 +167,10 @@ def at_home(value: Any) -> Any:
 
 
 def foreign_names(value: Any) -> frozenset[str]:
-    """The paths of all classes that are not ours, anywhere in a stored form, and of a script with its checksum."""
+    """The paths of all classes that are not ours, anywhere in a stored form, and of a script with its checksum.
+
+    A class of another distribution is not ours, though its form has a tag.
+    """
     return frozenset(_foreign(value))
 
 
@@ -188,7 +194,11 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
     values = fields_of(node)
     if is_dataclass(kind):
         check_fields(values, family, kind)
-    return kind(**{name: _inner(name, value, foreign) for name, value in values.items()})
+    fields = {name: _inner(name, value, foreign) for name, value in values.items()}
+    if family not in REGISTERED:
+        return kind(**fields)
+    with sentence_of_failure(REGISTERED[family], str(node[KIND]), f"{family}={node[KIND]}"):
+        return kind(**fields)
 
 
 def check_fields(fields: Iterable[str], name: str, kind: Any) -> None:
@@ -259,6 +269,9 @@ def _foreign(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         if value.get(KIND) == SCRIPT:
             yield f"{value.get(SCRIPT)} (sha256 {value.get('sha256')})"
+        for part in REGISTERED.keys() & value.keys():
+            if isinstance(inner := value[part], Mapping) and KIND in inner and not is_below_ours(home_of(inner)):
+                yield home_of(inner)
         for key, inner in value.items():
             if key == TARGET and tag_of(str(inner)) is None:
                 yield str(inner)

@@ -7,17 +7,21 @@ must find the plan that it was charged for. So stored forms name a class of ours
 * A tag means one class for ever. Moving or renaming the class changes its line here and nothing else: no stored form
   and no identity depends on the current path of a class.
 * A class is imported by its tag only if its family is expected: a rule for a rule, a policy for a policy.
+* The tags of frozen extractors and loggers are names that distributions register, ours and others'
+  (`accounting/names/entry_points.py`). A form with such a name can be read where the distribution is missing.
 
 To add a class: give it a tag here, in its family. A class below our packages without a tag is refused at planning.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.entry_points import EXTRACTORS, LOGGERS, load_part, part_names, part_path
 
 _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "policy": {
@@ -112,11 +116,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "next_token": "dpsweep.trainers.declarations.next_token.NextToken",
         "squared_error": "dpsweep.trainers.declarations.losses.SquaredError",
     },
-    "features": {
-        "efficientnet_lite0": "dpsweep.trainers.features.efficientnet_lite0.EfficientNetLite0",
-        "sentence_encoder": "dpsweep.trainers.features.sentence_encoder.SentenceEncoder",
-        "torch_module": "dpsweep.trainers.features.torch_module.TorchModule",
-    },
+    "features": {},
     "augmentation": {
         "shift_flip": "dpsweep.trainers.declarations.augmentation.ShiftFlip",
     },
@@ -173,13 +173,12 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "word_piece": "dpsweep.trainers.data.text.wordpiece.WordPiece",
     },
     "source": {},
-    "logger": {
-        "mlflow_logger": "dpsweep.sweeper.loggers.mlflow_runs.MlFlow",
-        "tensorboard_logger": "dpsweep.sweeper.loggers.tensorboard_files.TensorBoard",
-        "wandb_logger": "dpsweep.sweeper.loggers.wandb_runs.Wandb",
-    },
+    "logger": {},
 }
 """The tags of each family, with the path of each class. A part of a configuration has the name of its family."""
+
+REGISTERED: Mapping[str, str] = {"features": EXTRACTORS, "logger": LOGGERS}
+"""The families whose tags are names that distributions register, ours too, and the group that they register them in."""
 
 HOMES: dict[str, str] = {tag: home for family in _FAMILIES.values() for tag, home in family.items()}
 """The current path of each tag's class, or, for a model, of the function that makes it."""
@@ -190,6 +189,7 @@ FAMILY_OF: dict[str, str] = {tag: name for name, family in _FAMILIES.items() for
 PARTS = frozenset(_FAMILIES)
 """The families, which are also the names of the parts of a configuration."""
 
+_REGISTERED_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TAGS: Mapping[str, str] = {home: tag for tag, home in HOMES.items()}
 _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
 
@@ -208,14 +208,18 @@ def tag_of_class(kind: type) -> str:
 
 
 def own_class(tag: str, family: str) -> Any:
-    """The class of ours with this tag and family, imported; raises `BadInput` if there is none."""
+    """The class with this tag and family, imported; raises `BadInput` if there is none, or if it cannot be imported."""
     require_family(tag, family)
+    if family in REGISTERED:
+        return load_part(REGISTERED[family], tag, f"{family}={tag}")
     module, _, name = HOMES[tag].rpartition(".")
     return getattr(import_module(module), name)
 
 
 def require_family(tag: str, family: str) -> None:
-    """Raises `BadInput` unless the tag is one of this family."""
+    """Raises `BadInput` unless the tag is one of this family, or could be a name that a distribution registers."""
+    if family in REGISTERED and _REGISTERED_NAME.fullmatch(tag):
+        return
     if FAMILY_OF.get(tag) != family:
         known = tags_of(family)
         allowed = f"one of {known}" if known else "a class of your own"
@@ -224,7 +228,15 @@ def require_family(tag: str, family: str) -> None:
 
 def tags_of(family: str) -> str:
     """The tags of a family, as text for a message."""
+    if family in REGISTERED:
+        return ", ".join(part_names(REGISTERED[family]))
     return ", ".join(sorted(tag for tag, own in FAMILY_OF.items() if own == family))
+
+
+def current_path(tag: str) -> str:
+    """The path of the class with this tag, which is not imported; the tag itself where nobody here knows it."""
+    registered = (path for group in REGISTERED.values() if (path := part_path(group, tag)))
+    return HOMES.get(tag) or next(registered, tag)
 
 
 def is_below_ours(path: str) -> bool:

@@ -1,30 +1,90 @@
-"""All forms in which a release can be handed on, by name."""
+"""The forms in which a release can be handed on: what `dpsweep release --for` names, and who writes them.
+
+A form is a class that a distribution has registered by its name (`accounting/names/entry_points.py`); ours are those of
+`reports/disclosure/documents.py`. It imports nothing heavy, since the completion of a command line reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dpsweep.reports.disclosure.deployments_registry import RegistryEntry
-from dpsweep.reports.disclosure.disclosure_record import DisclosureRecord
-from dpsweep.reports.disclosure.format_names import FormatName, named
-from dpsweep.reports.disclosure.hugging_face_card import HuggingFaceCard
-from dpsweep.reports.disclosure.model_materials import ModelMaterials
-from dpsweep.reports.pages.released_package import ReleaseFormat
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.names.entry_points import FORMATS, load_part, part_names, sentence_of_failure
+from dpsweep.accounting.printing import print_error
 
-FORMATS: Mapping[FormatName, ReleaseFormat] = {
-    FormatName.REGISTRY: RegistryEntry(),
-    FormatName.TRE: DisclosureRecord(),
-    FormatName.HF: HuggingFaceCard(),
-    FormatName.CYCLONEDX: ModelMaterials(),
-}
+if TYPE_CHECKING:
+    from dpsweep.reports.pages.released_package import ReleasedPackage, ReleaseFormat
+
+OPTION = "--for"
 
 
-def formats_of(names: Iterable[str]) -> tuple[ReleaseFormat, ...]:
-    """The forms with these names; raises `BadInput` for an unknown one."""
-    return tuple(FORMATS[name] for name in named(names))
+@dataclass(frozen=True, kw_only=True)
+class RegisteredFormat:
+    """A form by its name; an error of another distribution's code is one sentence. `file` is a name in `release/`."""
+
+    name: str
+    file: str
+    inner: ReleaseFormat
+
+    @classmethod
+    def of(cls, name: str) -> RegisteredFormat:
+        """The form with this name; raises `BadInput` for an unknown one, and for one that does not work."""
+        word = f"{OPTION} {name}".strip()
+        kind = load_part(FORMATS, name, word)
+        with sentence_of_failure(FORMATS, name, word):
+            inner: ReleaseFormat = kind()
+            if Path(inner.file).name != inner.file:
+                raise BadInput(f"Expected {word} to write a file of release/ itself, got {inner.file}.")
+            return cls(name=name, file=inner.file, inner=inner)
+
+    def text(self, package: ReleasedPackage) -> str:
+        """The document."""
+        with sentence_of_failure(FORMATS, self.name, f"{OPTION} {self.name}"):
+            return self.inner.text(package)
 
 
-def written_in(release: Path) -> tuple[ReleaseFormat, ...]:
-    """The forms whose documents lie in a release."""
-    return tuple(one for one in FORMATS.values() if (release / one.file).is_file())
+def split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The arguments of `dpsweep release` without its options, and the forms that the options name, each once.
+
+    >>> split(["a", "--for", "tre,hf", "b", "--for=tre"])
+    (['a', 'b'], ('tre', 'hf'))
+    """
+    folders: list[str] = []
+    names: list[str] = []
+    waiting = iter(arguments)
+    for word in waiting:
+        option, given, value = word.partition("=")
+        if option == OPTION:
+            names += (value if given else next(waiting, "")).split(",")
+        else:
+            folders.append(word)
+    return folders, tuple(dict.fromkeys(names))
+
+
+def formats_of(names: Iterable[str]) -> tuple[RegisteredFormat, ...]:
+    """The forms with these names, each once; raises `BadInput` for an unknown one."""
+    return tuple(RegisteredFormat.of(name) for name in dict.fromkeys(names))
+
+
+def written_in(release: Path) -> tuple[RegisteredFormat, ...]:
+    """The forms whose documents lie in a release; says which form cannot be asked for its file's name."""
+    forms = []
+    for name in part_names(FORMATS):
+        try:
+            forms.append(RegisteredFormat.of(name))
+        except BadInput as cause:
+            print_error(f"No document {OPTION} {name} was looked for. {cause}")
+    return tuple(form for form in forms if (release / form.file).is_file())
+
+
+def completions(words: Sequence[str]) -> tuple[str, ...]:
+    """What may stand in the place of the last word: the forms after the option, or the option itself."""
+    *before, last = words
+    if before and before[-1] == OPTION:
+        *chosen, last = last.split(",")
+        first = "".join(f"{name}," for name in chosen)
+        return tuple(f"{first}{name}" for name in part_names(FORMATS) if name.startswith(last) and name not in chosen)
+    return (OPTION,) if last and OPTION.startswith(last) else ()

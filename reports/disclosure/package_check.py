@@ -3,6 +3,10 @@
 A release carries a program that does this, and that program is its sender's. Here the program of the reader's own
 installation reads the package's data, in a process of its own with a limit of time and memory, whose imports do not
 depend on the current folder. Nothing of the package is imported or run; links are not followed.
+
+A statement's page is read back into its values, and written again from them. A page that is not what the template makes
+of its own values may show something else than what it contains: by a comment, a style, a script or a hidden element. So
+only a page that is written again byte by byte is read at all.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from html.parser import HTMLParser
 from pathlib import Path
 
 import dpsweep
@@ -20,11 +25,12 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link
-from dpsweep.reports.disclosure.statement_page import BEFORE_EPSILON, read_page
 from dpsweep.reports.pages.released_package import STATEMENT_FILE, price_program
+from dpsweep.reports.pages.templates import fill
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
 from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM_FILE
 from dpsweep.reports.statement.one_page import OnePage, StatementRow, row_of_commitment, row_of_model
+from dpsweep.reports.statement.one_page_pdf import SIZES
 from dpsweep.reports.statement.released_claim import ReleasedModel
 
 SECONDS, BYTES = 900, 8 << 30
@@ -150,3 +156,68 @@ def _text(path: Path) -> str:
     if refuse_link(path).is_file() and path.stat().st_size <= LONGEST:
         return path.read_bytes().decode("utf-8", errors="replace")
     raise BadInput(f"Expected {path} to be a file of at most {LONGEST >> 20} MiB.")
+
+
+PLACES = {"h1": "title", "p about": "about", "p price": "epsilon", "small": "delta", "p claim": "claim"}
+"""Where the values stand outside of the rows, by element and class."""
+PARTS = ("dt", "dd", "li", "code")
+"""The elements of a row."""
+BEFORE_EPSILON, BEFORE_DELTA = "ε ≤ ", "at δ = "
+
+
+def read_page(text: str) -> OnePage | None:
+    """The values of a statement's page; None if the template of this version does not write this page from them."""
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    page = reader.page
+    return page if any(fill("statement.html.j2", page=page, size=size) == text for size in SIZES) else None
+
+
+class _Reader(HTMLParser):
+    """Collects the text of each place; whatever else is in a page is not written again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place = ""
+        self._values: dict[str, str] = {}
+        self._rows: list[dict[str, list[str]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        in_row = tag if tag in PARTS else ""
+        self._place = PLACES.get(" ".join([tag, *(str(value) for _, value in attrs)]), in_row)
+        if tag == "dt" or (in_row and not self._rows):
+            self._rows.append({})
+        if in_row:
+            self._rows[-1].setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._place = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._place in PLACES.values():
+            self._values[self._place] = self._values.get(self._place, "") + data
+        elif self._place:
+            self._rows[-1][self._place][-1] += data
+
+    @property
+    def page(self) -> OnePage:
+        """The values that were collected; those that are missing are empty."""
+        title, about, epsilon, delta, claim = (self._values.get(place, "") for place in PLACES.values())
+        rows = (
+            StatementRow(
+                label="".join(row.get("dt", ())),
+                text="".join(row.get("dd", ())),
+                points=tuple(row.get("li", ())),
+                code="".join(row.get("code", ())),
+            )
+            for row in self._rows
+        )
+        return OnePage(
+            title=title,
+            about=about,
+            epsilon=epsilon.removeprefix(BEFORE_EPSILON) if delta else "",
+            delta=delta.removeprefix(BEFORE_DELTA),
+            claim=claim,
+            rows=tuple(rows),
+        )

@@ -1,12 +1,13 @@
 """The curator's page, and the frozen value from which every page is written as HTML, JSON and pictures.
 
 The function that composes a page decides what it may contain: `write_report` here for the curator, `release` for the
-public. Rendering shows everything in the value. The template engine escapes all text.
+public. Rendering shows everything in the value. The template engine escapes all text. The banner on top says what on
+the page the price covers, and what it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,13 +26,14 @@ from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
-from dpsweep.reports.content.audience import Audience, Reader
+from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.charges import read_bill
 from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.formatting import listed
 from dpsweep.reports.content.panels import arrange
 from dpsweep.reports.content.provenance import Origin, read_origin
 from dpsweep.reports.content.sections import Best, Segment
-from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.budget_by_method import with_shares
@@ -42,7 +44,6 @@ from dpsweep.reports.figures.drawing_settings import drawn
 from dpsweep.reports.figures.heatmap import Picture, pictures
 from dpsweep.reports.figures.page_grid import shares
 from dpsweep.reports.figures.svg import failed, fragment
-from dpsweep.reports.pages.banner import Banner, banner_of
 from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
 from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.statement.declared_public import NOBODY, statement_of
@@ -54,6 +55,71 @@ Image = TypeVar("Image", Picture, Drawing)
 
 SCHEMA = 1
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
+RELEASE = "dpsweep release"
+_SHOWN_STATES = (State.FINISHED, State.DIVERGED)
+"""The outcomes that a release names; it says of all others that there is no result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagePart:
+    """A part of the page in words, and what a price must cover before the part may be shown to others."""
+
+    name: str
+    needs: Needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Banner:
+    """The line on top of a page and the sentences below it; `command` writes a page that may be shown, if any may."""
+
+    line: str
+    sentences: tuple[str, ...] = ()
+    command: str = ""
+
+
+def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) -> Banner:
+    """The banner for this sweep's curator; `contradicted` says that the records contradict the statement."""
+    line = Audience.CURATOR.banner
+    if sweep.plan.public:
+        return Banner(line=NOBODY)
+    if contradicted:
+        return Banner(line=line, sentences=("The records contradict the claim, so no part of it may be shown.",))
+    if not sweep.runs.over:
+        return Banner(line=line, sentences=("The search is not finished, so no part of it may be shown yet.",))
+    reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
+    parts = [*_parts(sweep), *(PagePart(name=f"“{one.title}”", needs=one.needs) for one in exhibits)]
+    covered = [part.name for part in parts if reader.may_see(part.needs)]
+    uncovered = [part.name for part in parts if not reader.may_see(part.needs)]
+    return Banner(
+        line=line,
+        sentences=(
+            f"The price does not cover {listed(uncovered)}.",
+            *((f"It covers {listed(covered)}; what it covers may be shown as it is.",) if covered else ()),
+        ),
+        command=RELEASE if sweep.winner is not None or sweep.rule.draws_in_secret else "",
+    )
+
+
+def _parts(sweep: Sweep) -> Iterator[PagePart]:
+    """The parts beside the exhibits, in the order of the page."""
+    if sweep.winner is not None:
+        yield PagePart(name="the best point", needs=Needs.WINNER)
+        yield PagePart(name="its score", needs=Needs.WINNER_SCORE)
+    yield PagePart(name="the account's budget", needs=Needs.CURATOR)
+    if sweep.rule.draws_in_secret:
+        yield PagePart(name="the number of tries, their points, scores and times", needs=Needs.CURATOR)
+    else:
+        states = set(sweep.all_runs["state"])
+        reasons = not states.issubset(_SHOWN_STATES)
+        if reasons:
+            yield PagePart(name="why runs have no score, which the maps show too", needs=Needs.CURATOR)
+        if State.FINISHED in states:
+            yield PagePart(name="the scores of all runs", needs=Needs.ALL_SCORES)
+        if State.FINISHED in states and not reasons:
+            yield PagePart(name="the maps", needs=Needs.ALL_SCORES)
+        yield PagePart(name="times and folders of runs", needs=Needs.CURATOR)
+    yield PagePart(name="the charges", needs=Needs.CURATOR)
+    yield PagePart(name="“Reproduce and verify”", needs=Needs.CURATOR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +145,12 @@ class Page:
     `nobody` says that the data were declared public, `cautions` what a large epsilon or delta means, `outcome` that a
     search has no winner, `notes` what the plan remarks on its points, `secret` that runs are tries of a secret draw;
     `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
-    says what the price covers, None for the audience's own line. `methods` is a paragraph for a paper, None if nothing
-    is claimed.
+    says what the price covers, or that nobody is protected. `methods` is a paragraph for a paper, None if nothing is
+    claimed.
     """
 
     audience: Audience
+    banner: Banner
     title: str
     headline: str
     unit: str
@@ -108,13 +175,7 @@ class Page:
     advice: str = ""
     findings: tuple[Exhibit, ...] = ()
     terms: tuple[Exhibit, ...] = ()
-    banner: Banner | None = None
     methods: MethodsText | None = None
-
-    @property
-    def on_top(self) -> Banner:
-        """The banner that the page shows; data declared public need the sentence that nobody is protected."""
-        return self.banner if self.banner and not self.nobody else Banner(line=self.nobody or self.audience.banner)
 
     @property
     def exhibits(self) -> tuple[Exhibit, ...]:

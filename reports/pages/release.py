@@ -216,6 +216,7 @@ def compose(sweep: Sweep) -> Page:
     disclosed = _disclosed(sweep, reader)
     page = Page(
         audience=reader.audience,
+        banner=pages.Banner(line=pages.nobody(sweep) or reader.audience.banner),
         title=sweep.plan.account,
         headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,

@@ -1,6 +1,6 @@
 """What goes with a released page: commitment, one-page statement, recomputable price, and documents on request.
 
-`ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` lists all of them. A document is
+`ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` finds them by name. A document is
 written from a `ReleasedPackage` alone, so it cannot say more than the release does.
 """
 

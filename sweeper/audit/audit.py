@@ -20,11 +20,8 @@ from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.searches.interface import kind_of
-from dpsweep.sweeper.audit.evidence import AttackEvidence
-from dpsweep.sweeper.audit.gradient_attack import GradientAttack
-from dpsweep.sweeper.audit.record_attack import RecordAttack
-from dpsweep.sweeper.audit.script_attack import attack_script
-from dpsweep.sweeper.audit.verdicts import Judge, PricedScope
+from dpsweep.sweeper.audit.attacks import GradientAttack, RecordAttack, attack_script
+from dpsweep.sweeper.audit.evidence import AttackEvidence, Judge, PricedScope
 from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declare

@@ -1,19 +1,42 @@
-"""`dpsweep audit`: plans as `dpsweep plan` does, attacks the plan, and writes `audit.json` into the sweep's folder."""
+"""`dpsweep audit`: plans as `dpsweep plan` does, attacks the plan, and writes `audit.json` into the sweep's folder.
+
+In the terminal the outcome has a row for each attack, then what all of them say together. The audit itself is one that
+a distribution has registered (`audit.by`); ours, `canaries`, is `sweeper/audit/audit.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
+from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
-from dpsweep.accounting.printing import print_line
+from dpsweep.accounting.names.entry_points import AUDITS, load_part, sentence_of_failure
+from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.printing import print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.audit.audit import audited
-from dpsweep.sweeper.audit.audit_table import show_audit
-from dpsweep.sweeper.coordinator.request import SweepRequest
+from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable
+from dpsweep.sweeper.trial.session import Machine
+
+
+class PlanAudit(Protocol):
+    """An audit of a plan, which a distribution registers in the group `dpsweep.audits`.
+
+    It trains as the plan declares, on records that nobody's privacy depends on, and reads no private record.
+    """
+
+    def __call__(
+        self, priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator
+    ) -> AuditRecord:
+        """The record of a new audit; raises `BadInput` if the plan cannot be audited."""
+        ...
 
 
 def audit(request: SweepRequest) -> ExitCode:
@@ -24,7 +47,7 @@ def audit(request: SweepRequest) -> ExitCode:
     priced = compose_plan(request.points, request.plan)
     folder = _folder(priced.plan, request)
     machine = replace(request.compute.machine(request.data), threads=request.compute.threads or 1, processes=1)
-    record = audited(priced, request.audit, machine, np.random.default_rng())
+    record = _audited(priced, request.audit, machine)
     show_audit(record, priced.plan.account)
     try:
         folder.make()
@@ -42,9 +65,101 @@ def audit(request: SweepRequest) -> ExitCode:
     return ExitCode.DONE
 
 
+def _audited(priced: PricedPlan, settings: AuditSettings, machine: Machine) -> AuditRecord:
+    """The record of the audit that the settings name."""
+    word = f"audit.by={settings.by}"
+    audit: PlanAudit = load_part(AUDITS, settings.by, word)
+    with sentence_of_failure(AUDITS, settings.by, word):
+        return audit(priced, settings, machine, np.random.default_rng())
+
+
 def _folder(plan: Plan, request: SweepRequest) -> SweepFolder:
     """The sweep's folder; raises `BadInput` if it holds another plan."""
     folder = SweepFolder(root=request.jobs.of_plan(plan.id).folder)
     if folder.plan.exists() and not plan.is_stored(folder.plan) and (earlier := Plan.read(folder.plan).id) != plan.id:
         raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
     return folder
+
+
+UNKNOWN = "?"
+EXPLANATION = (
+    "right: guesses of secret coins; epsilon: at least, by these guesses; p-value: of the price's whole\n"
+    "privacy curve, by guesses of another number, which contradict it below {false_alarm}; power: the chance that\n"
+    "this audit would contradict the price had the noise been half, for an attack whose power is known"
+)
+
+NOISE = (
+    "farthest: the standard deviation that is farthest from the declared, as a multiple of it (pairs: the\n"
+    "largest correlation); p-value: corrected for all that were tested, contradicts the declared noise below\n"
+    "{false_alarm}; power: the chance that half the noise in one number, or one tensor, would have been found"
+)
+
+
+def show_audit(record: AuditRecord, account: str) -> None:
+    """Prints the record."""
+    table = TerminalTable(
+        title=f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records",
+        pad_edge=False,
+        box=PLAIN,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("attack", no_wrap=True)
+    table.add_column("sees", no_wrap=True)
+    for column in ("right", "epsilon", "price", "p-value", "power"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
+        table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
+    terminal = Terminal(soft_wrap=True)
+    terminal.print_table(table)
+    print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    if record.noise:
+        terminal.print_table(_noise_table(record))
+        false_alarm = record.noise_false_alarm
+        print_lines(NOISE.format(false_alarm=f"{false_alarm:.2g}"))
+    for line in lines(record):
+        print_line(line)
+
+
+def _noise_table(record: AuditRecord) -> TerminalTable:
+    table = TerminalTable(pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
+    table.add_column("released noise", no_wrap=True)
+    for column in ("tested", "draws", "farthest", "p-value", "power"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for finding in record.noise:
+        power = UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"
+        table.add_row(
+            *(finding.test, str(finding.tested), str(finding.draws), f"{finding.value:.3f}"),
+            *(f"{finding.p_value:.2g}", power),
+            style="bold" if finding.refutes(record.noise_false_alarm) else None,
+        )
+    return table
+
+
+def lines(record: AuditRecord) -> Iterator[str]:
+    """The sentences below the table."""
+    yield (
+        f"attack {epsilon_down(record.epsilon)} <= audit-free truth <= charge {epsilon_up(record.charge)}, at delta "
+        f"{delta_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
+    )
+    if record.floating_point is None:
+        yield "THE NOISE LEAKS: some noisy numbers are off the lattice of their noise (Mironov 2012)."
+    elif record.floating_point:
+        yield f"floating point: {record.floating_point} noisy numbers, none off the lattice of its noise"
+    yield from record.notes
+    for finding in record.wrong_noise:
+        yield f"THE NOISE IS NOT THE DECLARED ONE: {finding.test}, {finding.value:.3f} at {finding.place}."
+    if record.contradictions:
+        which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.contradictions)
+        yield f"THE PRICE IS CONTRADICTED by {which}."
+    elif not record.refuted:
+        yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
+
+
+def _cells(finding: AuditFinding) -> Iterator[str]:
+    yield finding.attack
+    yield finding.scope
+    yield f"{finding.right} of {finding.made}"
+    yield epsilon_down(finding.epsilon)
+    yield epsilon_up(finding.claimed)
+    yield "none" if finding.p_value is None else f"{finding.p_value:.2g}"
+    yield UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"

@@ -1,15 +1,29 @@
-"""The outcome of an attack before it is judged: a score for each canary, and whether it was there."""
+"""Evidence of an attack, and the findings from it.
+
+Evidence is a score for each canary, and whether it was there. A finding has bounds and tests at one joint confidence,
+beside what an ideal audit would have found.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsweep.accounting.audit_record import Attack, Scope
+from dpsweep.accounting.audit_record import Attack, AuditFinding, NoiseFinding, Scope, false_alarms
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.events.build import DpEvent, PlanEvent
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
+from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, IdealAudit, Mistake
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
+from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, guess, least_epsilon, p_value
+from dpsweep.accounting.pricing.panel import Panel
 
 Scores = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -62,3 +76,116 @@ def scaled(scores: Scores) -> Scores:
     finite = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
     size = float(np.sqrt(np.mean(finite**2))) if len(finite) else 0.0
     return finite / size if size else finite
+
+
+DELTAS = tuple(float(delta) for delta in np.geomspace(1e-6, 0.6, 12))
+"""Where the privacy curve of a price is tested, beside the plan's delta."""
+
+UNCLIPPED = Mistake(share=1000.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricedScope:
+    """The event and the steps of what is released: `claimed` is its epsilon at the plan's delta.
+
+    `curve` has its epsilons at other deltas too; None if they are infinite.
+    """
+
+    steps: tuple[CanarySteps, ...]
+    claimed: float
+    curve: Claim | None
+
+    @classmethod
+    def of(
+        cls, event: DpEvent, steps: Sequence[CanarySteps], panel: Panel, delta: float, adjacency: Adjacency
+    ) -> PricedScope:
+        """The price of this event of the training records."""
+        points: dict[float, float] = {}
+        for at in (delta, *DELTAS):
+            with suppress(DpsweepError, ValueError):
+                points[at] = panel.epsilon(PlanEvent(training=event), at, adjacency)
+        finite = {at: epsilon for at, epsilon in points.items() if math.isfinite(epsilon)}
+        curve = Claim(epsilons=tuple(finite.values()), deltas=tuple(finite)) if finite else None
+        return cls(steps=tuple(steps), claimed=points.get(delta, math.inf), curve=curve)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judge:
+    """Judges all evidence of one audit, each test of an attack and of the noise at its own false alarm."""
+
+    scopes: Mapping[Scope, PricedScope]
+    delta: float
+    false_alarm: float
+    noise_false_alarm: float
+    _splits: dict[tuple[Scope, int], tuple[GuessCounts, GuessCounts]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, scopes: Mapping[Scope, PricedScope], delta: float, confidence: float, findings: int, *, noise: bool
+    ) -> Judge:
+        """The judge of so many findings of attacks, and of the noise if there is any."""
+        for_guesses, for_noise = false_alarms(confidence, findings, noise=noise)
+        return cls(scopes=scopes, delta=delta, false_alarm=for_guesses, noise_false_alarm=for_noise)
+
+    def noise(self, seen: Sequence[ReleasedNoise]) -> tuple[NoiseFinding, ...]:
+        """What the noise of all layouts shows: for each test the least likely layout, corrected for all of them."""
+        outcomes = zip(*(one.findings(self.noise_false_alarm / len(seen)) for one in seen), strict=True)
+        return tuple(_least_likely(findings) for findings in outcomes)
+
+    def finding(self, evidence: AttackEvidence) -> AuditFinding:
+        """What the evidence proves; the numbers of guesses do not depend on it."""
+        scope = self.scopes[evidence.scope]
+        for_bound, for_claim = self._chosen(evidence.scope, len(evidence.coins))
+        bound = guess(evidence.scores, evidence.coins, for_bound)
+        tested = guess(evidence.scores, evidence.coins, for_claim)
+        return AuditFinding(
+            attack=evidence.attack,
+            scope=evidence.scope,
+            canaries=bound.canaries,
+            made=bound.made,
+            right=bound.right,
+            epsilon=least_epsilon(bound, self.delta, self.false_alarm),
+            claimed=scope.claimed,
+            claim_made=tested.made,
+            claim_right=tested.right,
+            p_value=None if scope.curve is None else p_value(tested, scope.curve),
+            **(self._power(evidence) if evidence.attack is Attack.GRADIENTS else {}),
+        )
+
+    def _power(self, evidence: AttackEvidence) -> dict[str, float | None]:
+        """What ideal audits of this size find of mistakes."""
+        scope, canaries = self.scopes[evidence.scope], len(evidence.coins)
+        ideal = IdealAudit(steps=scope.steps, canaries=canaries)
+        for_bound, for_claim = self._chosen(evidence.scope, canaries)
+        seen = [
+            None if scope.curve is None else ideal.refuted(mistake, for_claim, scope.curve, self.false_alarm)
+            for mistake in (NOISE_HALVED, UNCLIPPED)
+        ]
+        return {
+            "halved_epsilon": ideal.epsilon(NOISE_HALVED, for_bound, self.delta, self.false_alarm),
+            "halved_seen": seen[0],
+            "unclipped_seen": seen[1],
+        }
+
+    def _chosen(self, scope: Scope, canaries: int) -> tuple[GuessCounts, GuessCounts]:
+        """The numbers of guesses for the bound and for the test of the curve, from simulated audits alone."""
+        if (scope, canaries) not in self._splits:
+            priced, rng = self.scopes[scope], np.random.Generator(np.random.Philox(canaries))
+            ideal = IdealAudit(steps=priced.steps, canaries=canaries)
+            for_bound = ideal.for_bound(self.delta, self.false_alarm, rng)
+            curve = priced.curve
+            for_claim = for_bound if curve is None else ideal.for_claim(curve, self.false_alarm, rng)
+            self._splits[scope, canaries] = for_bound, for_claim
+        return self._splits[scope, canaries]
+
+
+def _least_likely(findings: Sequence[NoiseFinding]) -> NoiseFinding:
+    least = min(findings, key=lambda finding: finding.p_value)
+    powers = [finding.halved_seen for finding in findings if finding.halved_seen is not None]
+    return replace(
+        least,
+        tested=sum(finding.tested for finding in findings),
+        draws=min(finding.draws for finding in findings),
+        p_value=min(1.0, len(findings) * least.p_value),
+        halved_seen=min(powers, default=None),
+    )

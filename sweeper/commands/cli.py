@@ -34,8 +34,8 @@ def main() -> None:
             raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")
         if verb.usage and rest and rest[0] in ASKING:
             print_lines(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
-            if verb.usage.startswith("[KEY=VALUE"):
-                print_lines(f"\n{KEYS_HINT}")
+            if hint := verb.hint():
+                print_lines(f"\n{hint}")
             return
         verb.run(rest)
 
@@ -82,9 +82,16 @@ def _print_completions(words: Iterable[str]) -> None:
     print_line(" ".join(filter(is_visible, words)))
 
 
+def _known_forms() -> str:
+    """The forms of a release that installed distributions have registered."""
+    from dpsweep.accounting.names.entry_points import FORMATS, part_names
+
+    return f"FORM is one of {', '.join(part_names(FORMATS))}."
+
+
 def _forms(words: Sequence[str]) -> tuple[str, ...]:
     """The forms of a release, or the option that asks for them, where the last word may be one."""
-    from dpsweep.reports.disclosure.format_names import completions
+    from dpsweep.reports.disclosure.formats import completions
 
     return completions(words)
 
@@ -180,17 +187,16 @@ def report(arguments: list[str]) -> None:
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER... [--for FORM]`."""
-    from dpsweep.reports.disclosure.format_names import split
+    from dpsweep.reports.disclosure.formats import formats_of, split
 
     words, names = split(arguments)
-    folders = _folders(words)
+    formats, folders = formats_of(names), _folders(words)
     from dpsweep.accounting.rehearsal import ledger_of
-    from dpsweep.reports.disclosure.formats import formats_of
     from dpsweep.reports.pages.page_memory import print_page
     from dpsweep.reports.pages.release import write_release
 
     for folder in folders:
-        print_page(write_release(folder, ledger_of(folder), formats_of(names)))
+        print_page(write_release(folder, ledger_of(folder), formats))
 
 
 def export(arguments: list[str]) -> None:
@@ -227,7 +233,7 @@ OF_FOLDERS = ("resume", "verify", "report", "release", "export")
 
 @dataclass(frozen=True, kw_only=True)
 class Subcommand:
-    """A verb: its function, what stands after it, its line of help and an example.
+    """A verb: its function, what stands after it, its line of help, an example, and what else its help says.
 
     A verb without `usage` explains its own `--help`.
     """
@@ -236,6 +242,7 @@ class Subcommand:
     line: str
     usage: str = ""
     example: str = ""
+    hint: Callable[[], str] = str
 
 
 VERBS: Mapping[str, Subcommand] = {
@@ -244,12 +251,14 @@ VERBS: Mapping[str, Subcommand] = {
         line="price, charge, train and report a grid; takes Hydra overrides; --again repeats and pays again",
         usage="[KEY=VALUE[,VALUE...] ...] [--again]",
         example="dpsweep sweep dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1 privacy.epsilon=4",
+        hint=lambda: KEYS_HINT,
     ),
     "rehearse": Subcommand(
         run=rehearse,
         line="run the same sweep on generated records and a scratch budget: nothing real is read or spent",
         usage="[KEY=VALUE[,VALUE...] ...]",
         example="dpsweep rehearse dataset=digits trainer=dpsgd trainer.lr=0.5,1,2 trainer.clip_norm=1",
+        hint=lambda: KEYS_HINT,
     ),
     "resume": Subcommand(
         run=resume,
@@ -262,18 +271,21 @@ VERBS: Mapping[str, Subcommand] = {
         line="print what a sweep would cost and how long it would take; changes nothing",
         usage="[KEY=VALUE[,VALUE...] ...]",
         example="dpsweep plan dataset=adult privacy.epsilon=1",
+        hint=lambda: KEYS_HINT,
     ),
     "advise": Subcommand(
         run=advise,
         line="what privacy.epsilon would buy under each way of searching, as measured; changes nothing",
         usage="[KEY=VALUE ...]",
         example="dpsweep advise dataset=mnist privacy.epsilon=3",
+        hint=lambda: KEYS_HINT,
     ),
     "audit": Subcommand(
         run=audit,
         line="attack what a sweep would run, on generated records: a lower bound beside the price; charges nothing",
         usage="[KEY=VALUE[,VALUE...] ...] [audit.KEY=VALUE ...]",
         example="dpsweep audit dataset=digits trainer=dpsgd trainer.lr=1 trainer.clip_norm=1 privacy.epsilon=1",
+        hint=lambda: KEYS_HINT,
     ),
     "budget": Subcommand(
         run=budget, line="show accounts [dataset=NAME] [--json]; open, raise, close or charge them: budget --help"
@@ -299,7 +311,8 @@ VERBS: Mapping[str, Subcommand] = {
     "release": Subcommand(
         run=release,
         line="write a sweep folder's release/: only what the rule lets out; --for FORM adds documents",
-        usage="FOLDER ... [--for registry|tre|hf|cyclonedx[,...]]",
+        usage="FOLDER ... [--for FORM[,FORM...]]",
+        hint=_known_forms,
         example="dpsweep release sweeps/digits/PLAN --for registry,hf",
     ),
     "export": Subcommand(

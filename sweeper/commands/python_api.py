@@ -172,8 +172,8 @@ class SweepResults:
     def release(self, formats: Sequence[str] = ()) -> Path:
         """Writes `release/`, which shows only what the rule discloses, and returns the path of its page.
 
-        `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx". Raises `BadInput` for
-        another one, and writes nothing then.
+        `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx", and those that other
+        distributions have registered. Raises `BadInput` for another one, and writes nothing then.
         """
         from dpsweep.reports.disclosure.formats import formats_of
         from dpsweep.reports.pages.release import write_release

@@ -24,9 +24,8 @@ from dpsweep.accounting.names.stored_classes import KIND
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
-from dpsweep.sweeper.timing.step_times import Speeds
 from dpsweep.sweeper.timing.step_timing import time_steps
-from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, shapes_of
+from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, shapes_of
 from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.features.extracted import Extracted
 
@@ -179,8 +178,7 @@ def _check_features(plan: Plan, store: PrivateStore) -> None:
     dataset = declare(plan.trials[0].config).dataset
     if not isinstance(dataset, Extracted):
         return
-    from dpsweep.trainers.features.cache import FeatureCache
-    from dpsweep.trainers.features.checks import check_features
+    from dpsweep.trainers.features.cache import FeatureCache, check_features
 
     try:
         FeatureCache(root=store.features).check(dataset, check_features(dataset))

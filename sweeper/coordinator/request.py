@@ -28,7 +28,7 @@ from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
 from dpsweep.sweeper.launchers.workers import Workers, is_forked
-from dpsweep.sweeper.loggers.copies import Loggers
+from dpsweep.sweeper.loggers.interface import Loggers
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
@@ -194,9 +194,10 @@ def _choice(choices: type[Choice], name: str, value: str) -> Choice:
 class AuditSettings:
     """`gradients` and `records` canaries of each training of a point, `trainings` of it, all at `confidence`.
 
-    Either kind of canary may be left out, by 0.
+    Either kind of canary may be left out, by 0. `by` names the audit, one that a distribution has registered.
     """
 
+    by: str = "canaries"
     data: Data = Data.GENERATED
     gradients: int = 3000
     records: int = 100

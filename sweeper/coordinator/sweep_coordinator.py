@@ -46,17 +46,14 @@ from dpsweep.sweeper.coordinator.signals import graceful, same_command
 from dpsweep.sweeper.coordinator.stored_plan import former_plan, stored_plan, stored_search
 from dpsweep.sweeper.coordinator.sweep_report import open_runs, report, rest
 from dpsweep.sweeper.job.locks import held
-from dpsweep.sweeper.loggers.copies import check_loggers
+from dpsweep.sweeper.loggers.interface import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.processes import usually_collected
-from dpsweep.sweeper.progress.progress_display import Display
-from dpsweep.sweeper.progress.progress_words import budget_in_words, words_of
-from dpsweep.sweeper.progress.step_progress import StepProgress
+from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, words_of
 from dpsweep.sweeper.searches.admission import Retry, open_account, raised_since, require_accepted_delta
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
 from dpsweep.sweeper.searches.runner import Runner
-from dpsweep.sweeper.timing.step_times import Speeds
-from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, plan_seconds
+from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, plan_seconds
 from dpsweep.sweeper.trial.blocks import could_share
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.training.freed_memory import give_back_freed_memory

@@ -25,10 +25,10 @@ from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.reports.pages.page_memory import current_report, failed_pictures
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.job.attempt_state import AttemptStates
-from dpsweep.sweeper.loggers.copies import Loggers, log_results
+from dpsweep.sweeper.loggers.interface import Loggers, log_results
 from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.runner import results
-from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.time_estimate import Speeds
 
 REASONS = 5
 """The most reasons of failed runs that are printed; the trials' logs have all."""

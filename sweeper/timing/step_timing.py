@@ -1,18 +1,23 @@
 """Timing of training steps as jobs take them, on random inputs: stacked where a job stacks, with noise and update.
 
-No data are read.
+No data are read. As a program it reads shapes as JSON on its standard input, and prints their costs.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.sweeper.timing.clocks import EXAMPLES, clock_of, seconds_for_all, seconds_of
 from dpsweep.sweeper.timing.time_estimate import Cost, Shape
+from dpsweep.trainers.user_modules import find_user_modules
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +26,37 @@ if TYPE_CHECKING:
     from dpsweep.sweeper.trial.spec import Declaration
     from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
     from dpsweep.trainers.training.gradient_sums import Sums
+
+EXAMPLES = 64
+LONG_ENOUGH = 0.2
+"""Seconds; a shorter measurement is repeated with more examples, up to the whole batch."""
+
+
+def seconds_for_all(step: Callable[[int], None], batch_size: int, device: str) -> float:
+    """Seconds of `step(batch_size)`, scaled up from the fewest examples that take long enough; the faster of two."""
+    step(2)
+    examples = min(EXAMPLES, batch_size)
+    while True:
+        seconds = min(seconds_of(step, examples, device), seconds_of(step, examples, device))
+        if seconds > LONG_ENOUGH or examples == batch_size:
+            return seconds * batch_size / examples
+        examples = min(4 * examples, batch_size)
+
+
+def seconds_of(step: Callable[[int], None], examples: int, device: str) -> float:
+    """Seconds of `step(examples)`."""
+    clock = clock_of(device)
+    started = clock()
+    step(examples)
+    return clock() - started
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """A clock that other programs on the machine do not move, where one thread computes; else the wall clock."""
+    import torch
+
+    return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+
 
 ENOUGH = 0.1
 """Seconds after which no further stacked step is timed."""
@@ -129,7 +165,7 @@ class _Probe:
         """Seconds in which the features of one record are computed; None if the records have no features."""
         import torch
 
-        from dpsweep.trainers.features.checks import probes_of
+        from dpsweep.trainers.features.cache import probes_of
         from dpsweep.trainers.features.extracted import Extracted
 
         dataset, clock = self.declared.dataset, clock_of(self.device)
@@ -323,3 +359,19 @@ def _examples(declared: Declaration) -> int:
 
 def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
     engine.weighted_sum(model, batch[:examples], task)
+
+
+def main() -> None:
+    """Answers the question on standard input, and leaves what torch holds to the operating system.
+
+    Python would take a third of torch's import to give back its objects one by one.
+    """
+    find_user_modules(Path.cwd())
+    question = json.load(sys.stdin)
+    question["shapes"] = [Shape(**shape) for shape in question["shapes"]]
+    print(json.dumps(asdict(time_steps(**question))), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,7 @@ WRITERS = {
     "accounting/printing.py": "is the writer",
     "dpsweep/__main__.py": "prints a constant before anything can be imported",
     "reports/recomputation/price_check.py": "is a program of its own in a release, with an escape of its own",
-    "sweeper/timing/timing_process.py": "writes JSON to the process that started it",
+    "sweeper/timing/step_timing.py": "writes JSON to the process that started it",
 }
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 RANGES = (range(32), range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))

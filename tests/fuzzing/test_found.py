@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.rehearsal import scratch_ledger
-from dpsweep.sweeper.timing.step_times import Speeds
+from dpsweep.sweeper.timing.time_estimate import Speeds
 from tests.fuzzing.mutations import written
 from tests.fuzzing.stored_kinds import KINDS
 from tests.hostile import DEEP

@@ -19,13 +19,12 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch, search_of
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.reports.disclosure.format_names import FormatName
-from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
 from dpsweep.sweeper.searches.secret_draw import AdmittedSecretDraw
+from tests.reports.disclosure.forms import FORMATS
 from tests.sweeper import digits_sweeps
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -148,10 +147,10 @@ def released(place: Place) -> dict[str, bytes]:
     """What leaves, in all forms, but for the random salt of the winner's digest and what is computed from it."""
     folder = write_release(place.folder.root, place.ledger, tuple(FORMATS.values()), date(2031, 1, 2)).parent
     package = {path.name: path.read_bytes() for path in folder.iterdir()}
-    record, bill = (json.loads(package[FORMATS[name].file]) for name in (FormatName.TRE, FormatName.CYCLONEDX))
+    record, bill = (json.loads(package[FORMATS[name].file]) for name in ("tre", "cyclonedx"))
     assert record["package"]["files"].pop(WINNER_FILE) == sha256(package.pop(WINNER_FILE)).hexdigest()
     record["package"]["sha256"] = bill["serialNumber"] = None
-    forms = {FORMATS[FormatName.TRE].file: record, FORMATS[FormatName.CYCLONEDX].file: bill}
+    forms = {FORMATS["tre"].file: record, FORMATS["cyclonedx"].file: bill}
     return package | {name: json.dumps(form).encode() for name, form in forms.items()}
 
 

@@ -5,11 +5,13 @@ Features are as sensitive as the records, so only their owner can read the folde
 are never taken for theirs. A computation that is killed continues at the first missing shard; two jobs divide the
 missing shards between them.
 
-Every record passes the extractor alone. So its features depend on no other record, not even in their last bits.
+Every record passes the extractor alone. So its features depend on no other record, not even in their last bits. Before
+a charge, and on random inputs alone, it is checked that an extractor treats each record on its own.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -22,12 +24,11 @@ import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import remove_stale
-from dpsweep.trainers.features.checks import check_features, same
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
 if TYPE_CHECKING:
@@ -37,8 +38,67 @@ if TYPE_CHECKING:
 
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.features.extracted import Extracted
+    from dpsweep.trainers.features.interface import InputForm
 
-PROBES = f"probes{SUFFIX}"
+PROBES = 4
+TOLERANCE = 1e-3
+"""Relative to the norm of a row: float32 rounds differently in batches of other sizes."""
+
+_SEED = 20140620
+
+
+def check_features(dataset: Extracted) -> Tensor:
+    """The features [4, size] of the probes.
+
+    Errors: ValueError, one sentence, if the features of one input depend on the rest of a batch, on earlier batches or
+    on torch's global generator, or are of another size than declared.
+    """
+    module, extractor = dataset.module(), dataset.extractor
+    batch, before, state = probes_of(dataset.form), copy.deepcopy(module.state_dict()), torch.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        features = _features(module, batch)
+        if features.shape[1] != extractor.size:
+            raise ValueError(f"Expected features.size={extractor.size} == {features.shape[1]}, what is computed.")
+        for others in (
+            torch.cat([_features(module, one[None]) for one in batch]),
+            _features(module, batch.flip(0)).flip(0),
+            _features(module, batch),
+        ):
+            if not same(features, others, extractor.norm):
+                raise ValueError(f"Expected {dataset.label} to give a record the same features in every batch.")
+        if not torch.equal(state, torch.get_rng_state()):
+            raise ValueError(f"Expected {dataset.label} to draw nothing from torch's global generator.")
+    after = module.state_dict()
+    if before.keys() != after.keys() or not all(torch.equal(after[name], old) for name, old in before.items()):
+        raise ValueError(f"Expected {dataset.label} to keep no statistics of its inputs.")
+    return features
+
+
+def same(some: Tensor, others: Tensor, norm: float) -> bool:
+    """Whether two arrays of features are equal but for rounding."""
+    return some.shape == others.shape and torch.allclose(some, others, rtol=TOLERANCE, atol=TOLERANCE * norm)
+
+
+def probes_of(form: InputForm) -> Tensor:
+    """Random inputs [4, *form.shape] instead of records: token numbers of its vocabulary, or numbers in [0, 1]."""
+    generator = torch.Generator().manual_seed(_SEED)
+    shape = (PROBES, *form.shape)
+    if form.preprocessing is not None and form.kind == "tokens":
+        return torch.randint(form.preprocessing["words"], shape, generator=generator).float()
+    return torch.rand(shape, generator=generator)
+
+
+def _features(module: nn.Module, batch: Tensor) -> Tensor:
+    try:
+        with torch.no_grad():
+            features: Tensor = module(batch)
+    except Exception as error:  # the user's own code may raise anything
+        line = " ".join(str(error).split())
+        raise ValueError(f"Expected an extractor of inputs of shape {list(batch.shape)}: {line}.") from error
+    return features
+
+
+PROBES_FILE = f"probes{SUFFIX}"
 TENSOR, RECORDS, SHA256 = "features", "records", "sha256"
 PRIVATE, FOLDER = 0o600, 0o700
 
@@ -70,7 +130,7 @@ class FeatureCache:
                     f"Expected {path} to hold the features of the records that it is named after: it is damaged, or "
                     "from other data. Delete it, and its features are computed again."
                 )
-        before = _read(folder / PROBES)
+        before = _read(folder / PROBES_FILE)
         if before is not None and not same(before, probes, dataset.extractor.norm):
             raise BadInput(
                 f"Expected {dataset.label} to compute the features in {folder}: its code has changed since. Delete "
@@ -86,9 +146,9 @@ class FeatureCache:
         if not missing:
             return features
         keeps = _made_private(folder)
-        if keeps and not (folder / PROBES).exists():
+        if keeps and not (folder / PROBES_FILE).exists():
             with suppress(OSError):
-                _write(folder / PROBES, check_features(dataset))
+                _write(folder / PROBES_FILE, check_features(dataset))
         module = dataset.module().to(self.device)
         done = len(records) - sum(shard.rows for shard in missing)
         self.on_rows(done, len(records))

@@ -2,7 +2,7 @@
 
 The account does not cover the data that an extractor was trained on: `trained_on` declares them public. Its weights
 never change, so a guarantee for a model that is trained on the features is a guarantee for the records. That holds only
-if the features of a record are a function of this record alone (`trainers/features/checks.py`).
+if the features of a record are a function of this record alone (`trainers/features/cache.py`).
 """
 
 from __future__ import annotations

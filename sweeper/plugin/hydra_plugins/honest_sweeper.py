@@ -1,13 +1,19 @@
-"""Hydra sweeper plugin of dpsweep: `hydra/sweeper=honest` passes the overrides on and does nothing else.
+"""Hydra plugins of dpsweep: its sweeper, and the configurations of other distributions.
+
+`hydra/sweeper=honest` passes the overrides on and does nothing else. YAML files that another distribution has
+registered are found after those of dpsweep, which none of them replaces, and in dpsweep's own programs alone.
 
 Every Hydra program on the machine imports this file, so it imports nothing heavy. Hydra executes it outside
 `sys.modules`, where dataclasses cannot resolve postponed annotations: they are not postponed here.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -61,3 +67,18 @@ class HonestSweeper(Sweeper):
         )
         request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
         return execute(request)
+
+
+class RegisteredConfigurations(SearchPathPlugin):
+    """The folders of YAML files that distributions have registered in the group `dpsweep.configurations`."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Adds the folders behind dpsweep's own, if this program has it."""
+        folders = [Path(one.path) for one in search_path.get_path() if one.provider == "main"]
+        if not any(folder.name == "conf" for folder in folders):
+            return
+        from dpsweep.accounting.names.entry_points import CONF, configuration_folders
+
+        if CONF in folders:
+            for distribution, folder in configuration_folders():
+                search_path.append(provider=distribution, path=str(folder))

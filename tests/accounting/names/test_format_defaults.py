@@ -15,7 +15,6 @@ import yaml
 from dpsweep.accounting.names import format_defaults
 from dpsweep.accounting.names.format_defaults import TABLE, class_defaults, part_defaults
 from dpsweep.accounting.names.stored_classes import identity, identity_config, stored
-from dpsweep.accounting.names.tags import FAMILY_OF
 from dpsweep.accounting.records.plan import Plan
 from tests.freezing import FROZEN, SEARCHES
 
@@ -32,6 +31,9 @@ def generator() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+FAMILY_OF: Mapping[str, str] = generator().FAMILIES
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import pytest
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE
 from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.reports.disclosure.format_names import FormatName
-from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
+from tests.reports.disclosure.forms import FORMATS, NAMES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "releases.md").read_text()
 (CHECKSUM,) = re.findall(r"```text title=\"SHA-256 of price_check.py\"\n(\w+)\n```", PAGE)
@@ -55,7 +54,7 @@ def test_the_pages_examples_are_what_a_release_has(made: Any) -> None:
     files = {path.name for path in folder.iterdir() if path.suffix not in (".png", ".svg", ".csv")} - figures
     table = set(re.findall(r"`([\w.]+\.\w+)`", PAGE.partition("| file |")[2].partition("\n\n")[0]))
     assert files == table
-    assert {name for name in FormatName if f"`--for {name}`" in PAGE} == set(FormatName)
+    assert {name for name in NAMES if f"`--for {name}`" in PAGE} == set(NAMES)
 
 
 def test_an_auditor_opens_the_commitment_without_us(made: Any) -> None:

@@ -12,9 +12,9 @@ import pytest
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.reports.disclosure.format_names import FormatName
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
+from tests.reports.disclosure.forms import NAMES
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 TRAINERS = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "trainer").glob("*.yaml"))
@@ -238,14 +238,14 @@ def test_an_unknown_form_of_a_release_is_one_sentence_and_nothing_is_written(pro
     """Before the ledger is opened and before the folder is looked at."""
     done = program("release", "nowhere", "--for", "registry,sbom", module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == "Expected --for sbom to be one of registry, tre, hf, cyclonedx."
+    assert done.stderr.splitlines()[0] == "Expected --for sbom to be one of cyclonedx, hf, registry, tre."
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_help_of_release_names_every_form(program: Program) -> None:
     told = program("release", "--help", module="dpsweep.sweeper.commands.cli").stdout
-    assert f"--for {'|'.join(FormatName)}" in told
+    assert f"FORM is one of {', '.join(NAMES)}." in told
 
 
 @pytest.mark.long

@@ -14,12 +14,12 @@ from dpsweep.accounting.events.build import non_private, repeat, same
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.comparison import write_beside
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.sweeper.commands import account_statement as passbook
 from dpsweep.sweeper.searches.admission import open_account
 from tests.randomized import TRAINS
+from tests.reports.disclosure.forms import FORMATS
 
 pytestmark = TRAINS
 

@@ -13,8 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.sweeper.loggers.copies import check_loggers
-from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep
+from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep, check_loggers
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, Program, folder_of, results
 from tests.sweeper.loggers import readers
@@ -135,7 +134,7 @@ class Elsewhere:
 
 
 def test_a_library_that_is_not_installed_is_one_sentence() -> None:
-    with pytest.raises(BadInput, match=r"^Expected Nothing for logger=mine: pip install 'dpsweep\[loggers\]'\.$"):
+    with pytest.raises(BadInput, match=r"^Expected Nothing for logger=mine: it needs the package nothing"):
         check_loggers({"mine": Elsewhere()}, Composition())
 
 

@@ -14,11 +14,10 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.reports.disclosure.format_names import FormatName
-from dpsweep.reports.disclosure.formats import FORMATS
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.planning.public_search import public_winner
 from tests.randomized import TRAINS
+from tests.reports.disclosure.forms import FORMATS
 from tests.sweeper.coordinator.test_recognition import write_visits
 from tests.sweeper.digits_sweeps import LIGHT, folder_of
 from tests.sweeper.search_programs import Program
@@ -65,7 +64,7 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
     assert charge.body["epsilon"] <= 4.0
     assert "1 of 1" in verify_folder(folder, ledger) or "all paid" in verify_folder(folder, ledger)
     release = write_release(folder, ledger, tuple(FORMATS.values()))
-    entry = release.with_name(FORMATS[FormatName.REGISTRY].file)
+    entry = release.with_name(FORMATS["registry"].file)
     assert "Hyperparameters were tuned on the protected records" not in entry.read_text()
     for page in (release, entry, folder / "curator" / "report.html"):
         assert f"was found by sweep {search.id} on other data, which its curator declared public" in page.read_text()

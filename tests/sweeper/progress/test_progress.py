@@ -19,11 +19,15 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper import terminal
-from dpsweep.sweeper.progress import progress_display
-from dpsweep.sweeper.progress.progress_display import Display
-from dpsweep.sweeper.progress.progress_words import CountedTrials, DisplayWords, HiddenTries
-from dpsweep.sweeper.progress.remaining_time import RemainingTime
-from dpsweep.sweeper.progress.step_progress import StepProgress
+from dpsweep.sweeper.progress import display as module
+from dpsweep.sweeper.progress.display import (
+    CountedTrials,
+    Display,
+    DisplayWords,
+    HiddenTries,
+    RemainingTime,
+    StepProgress,
+)
 from dpsweep.sweeper.terminal import draws_bars
 from dpsweep.sweeper.trial import session
 from tests.randomized import SEARCHES, TRAINS
@@ -136,8 +140,8 @@ def shown(words: DisplayWords, trials: tuple[Trial, ...], root: Path, capsys: py
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_display, "SECONDS", 0.02)
-    monkeypatch.setattr(progress_display, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SECONDS", 0.02)
+    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("quick")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.timing.step_times import Speeds
 from dpsweep.sweeper.timing.step_timing import time_steps
-from dpsweep.sweeper.timing.time_estimate import Cost, configs_of, kind_of, plan_seconds, shapes_of
+from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, kind_of, plan_seconds, shapes_of
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
 from tests.sweeper.search_programs import GRID, result_of

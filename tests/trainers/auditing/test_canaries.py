@@ -12,9 +12,7 @@ from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
-from dpsweep.trainers.auditing.gradient_canaries import layout_of, train_on_gradients
-from dpsweep.trainers.auditing.observed_training import train_observed
-from dpsweep.trainers.auditing.record_canaries import RecordCanaries, as_inputs
+from dpsweep.trainers.auditing.canaries import RecordCanaries, as_inputs, layout_of, train_observed, train_on_gradients
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling
 from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson, RandomAllocation, Sampler

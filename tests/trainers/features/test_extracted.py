@@ -19,8 +19,7 @@ from dpsweep.trainers.data.own.npz import Npz
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import part_mask
 from dpsweep.trainers.features import cache as caches
-from dpsweep.trainers.features.cache import FeatureCache
-from dpsweep.trainers.features.checks import check_features, probes_of
+from dpsweep.trainers.features.cache import FeatureCache, check_features, probes_of
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.features.torch_module import TorchModule
 from dpsweep.trainers.pretrained_files import digest_of

@@ -1,35 +1,133 @@
-"""The attack by records: on model, engine and score too, by canaries among generated or public records."""
+"""The attacks of an audit on a plan's runs: by gradients, by records, and on a script of the user's.
+
+* By gradients: on sampler, bound, noise, divisor and loop of a plan's runs, for any model and method.
+* By records: on model, engine and score too, by canaries among generated or public records.
+* On a script: it is handed records with canaries, and predicts all of them. It trains under a receipt. Here the receipt
+  is of a scratch folder that is removed at the end, and the records are those of the audit, on which nobody's privacy
+  depends.
+"""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsweep.accounting.audit_record import Attack, Data, Scope
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.noise_law import TensorLayout
+from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
+from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
 from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
-from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.script_run import OUTPUT, predict
+from dpsweep.sweeper.trial.session import Machine, Session
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
 from dpsweep.trainers.data.text.vocabulary import vocabulary_of
+from dpsweep.trainers.declarations.scores import scored_part
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+    from dpsweep.trainers.auditing.canaries import GradientScores, RecordCanaries
+    from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.randomness import Streams
+
+LEAST_NOISE = 1e-6
+"""A smaller noise multiplier counts as this in the weight of a run."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GradientAttack:
+    """Trainings of a plan's runs with canaries in place of gradients; `layouts` are the tensors of each point's model.
+
+    A model with fewer numbers than `canaries`, or fewer records that they may replace, is trained several times in
+    place of once, with its share of them each time. `noise` collects the noise of all steps, by layout.
+    """
+
+    plan: Plan
+    layouts: Mapping[str, TensorLayout]
+    canaries: int
+    rng: np.random.Generator
+    noise: dict[TensorLayout, ReleasedNoise] = field(default_factory=dict)
+
+    def scores(self, alone: Trial, trainings: int, *, search: bool) -> tuple[Collected, int | None]:
+        """The scores of so many trainings of the run `alone`, and of the whole search if `search` says so.
+
+        Also the number of noisy numbers that were on the lattice of their noise; None if one was not.
+        """
+        collected, totals, all_coins, numbers, off = Collected(), [], [], 0, 0
+        rounds = -(-self.canaries // self._most(alone))
+        count = trainings * rounds
+        for _ in range(count):
+            coins = secret_coins(self.canaries // rounds, self.rng)
+            (one,) = self._trained([alone], coins, shared=False)
+            collected.add(Scope.TRAINING, {Attack.GRADIENTS: one.total, Attack.STEPS: one.variation}, coins)
+            totals.append(one.total)
+            all_coins.append(coins)
+            numbers, off = numbers + one.numbers, off + one.off_lattice
+            if search:
+                collected.add(Scope.SEARCH, {Attack.GRADIENTS: self._of_search(coins)}, coins)
+        for place in range(count if count > 1 else 0):
+            differences = totals[place] - totals[(place + 1) % count]
+            collected.add(Scope.TRAINING, {Attack.TRAININGS: differences}, all_coins[place])
+        return collected, None if off else numbers
+
+    def _most(self, alone: Trial) -> int:
+        """The most canaries of one training: a coordinate of its own for each, and a record that it may replace."""
+        trials = (alone, *self.plan.trials)
+        most = min(self.layouts[trial.id].numbers for trial in trials)
+        if Adjacency(self.plan.adjacency) is Adjacency.REPLACE_ONE:
+            return min(most, *(declare(trial.config).train_records for trial in trials))
+        return most
+
+    def _of_search(self, coins: Coins) -> Scores:
+        """The scores from what the rule releases of one search; zeros if it releases nothing."""
+        runs = kind_of(self.plan).sample(self.plan, SystemRandom())
+        seen = self._trained(runs.trials, coins, shared=runs.shared)
+        released = runs.released([0.0 if runs.compares_counts else _spread(one.total) for one in seen])
+        total = np.zeros(len(coins))
+        for place in released:
+            noise_multiplier = float(runs.trials[place].config["privacy"]["noise_multiplier"])
+            total += seen[place].total / max(LEAST_NOISE, noise_multiplier)
+        return total
+
+    def _trained(self, trials: Sequence[Trial], coins: Coins, *, shared: bool) -> Sequence[GradientScores]:
+        groups = [trials] if shared else [[trial] for trial in trials]
+        return [one for group in groups for one in self._group(group, coins, share=shared)]
+
+    def _group(self, trials: Sequence[Trial], coins: Coins, *, share: bool) -> Sequence[GradientScores]:
+        from dpsweep.trainers.auditing.canaries import train_on_gradients
+        from dpsweep.trainers.randomness import secret_streams
+
+        layout = self.layouts[trials[0].id]
+        noise = self.noise.setdefault(layout, ReleasedNoise(layout=layout))
+        runs = [make_run(trial.config, declare(trial.config)) for trial in trials]
+        streams = [secret_streams() for _ in runs]
+        return train_on_gradients(runs, coins, self.plan.adjacency, streams, noise, share=share)
+
+
+def _spread(total: Scores) -> float:
+    """The score by which tries are compared here, in [0, 1): it prefers runs in which canaries stand out."""
+    spread = float(np.mean(total**2))
+    return spread / (1 + spread)
+
 
 PART = "part"
 
@@ -78,7 +176,7 @@ class RecordAttack:
 
         Raises `BadInput` for a model that cannot be trained on this data set.
         """
-        from dpsweep.trainers.auditing.gradient_canaries import layout_of
+        from dpsweep.trainers.auditing.canaries import layout_of
         from dpsweep.trainers.models.checks.modules import refuse_mixing
 
         kinds: dict[str, TensorLayout] = {}
@@ -123,8 +221,7 @@ class RecordAttack:
     def _group(
         self, trials: Sequence[Trial], drawn: DrawnCanaries, *, share: bool, scored: bool
     ) -> Iterator[tuple[dict[Attack, Scores], float | None]]:
-        from dpsweep.trainers.auditing.observed_training import train_observed
-        from dpsweep.trainers.auditing.record_canaries import Alignment
+        from dpsweep.trainers.auditing.canaries import Alignment, train_observed
         from dpsweep.trainers.randomness import secret_streams
 
         config, device = self.config(trials[0].config), self.machine.device
@@ -192,7 +289,7 @@ class RecordAttack:
 
     def background(self, config: Mapping[str, Any]) -> Split:
         """The records that canaries are put among: few where that is allowed, whose gradients hide canaries less."""
-        from dpsweep.trainers.auditing.record_canaries import as_inputs
+        from dpsweep.trainers.auditing.canaries import as_inputs
 
         split = load(config, self.plan.adjacency, self.machine.data)
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
@@ -200,8 +297,73 @@ class RecordAttack:
 
     def canaries_of(self, drawn: DrawnCanaries, declaration: Declaration, split: Split) -> RecordCanaries:
         """The canaries for the records of a split: the same in every run of a search."""
-        from dpsweep.trainers.auditing.record_canaries import RecordCanaries
+        from dpsweep.trainers.auditing.canaries import RecordCanaries
 
         vocabulary, rng = vocabulary_of(declaration.dataset), np.random.Generator(np.random.Philox(drawn.seed))
         words = None if vocabulary is None else vocabulary.words
         return RecordCanaries.among(split.train, len(drawn.coins), declaration.dataset.classes, words, rng)
+
+
+AUDIT = "audit"
+"""What the receipt names in place of a ledger's entries."""
+
+
+def attack_script(attack: RecordAttack, alone: Trial, trainings: int) -> Collected:
+    """The scores of so many trainings of the run `alone`: how well the script predicts each canary's label."""
+    collected = Collected()
+    for _ in range(trainings):
+        drawn = attack.draw(alone)
+        declaration, split = declare(alone.config), attack.background(attack.config(alone.config))
+        canaries = attack.canaries_of(drawn, declaration, split)
+        train = canaries.inserted(split.train, drawn.coins, attack.plan.adjacency)
+        data = replace(split, train=train, holdout=canaries.records, test=canaries.records)
+        if scored_part(declaration.score, data) is train:
+            raise BadInput("Expected score=private or score=public with trainer=script: it predicts what is scored.")
+        with tempfile.TemporaryDirectory() as scratch:
+            predictions = _predicted(_session(Path(scratch), attack.plan, alone), attack.machine, data)
+        collected.add(Scope.TRAINING, {Attack.LOSSES: _agreement(predictions, canaries.records)}, drawn.coins)
+    return collected
+
+
+def _predicted(session: Session, machine: Machine, data: Split) -> NDArray[Any]:
+    """The script's predictions; a refusal has the last line that it printed, since its log is removed."""
+    try:
+        return predict(session, machine, data)
+    except ContractBroken as broken:
+        with suppress(OSError, IndexError):
+            broken.args = (f"{broken} Its last line: {(session.place.files / OUTPUT).read_text().splitlines()[-1]}",)
+        raise
+
+
+def _session(scratch: Path, plan: Plan, trial: Trial) -> Session:
+    """A session of the trial with a claimed receipt, all of it in a scratch folder."""
+    folder, nonce = SweepFolder(root=scratch / "sweep"), new_nonce()
+    folder.make()
+    plan.write(folder.plan)
+    store = PrivateStore(root=scratch / "stores" / AUDIT / plan.id)
+    store.make()
+    store.confirm(nonce)
+    files = folder.trial(trial.id)
+    make_folder(files)
+    Receipt(
+        account=plan.account,
+        plan=plan.id,
+        trial=trial.id,
+        attempt=1,
+        charge=AUDIT,
+        entries=0,
+        head=AUDIT,
+        launch=nonce,
+    ).write(files)
+    receipt = Receipt.claim(files, store, plan=plan.id, trial=trial.id)
+    return Session(trial=trial, receipt=receipt, place=store.place(files))
+
+
+def _agreement(predictions: NDArray[Any], canaries: Records) -> Scores:
+    """How well each prediction agrees with a canary's label: its probability, 1 if right, minus the error squared."""
+    labels: NDArray[Any] = canaries.labels.numpy()
+    if predictions.ndim == 2:
+        return np.asarray(predictions[np.arange(len(labels)), labels], dtype=np.float64)
+    if predictions.dtype.kind == "f":
+        return np.asarray(-((predictions - labels) ** 2), dtype=np.float64)
+    return np.asarray(predictions == labels, dtype=np.float64)

@@ -1,0 +1,108 @@
+"""Parts that installed distributions offer by a name: loggers, disclosure formats, frozen extractors and audits.
+
+Those of dpsweep stand in its `pyproject.toml` as those of any other distribution stand in theirs; no module lists them.
+Invariants:
+
+* A name selects only what an installed distribution has registered under one of these groups. The current folder is
+  not on `sys.path`, and the finder of the user's own modules there (`trainers/user_modules.py`) knows no distributions.
+* Nothing of a distribution is imported before one of its parts is asked for by name, so a broken distribution harms
+  nobody who does not use it.
+* A name that several distributions have registered selects none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsweep.accounting.errors import BadInput, DpsweepError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+LOGGERS = "dpsweep.loggers"
+FORMATS = "dpsweep.disclosure_formats"
+EXTRACTORS = "dpsweep.feature_extractors"
+AUDITS = "dpsweep.audits"
+"""The groups of classes, or, of audits, of functions: `name = module:Class`."""
+
+CONFIGURATIONS = "dpsweep.configurations"
+"""The group of packages with YAML files for Hydra, in folders named like those of conf/: `name = package.folder`."""
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+"""The folder of dpsweep's own configurations."""
+
+US = "dpsweep"
+
+
+def part_names(group: str) -> tuple[str, ...]:
+    """The names that distributions have registered in a group, in alphabetical order."""
+    return tuple(sorted({entry.name for entry in _all_entries().select(group=group)}))
+
+
+def part_path(group: str, name: str) -> str | None:
+    """The path `module.Class` of a part, which is not imported; None if nobody, or several, have registered it."""
+    entries = _entries_named(group, name)
+    return entries[0].value.replace(":", ".") if len(entries) == 1 else None
+
+
+def load_part(group: str, name: str, word: str) -> Any:
+    """The class or function that a distribution has registered; `word` is what a command line calls it by.
+
+    Raises `BadInput`, one sentence with the distribution's name, if it cannot be imported.
+    """
+    entries = _entries_named(group, name)
+    if not entries:
+        known = ", ".join(part_names(group)) or "registered by an installed distribution"
+        raise BadInput(f"Expected {word} to be one of {known}.")
+    if len(entries) > 1:
+        raise BadInput(f"Expected {word} of one distribution, got {' and '.join(map(_distribution, entries))}.")
+    with sentence_of_failure(group, name, word):
+        return entries[0].load()
+
+
+@contextmanager
+def sentence_of_failure(group: str, name: str, word: str) -> Iterator[None]:
+    """Within it, an error of another distribution's code is a `BadInput` with its name; errors of ours pass."""
+    try:
+        yield
+    except DpsweepError:
+        raise
+    except (Exception, SystemExit) as cause:
+        owner = ", ".join(map(_distribution, _entries_named(group, name)))
+        if owner == US and not isinstance(cause, ImportError | AttributeError):
+            raise
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())
+        raise BadInput(f"Expected the distribution {owner} to work with {word}, got {reason}.") from cause
+
+
+def configuration_folders() -> Iterator[tuple[str, Path]]:
+    """Each distribution with configurations, and their folder; no module is imported, and missing folders are left out.
+
+    The folder is found where Python looks for packages, never in the current folder.
+    """
+    for entry in _all_entries().select(group=CONFIGURATIONS):
+        package, *inner = entry.value.split(".")
+        spec = PathFinder.find_spec(package)
+        for place in (spec and spec.submodule_search_locations) or ():
+            if (folder := Path(place, *inner)).is_dir():
+                yield _distribution(entry), folder
+
+
+@cache
+def _all_entries() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points()
+
+
+def _entries_named(group: str, name: str) -> tuple[EntryPoint, ...]:
+    return tuple(_all_entries().select(group=group, name=name))
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return "unknown" if entry.dist is None else entry.dist.name

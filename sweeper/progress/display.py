@@ -1,0 +1,386 @@
+"""Live display of a running sweep: a bar on a terminal and in a notebook, plain lines elsewhere.
+
+How far the runs are, in steps, their jobs write into the sweep's folder while they train. Jobs in this process, in
+others and on other machines write the same small files, which serve the display alone: what they say is bounded by the
+plan's own numbers, and nothing that is charged, resumed or reported reads them. The time that a sweep still takes is
+first as planned, then more and more by its own pace.
+
+What is shown is for the curator. Under a rule that hides its losers, nothing that follows from the draw is shown all
+the same (`HiddenTries`): terminals are recorded, and notebooks are passed on with their output.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.notation import epsilon_down, epsilon_up
+from dpsweep.accounting.printing import visible
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
+from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.sweeper.terminal import Terminal, bar_of, draws_bars
+from dpsweep.sweeper.timing.duration import duration
+from dpsweep.sweeper.trial.session import PROGRESS
+
+AHEAD = 512
+"""Number of waiting trials to check each time: trials begin in order, so the running ones are among the first."""
+
+_STEP, _FEATURES = re.compile(r"step (\d{1,15})/\d{1,15}"), re.compile(r"features (\d{1,15})/(\d{1,15})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The runs of a sweep at one moment.
+
+    `ended` are the results since the last snapshot, `done` the trials that are over, `failed` those of them that
+    failed meanwhile; `share` is the share of all steps that is done. `running` has the steps of each running trial,
+    done and in all; `features` the records whose features are computed, and all.
+    """
+
+    ended: tuple[TrialResult, ...]
+    done: int
+    failed: int
+    total: int
+    share: float
+    running: tuple[tuple[int, int], ...]
+    features: tuple[int, int] | None
+
+
+@dataclass(kw_only=True)
+class _WatchedTrial:
+    """A trial that may run: the times of the files that were there before, and the steps that are done."""
+
+    steps: int
+    result: int | None
+    progress: int | None
+    done: int = 0
+
+
+@dataclass(kw_only=True)
+class StepProgress:
+    """The runs of a sweep, read from its folder; of the `total` trials of the plan, `done` were over beforehand."""
+
+    folder: SweepFolder
+    total: int
+    done: int
+    _waiting: dict[str, _WatchedTrial] = field(default_factory=dict)
+    _steps_ended: int = 0
+    _ended: int = 0
+    _failed: int = 0
+
+    def expect(self, trials: Sequence[Trial]) -> None:
+        """Also watches these trials, which are about to be run."""
+        for trial in trials:
+            place = self.folder.trial(trial.id)
+            self._waiting[trial.id] = _WatchedTrial(
+                steps=max(1, int(trial.config["steps"])),
+                result=_written(place / RESULT_FILE),
+                progress=_written(place / PROGRESS),
+            )
+
+    @property
+    def waiting(self) -> int:
+        """The number of watched trials that are not over."""
+        return len(self._waiting)
+
+    def look(self, ahead: int = AHEAD) -> Snapshot:
+        """The runs now; at most so many of the waiting ones are looked at."""
+        first = list(islice(self._waiting.items(), ahead))
+        ended = tuple(self._ends(first))
+        lines = [line for trial, watched in first if trial in self._waiting for line in self._line(trial, watched)]
+        features = next((parts for line in lines if (parts := _FEATURES.match(line))), None)
+        return Snapshot(
+            ended=ended,
+            done=self.done,
+            failed=self._failed,
+            total=self.total,
+            share=self._share(),
+            running=tuple((watched.done, watched.steps) for watched in self._waiting.values() if watched.done),
+            features=None if features is None else (int(features[1]), int(features[2])),
+        )
+
+    def _ends(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[TrialResult]:
+        """The trials that ended since the last look, each once."""
+        for trial, watched in first:
+            place = self.folder.trial(trial)
+            if _written(place / RESULT_FILE) in (None, watched.result):
+                continue
+            if (result := TrialResult.read(place)) is not None:
+                del self._waiting[trial]
+                self._steps_ended += watched.steps
+                self.done, self._ended = self.done + 1, self._ended + 1
+                self._failed += result.status is Status.FAILED
+                yield result
+
+    def _line(self, trial: str, watched: _WatchedTrial) -> Iterator[str]:
+        """What a running trial's job wrote, if it wrote since it was expected; its steps are kept."""
+        path = self.folder.trial(trial) / PROGRESS
+        if _written(path) in (None, watched.progress):
+            return
+        try:
+            line = path.read_text()
+        except (OSError, ValueError):
+            return
+        if parts := _STEP.match(line):
+            watched.done = min(int(parts[1]), watched.steps)
+        yield line
+
+    def _share(self) -> float:
+        """The steps that are done, over all; trials that are not known yet have the mean number of steps."""
+        known = self._steps_ended + sum(watched.steps for watched in self._waiting.values())
+        trials, before = self._ended + len(self._waiting), self.done - self._ended
+        mean = known / trials if trials else 1.0
+        here = self._steps_ended + sum(watched.done for watched in self._waiting.values())
+        whole = known + mean * max(0, self.total - trials)
+        return min(1.0, (here + mean * before) / whole) if whole else 0.0
+
+
+def _written(path: Path) -> int | None:
+    """When a file was written last, in nanoseconds; None if it does not exist."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+TRUSTED = 0.03
+"""The share of all steps after which the pace that was seen counts as much as the plan."""
+
+
+@dataclass(kw_only=True)
+class RemainingTime:
+    """Estimates the rest from the planned seconds of the whole sweep, if known, and the share of steps that is done.
+
+    The pace is that since the first new step was seen: imports and reading data before it are not taken for slow steps.
+
+    >>> rest = RemainingTime(planned=100.0)
+    >>> rest.seconds(0.0, now=0.0), rest.seconds(0.1, now=10.0), round(rest.seconds(0.5, now=30.0))
+    (100.0, 90.0, 27)
+    """
+
+    planned: float | None
+    _start: tuple[float, float] | None = None
+    _first: tuple[float, float] | None = None
+
+    def seconds(self, share: float, now: float) -> float | None:
+        """The remaining seconds after this share of all steps; None while nothing is known."""
+        self._start = self._start or (share, now)
+        if self._first is None and share > self._start[0]:
+            self._first = (share, now)
+        pace = self._pace(self._first, share, now)
+        if self.planned is None:
+            pace = pace or self._pace(self._start, share, now)
+            return None if pace is None else pace * (1 - share)
+        planned = self.planned * (1 - share)
+        if pace is None or self._first is None:
+            return planned
+        since = share - self._first[0]
+        weight = since / (since + TRUSTED)
+        return weight * pace * (1 - share) + (1 - weight) * planned
+
+    @staticmethod
+    def _pace(since: tuple[float, float] | None, share: float, now: float) -> float | None:
+        """The seconds of all steps at the pace since then; None if there was no step since."""
+        if since is None or share <= since[0] or now <= since[1]:
+            return None
+        return (now - since[1]) / (share - since[0])
+
+
+class DisplayWords(Protocol):
+    """What a display may say about one kind of search; an empty text is left out."""
+
+    def counts(self, done: int, total: int) -> str:
+        """How many trials are over."""
+        ...
+
+    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
+        """The state of the sweep, with the estimated seconds of the rest."""
+        ...
+
+    def ended(self, result: TrialResult) -> str:
+        """A trial that ended."""
+        ...
+
+    def share(self, snapshot: Snapshot) -> float | None:
+        """The filled part of the bar; None for a bar without an end."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedTrials:
+    """The words for a search that may show all of its trials."""
+
+    budget: str
+
+    def counts(self, done: int, total: int) -> str:
+        """Trials that are over, of all."""
+        return f"{done}/{total}"
+
+    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
+        """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
+        parts = (_to_go(snapshot, seconds), _at_work(snapshot), f"{snapshot.failed} failed", self.budget)
+        return " | ".join(filter(None, parts))
+
+    def ended(self, result: TrialResult) -> str:
+        """The trial, its state and its score."""
+        score = "" if result.score is None else f", score {result.score['value']:.3f}"
+        return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
+
+    def share(self, snapshot: Snapshot) -> float | None:
+        """The share of all steps."""
+        return snapshot.share
+
+
+@dataclass(frozen=True, kw_only=True)
+class HiddenTries:
+    """The words for a search that hides its losers; nothing in them follows from its draw.
+
+    `planned` are the mean seconds of the search over all draws, by the plan.
+    """
+
+    budget: str
+    planned: float | None
+
+    def counts(self, done: int, total: int) -> str:
+        """Nothing: the number of tries is as secret as the noise."""
+        return ""
+
+    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
+        """That the search is at work, and the planned time."""
+        planned = "" if self.planned is None else f"about {duration(self.planned)} in the mean over all draws"
+        return " | ".join(filter(None, (_features(snapshot) or "searching", self.budget, planned)))
+
+    def ended(self, result: TrialResult) -> str:
+        """Nothing."""
+        return ""
+
+    def share(self, snapshot: Snapshot) -> float | None:
+        """None: how much is left follows from the draw."""
+        return None
+
+
+def budget_in_words(statement: Statement) -> str:
+    """The account's reserved and remaining epsilon; data declared public have neither."""
+    if statement.budget.vacuous:
+        return "data declared public: nobody is protected"
+    return f"epsilon reserved {epsilon_up(statement.reserved[0])}, left {epsilon_down(statement.left[0])}"
+
+
+def _at_work(snapshot: Snapshot) -> str:
+    """The steps of the running trials, or the features that are computed first."""
+    if features := _features(snapshot):
+        return features
+    if not snapshot.running:
+        return ""
+    (done, steps), (most, _) = min(snapshot.running), max(snapshot.running)
+    return f"{len(snapshot.running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
+
+
+def _features(snapshot: Snapshot) -> str:
+    return "" if snapshot.features is None else "features of {} of {} records".format(*snapshot.features)
+
+
+def _to_go(snapshot: Snapshot, seconds: float | None) -> str:
+    if snapshot.done == snapshot.total:
+        return "done"
+    return "" if seconds is None else f"about {duration(seconds)} to go"
+
+
+def words_of(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
+    """What the display of a search under this rule may say; `seconds` is the planned time."""
+    return HiddenTries(budget=budget, planned=seconds) if rule.draws_in_secret else CountedTrials(budget=budget)
+
+
+SECONDS = 0.5
+LINE_SECONDS = 30.0
+"""The longest silence where no bar is drawn."""
+
+NARROW = 16
+"""Characters of the bar."""
+
+MANY, SELDOM = 128, 4
+"""With more waiting trials than `MANY` the folder is looked at in every fourth turn only: it is as much work then."""
+
+
+class Display:
+    """Watches the sweep's folder from a separate thread, so that it works with any launcher.
+
+    `runs` knows the trials, and `expect` adds those that are about to be run; `seconds` is the planned time of all.
+    """
+
+    def __init__(self, runs: StepProgress, words: DisplayWords, seconds: float | None) -> None:
+        self._runs, self._words = runs, words
+        self._rest = RemainingTime(planned=seconds)
+        self._printed, self._tenth = time.monotonic(), -1
+        self._stop, self._looking = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._terminal = Terminal(soft_wrap=True)
+        self._bar = bar_of(self._terminal, NARROW, disable=not draws_bars(self._terminal.console))
+        self._task = self._bar.add_task("trials", total=None, counts="", state="")
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look(self._runs.waiting)
+        self._bar.stop()
+
+    def expect(self, trials: Sequence[Trial]) -> None:
+        """Also watches these trials, which are about to be run."""
+        with self._looking:
+            self._runs.expect(trials)
+
+    def _watch(self) -> None:
+        turn = 0
+        while not self._stop.wait(SECONDS):
+            turn += 1
+            if self._runs.waiting <= MANY or turn % SELDOM == 0:
+                self._look()
+
+    def _look(self, *ahead: int) -> None:
+        with self._looking:
+            snapshot = self._runs.look(*ahead)
+            now = time.monotonic()
+            state = self._words.state(snapshot, self._rest.seconds(snapshot.share, now))
+            if self._bar.disable:
+                self._say(snapshot, state, now)
+            else:
+                self._draw(snapshot, visible(state))
+
+    def _draw(self, snapshot: Snapshot, state: str) -> None:
+        share = self._words.share(snapshot)
+        counts = self._words.counts(snapshot.done, snapshot.total)
+        self._bar.update(self._task, total=None if share is None else 1.0, completed=share, counts=counts, state=state)
+
+    def _say(self, snapshot: Snapshot, state: str, now: float) -> None:
+        """A line for each ended trial, each tenth of the features, and after a long silence; the last has the state."""
+        before = snapshot.done - len(snapshot.ended)
+        lines = [
+            f"{self._words.counts(before + place, snapshot.total)} {line}"
+            for place, result in enumerate(snapshot.ended, start=1)
+            if (line := self._words.ended(result))
+        ]
+        tenth = -1 if snapshot.features is None else 10 * snapshot.features[0] // max(1, snapshot.features[1])
+        if not lines and (tenth > self._tenth or now - self._printed > LINE_SECONDS):
+            lines = [self._words.counts(snapshot.done, snapshot.total)]
+        if lines:
+            self._printed, self._tenth = now, tenth
+            lines[-1] = f"{lines[-1]} | {state}".removeprefix(" | ")
+        for line in lines:
+            self._terminal.print_line(line)

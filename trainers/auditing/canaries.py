@@ -1,0 +1,466 @@
+"""Trainings with canaries whose noisy steps an attacker observes.
+
+*Observed training.* The loop, sampler, sums, noise and update are those of every run. The attacker is the reader whom
+the price assumes: it knows the weights before each step and sees each noisy mean of gradients. It is put between the
+loop and the method's update, which is post-processing, so no other code differs.
+
+*Canaries that are gradients*: each along a coordinate of its own, and far longer than the bound. They take the place of
+a model's gradients, so that one step on neighbours is as far apart as the law allows: the strongest attack there is on
+sampler, transform, noise, divisor and loop. The weights have the model's own tensors, and the canaries' coordinates lie
+in every one of them. The engine, which computes gradients of a model, is not run: records attack it. Every exact sum is
+known here, so every noisy one gives its noise away, in all coordinates: it is collected for the tests of
+`dpsweep.accounting.lower_bounds.noise_law`.
+
+*Canaries that are records*: they go through the model and the engine like every other record. Inputs of different
+canaries have few numbers in common and labels are drawn at random, so that their gradients are nearly orthogonal and
+nobody would predict the labels. The white-box score of a canary is the inner product of each noisy step with the
+canary's own gradient at the weights before the step; the black-box score is by how much its loss fell in the course of
+training.
+
+Source: Nasr et al. 2023 (Tight Auditing of Differentially Private Machine Learning); Steinke, Nasr, Jagielski 2023, who
+call canaries that are gradients Dirac canaries.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
+from dpsweep.trainers.data.records import IGNORED, Records, Scaling
+from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.declarations.clip_schedules import noise_factor
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.gradients.parameters import trainable
+from dpsweep.trainers.methods.interface import Trainer
+from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.methods.updates import Update
+from dpsweep.trainers.noise import spacing
+from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.training.batch_and_noise import Batch
+from dpsweep.trainers.training.gradient_sums import Sum, Sums
+from dpsweep.trainers.training.loop import train_together
+from dpsweep.trainers.training.run import Outcome, Run
+
+Observer = Callable[[Tensor, Tensor, float], None]
+"""Called at each step with the weights [P] before it, its noisy mean gradient [P], and the std of the noise in it."""
+
+
+def train_observed(
+    runs: Sequence[Run],
+    models: Sequence[nn.Module],
+    sums: Sums,
+    records: Records,
+    streams: Sequence[Streams],
+    observers: Sequence[Observer],
+    *,
+    device: torch.device | str,
+    share: bool = False,
+) -> tuple[Outcome, ...]:
+    """`train_together`, with an observer for each run; the models are trained in place."""
+    seen = _ObservedSums(inner=sums)
+    observed = [
+        replace(run, trainer=_ObservedTrainer(run.trainer, _ObservedUpdate(run.trainer.update, place, seen, observer)))
+        for place, (run, observer) in enumerate(zip(runs, observers, strict=True))
+    ]
+    return train_together(observed, models, seen, records, streams, device=device, share=share)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ObservedSums:
+    """The sums of `inner`; keeps a copy of the weights at which each run's last sum was computed."""
+
+    inner: Sums
+    weights: dict[int, Tensor] = field(default_factory=dict)
+
+    def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        """The inner sums over these models."""
+        inner = self.inner.over(rows, transforms)
+
+        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            self.weights.update({row: vector.clone() for row, vector in zip(rows, weights, strict=True)})
+            return inner(weights, batch, shrink)
+
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class _ObservedUpdate:
+    """The update of one run, whose observer sees each gradient first."""
+
+    inner: Update[Any]
+    place: int
+    sums: _ObservedSums
+    observer: Observer
+
+    def start(self, weights: Tensor) -> Any:
+        """The inner update's state."""
+        return self.inner.start(weights)
+
+    def direction(self, state: Any, gradient: Tensor, noise_std: Tensor) -> tuple[Any, Tensor]:
+        """The inner update's direction."""
+        self.observer(self.sums.weights[self.place], gradient.flatten(), float(noise_std.flatten()[0]))
+        return self.inner.direction(state, gradient, noise_std)
+
+
+@dataclass(frozen=True, eq=False)
+class _ObservedTrainer:
+    """A method with an observed update; everything else is the method's own."""
+
+    inner: Trainer
+    update: Update[Any]
+
+    @property
+    def label(self) -> str:
+        """The method's label."""
+        return self.inner.label
+
+    @property
+    def lr(self) -> float:
+        """The method's learning rate."""
+        return self.inner.lr
+
+    @property
+    def transform(self) -> GradientTransform:
+        """The method's transform."""
+        return self.inner.transform
+
+    def __getattr__(self, name: str) -> Any:
+        """Further attributes of the method, such as a radius."""
+        return getattr(object.__getattribute__(self, "inner"), name)
+
+
+MOST_CELLS, OFF = 2**15, 0.02
+"""Numbers of fewer cells of the lattice are checked; float32 rounds them by less than `OFF` cells."""
+
+LARGEST = 32.0
+"""Noise is compared where the sum is at most so many of its standard deviations: float32 rounds no more than 2e-6."""
+
+LENGTH = 1000.0
+"""The length of a canary's gradient before the transform, in multiples of the bound."""
+
+
+def layout_of(model: nn.Module) -> TensorLayout:
+    """The trainable tensors of a model, in the order in which they are flattened."""
+    chosen = {id(parameter) for parameter in trainable(model)}
+    named = [(name, one.numel()) for name, one in model.named_parameters() if id(one) in chosen]
+    return TensorLayout(names=tuple(name for name, _ in named), sizes=tuple(size for _, size in named))
+
+
+class _FreeNumbers(nn.Module):
+    """Tensors of these sizes, all 0, in place of a model; no gradient of it is ever computed."""
+
+    def __init__(self, layout: TensorLayout) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList([nn.Parameter(torch.zeros(size)) for size in layout.sizes])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = inputs * self.tensors[0][:1].sum()
+        return outputs
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CanaryGradients:
+    """Sums of the gradients of canaries alone: unit i has a gradient along coordinate `coordinates[i]`.
+
+    Its sign is `signs[i]`; a unit with sign 0 has a gradient of 0. `latest` has each run's last sum [P].
+    """
+
+    coordinates: Tensor
+    signs: Tensor
+    latest: dict[int, Tensor] = field(default_factory=dict)
+
+    def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
+        """The sums of bounded gradients."""
+
+        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            sums, last = torch.zeros_like(weights, dtype=torch.float64), 0
+            for row, (size, transform) in enumerate(zip(batch.sizes, transforms, strict=True)):
+                first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
+                units = torch.from_numpy(batch.units[first:last]).to(weights.device)
+                bounded = transform.shrunk(shrink)
+                norms = weights.new_full((len(units),), LENGTH * (bounded.bound if bounded.bound < torch.inf else 1.0))
+                values = (norms * bounded.factors(norms)).double() * self.signs[units]
+                sums[row].index_add_(0, self.coordinates[units], values)
+            self.latest.update({run: vector.clone() for run, vector in zip(rows, sums, strict=True)})
+            return sums
+
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GradientScores:
+    """What the noisy steps say of each canary [m]: the sum of its coordinate, and its variance over the steps.
+
+    Of `numbers` noisy numbers, `off_lattice` were no multiple of the spacing of their noise: such a number depends on
+    the sum that the noise was added to (Mironov 2012).
+    """
+
+    total: NDArray[np.float64]
+    variation: NDArray[np.float64]
+    numbers: int
+    off_lattice: int
+
+
+@dataclass(kw_only=True, eq=False)
+class _Coordinates:
+    """An observer of the run at `place`: the first two moments of the canaries' coordinates so far, and all noise.
+
+    All are in standard deviations of the noise as the run declares it, whatever the loop that is audited took.
+    """
+
+    run: Run
+    place: int
+    sums: CanaryGradients
+    seen: Tensor
+    noise: ReleasedNoise
+    total: Tensor
+    squares: Tensor
+    steps: int = 0
+    numbers: int = 0
+    off_lattice: int = 0
+
+    def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
+        declared = declared_std(self.run, self.steps)
+        released = gradient.double().cpu() / (declared or 1.0)
+        values = released[self.seen]
+        self.total += values
+        self.squares += values.square()
+        self.steps += 1
+        if declared:
+            std = declared * self.run.sampler.batch_size
+            cells = released * (std / spacing(std))
+            cells = cells[cells.abs() < MOST_CELLS]
+            self.numbers += len(cells)
+            self.off_lattice += int(((cells - cells.round()).abs() > OFF).sum())
+            exact = self.sums.latest[self.place].cpu() / std
+            self.noise.add((released - exact).numpy(), (exact.abs() <= LARGEST).numpy())
+
+    def scores(self) -> GradientScores:
+        steps = max(1, self.steps)
+        variation = self.squares / steps - (self.total / steps).square()
+        return GradientScores(
+            total=self.total.numpy(),
+            variation=variation.numpy(),
+            numbers=self.numbers,
+            off_lattice=self.off_lattice,
+        )
+
+
+def declared_std(run: Run, step: int) -> float:
+    """The standard deviation of the noise in a step's mean gradient, by the declared multiplier, bound and schedule."""
+    if not run.noise_multiplier:
+        return 0.0
+    scale = run.bounds.factor(step, run.steps) * noise_factor(run.bounds, step, run.steps)
+    return run.noise_multiplier * run.trainer.transform.bound * scale / run.sampler.batch_size
+
+
+def train_on_gradients(
+    runs: Sequence[Run],
+    coins: NDArray[np.bool_],
+    adjacency: Adjacency,
+    streams: Sequence[Streams],
+    noise: ReleasedNoise,
+    *,
+    share: bool = False,
+) -> tuple[GradientScores, ...]:
+    """The scores of canaries with these coins [m] after each of these runs, which are trained together.
+
+    The weights have the layout of `noise`, to which all noise of the runs is added. Where a record is added or removed,
+    the canaries that are absent are not there. Where one is replaced, an absent canary is another record in its place,
+    with the opposite gradient; all other records have gradients of 0.
+    """
+    layout = noise.layout
+    if len(coins) > layout.numbers:
+        raise ValueError(f"Expected audit.canaries={len(coins)} <= {layout.numbers}, the numbers that are trained.")
+    seen = torch.from_numpy(layout.spaced(len(coins)))
+    sums = _canaries(coins, seen, adjacency, runs[0].train_records)
+    records = Records(features=torch.zeros(len(sums.signs), 1), labels=torch.zeros(len(sums.signs), dtype=torch.int64))
+    models = [_FreeNumbers(layout) for _ in runs]
+    observers = [
+        _Coordinates(
+            run=run,
+            place=place,
+            sums=sums,
+            seen=seen,
+            noise=noise,
+            total=_zeros(len(coins)),
+            squares=_zeros(len(coins)),
+        )
+        for place, run in enumerate(runs)
+    ]
+    train_observed(runs, models, sums, records, streams, observers, device="cpu", share=share)
+    return tuple(one.scores() for one in observers)
+
+
+def _canaries(coins: NDArray[np.bool_], places: Tensor, adjacency: Adjacency, records: int) -> CanaryGradients:
+    if Adjacency(adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
+        present = places[torch.from_numpy(coins)]
+        return CanaryGradients(coordinates=present, signs=torch.ones(len(present), dtype=torch.float64))
+    if len(coins) > records:
+        raise ValueError(f"Expected audit.canaries={len(coins)} <= {records}, the records that one may replace.")
+    coordinates, signs = torch.zeros(records, dtype=torch.int64), torch.zeros(records, dtype=torch.float64)
+    coordinates[: len(coins)] = places
+    signs[: len(coins)] = torch.from_numpy(np.where(coins, 1.0, -1.0))
+    return CanaryGradients(coordinates=coordinates, signs=signs)
+
+
+def _zeros(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.float64)
+
+
+TIMES = 4.0
+"""The norm of a canary's inputs, in mean norms of the inputs that it is put among, which are at least 1 here."""
+
+FAR = 4.0
+"""Standard deviations of the numbers that are predicted between their mean and the label of a canary."""
+
+NAME = b"audit canary "
+
+
+def as_inputs(records: Records) -> Records:
+    """The same records, with features that are the model's inputs."""
+    scaled = records.inputs(slice(None), records.features.device)
+    return replace(records, features=scaled, scaling=Scaling(), stored=None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordCanaries:
+    """`records` [m] are the canaries, whose features are a model's inputs, as those of all records here."""
+
+    records: Records
+
+    @classmethod
+    def among(
+        cls, records: Records, count: int, classes: int, words: int | None, rng: np.random.Generator
+    ) -> RecordCanaries:
+        """So many canaries for these records, whose labels are below `classes`; numbers if there is one class.
+
+        `words` is the size of the vocabulary if inputs are token numbers, else None.
+        """
+        features = _tokens(records, count, words, rng) if words is not None else _sparse(records, count, rng)
+        return cls(records=Records(features=features, labels=_labels(records, features, count, classes, rng)))
+
+    def inserted(self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency) -> Records:
+        """The records with the canaries that are present.
+
+        Where one is replaced, canary i takes the place of record i; where one is added, it comes after the others.
+        """
+        chosen = self.records.select(coins)
+        if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
+            if len(coins) > len(records):
+                raise ValueError(f"Expected audit.records_canaries={len(coins)} <= {len(records)}, the records.")
+            features, labels = records.features.clone(), records.labels.clone()
+            places = torch.from_numpy(np.flatnonzero(coins))
+            features[places], labels[places] = chosen.features, chosen.labels
+            return replace(records, features=features, labels=labels, stored=None)
+        return replace(
+            records,
+            features=torch.cat([records.features, chosen.features]),
+            labels=torch.cat([records.labels, chosen.labels]),
+            units=None if records.units is None else _with_more(records.units, np.flatnonzero(coins)),
+            stored=None,
+        )
+
+    def losses(self, model: nn.Module, loss: Loss, device: torch.device | str) -> NDArray[np.float64]:
+        """The loss of each canary [m] under the model."""
+        inputs, targets = self._all(device)
+        with torch.no_grad():
+            outputs = model(inputs)
+            values = [float(loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(len(targets))]
+        return np.array(values)
+
+    def alignments(
+        self, model: nn.Module, weights: Tensor, direction: Tensor, loss: Loss, device: torch.device | str
+    ) -> Tensor:
+        """The inner products [m] of a direction [P] with each canary's gradient at these weights [P].
+
+        It is one pass in forward mode: the change of the outputs along the direction, times the loss's gradient.
+        """
+        inputs, targets = self._all(device)
+        names, likes = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
+        at, along = (_named(names, likes, vector) for vector in (weights, direction))
+
+        def outputs(parameters: dict[str, Tensor]) -> Tensor:
+            return cast(Tensor, functional_call(model, parameters, (inputs,)))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch, as it loads its forward mode
+            values, change = jvp(outputs, (at,), (along,))[:2]
+        products: Tensor = loss.gradient(values.detach(), targets) * change
+        return products.detach().flatten(1).sum(dim=1).double().cpu()
+
+    def _all(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        return self.records.inputs(slice(None), device), self.records.targets(slice(None), device)
+
+
+@dataclass(kw_only=True, eq=False)
+class Alignment:
+    """An observer of a training: adds up the alignments of its noisy steps with each canary's gradient."""
+
+    canaries: RecordCanaries
+    model: nn.Module
+    loss: Loss
+    device: torch.device | str
+    total: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = np.zeros(len(self.canaries.records))
+
+    def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
+        """Adds the alignments of one step."""
+        direction = gradient / (noise_std or 1.0)
+        self.total += self.canaries.alignments(self.model, weights, direction, self.loss, self.device).numpy()
+
+
+def _named(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:
+    """The parts of a flat vector by the names of the parameters."""
+    parts = torch.split(vector.detach(), [like.numel() for like in likes])
+    return {name: part.view(like.shape) for name, like, part in zip(names, likes, parts, strict=True)}
+
+
+def _sparse(records: Records, count: int, rng: np.random.Generator) -> Tensor:
+    """Inputs that are 0 but for a few numbers, disjoint where they fit, and of a norm that stands out."""
+    shape = tuple(records.features.shape[1:])
+    size = int(np.prod(shape))
+    each = max(1, size // count)
+    norms = records.features.flatten(1).norm(dim=1)
+    value = TIMES * max(1.0, float(norms.mean()) if len(norms) else 1.0) / each**0.5
+    places = np.concatenate([rng.permutation(size) for _ in range(-(-count * each // size))])
+    features = torch.zeros(count, size)
+    for canary in range(count):
+        features[canary, torch.from_numpy(places[canary * each : (canary + 1) * each])] = value
+    return features.view(count, *shape)
+
+
+def _tokens(records: Records, count: int, words: int, rng: np.random.Generator) -> Tensor:
+    """Token numbers, each drawn at random."""
+    drawn = rng.integers(0, words, (count, *records.features.shape[1:]))
+    return torch.from_numpy(drawn).to(records.features.dtype)
+
+
+def _labels(records: Records, features: Tensor, count: int, classes: int, rng: np.random.Generator) -> Tensor:
+    """A label drawn at random for each canary: a class, the next tokens, or a number far from the others."""
+    if records.labels.ndim > 1:
+        labels = torch.full(features.shape, IGNORED, dtype=torch.int64)
+        labels[:, :-1] = features[:, 1:].long()
+        return labels
+    if records.labels.dtype == torch.int64:
+        return torch.from_numpy(rng.integers(0, classes, count))
+    signs = torch.from_numpy(np.where(rng.random(count) < 0.5, -1.0, 1.0)).float()
+    return records.labels.mean() + FAR * records.labels.std() * signs
+
+
+def _with_more(units: Units, canaries: NDArray[np.int64]) -> Units:
+    """The units, and one more for each canary."""
+    names = (*units.names, *(NAME + str(canary).encode() for canary in canaries.tolist()))
+    return Units(names=names, of=np.concatenate([units.of, len(units.names) + np.arange(len(canaries))]))
