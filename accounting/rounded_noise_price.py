@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 LOG_RATIO = 2.0**-36
-"""Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/noise.py`)."""
+"""Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/randomness.py`)."""
 
 
 def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:

@@ -33,8 +33,8 @@ from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named import DpSgd
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import secret_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train, train_together

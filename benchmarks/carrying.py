@@ -32,7 +32,7 @@ from measuring.script import start
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.sweeper.trial.build import load, make_model
 from dpsweep.sweeper.trial.spec import declare
-from dpsweep.trainers.declarations.score_counts import qualities
+from dpsweep.trainers.declarations.scores import qualities
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.randomness import secret_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums

@@ -35,11 +35,9 @@ from measuring.one_core import stay_on_one_core
 from measuring.script import start
 from torch import nn
 
-from dpsweep.trainers.models.cnn import cnn
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.models.one_hidden import one_hidden
-from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.convolutional import cnn, resnet20
+from dpsweep.trainers.models.fully_connected import logistic, one_hidden
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.training.freed_memory import keep_freed_memory
 
 Factory = Callable[..., nn.Module]

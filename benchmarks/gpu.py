@@ -35,12 +35,9 @@ from dpsweep.trainers.declarations.losses import CrossEntropy
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.models.cnn import cnn, strided_cnn
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.models.one_hidden import one_hidden
-from dpsweep.trainers.models.resnet20 import resnet20
-from dpsweep.trainers.models.wide_resnet import wide_resnet
+from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
+from dpsweep.trainers.models.fully_connected import logistic, one_hidden
+from dpsweep.trainers.models.weights import build
 
 SHAPE, CLASSES = (3, 32, 32), 10
 EQUAL = 1e-9

@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
-from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task, Unsupported
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip

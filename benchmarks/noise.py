@@ -29,13 +29,10 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named import DpSgd
-from dpsweep.trainers.models.cnn import cnn
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.models.one_hidden import one_hidden
-from dpsweep.trainers.models.resnet20 import resnet20
-from dpsweep.trainers.noise import Lattices, standard_normal
-from dpsweep.trainers.randomness import secret_streams
+from dpsweep.trainers.models.convolutional import cnn, resnet20
+from dpsweep.trainers.models.fully_connected import logistic, one_hidden
+from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.randomness import Lattices, secret_streams, standard_normal
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
 from dpsweep.trainers.training.loop import train_together

@@ -129,8 +129,8 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     from dpsweep.reports.content.sweep_table import read
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import declare
-    from dpsweep.trainers.declarations.score_counts import qualities
-    from dpsweep.trainers.models.weights_file import load_model
+    from dpsweep.trainers.declarations.scores import qualities
+    from dpsweep.trainers.models.weights import load_model
 
     sweep = read(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
     found = {}
@@ -151,9 +151,8 @@ def public_test(config: str, folder: str) -> Any:
 
     from dpsweep.accounting.ledger.private_store import FEATURES
     from dpsweep.sweeper.trial.spec import dataset_of
-    from dpsweep.trainers.data.files.idx import parse_idx
     from dpsweep.trainers.data.records import Records, Scaling
-    from dpsweep.trainers.data.sets.embedded import EmbeddedImages
+    from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_idx
     from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.features.extracted import Extracted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 _HOME_OF = {
     "Attempt": "dpsweep.trainers.foreign.attempt",
-    "TrainerState": "dpsweep.trainers.foreign.hugging_face",
+    "TrainerState": "dpsweep.trainers.foreign.reported_events",
     "attempt": "dpsweep.trainers.foreign.attempt",
     "PlannedSweep": "dpsweep.sweeper.commands.python_api",
     "SweepResults": "dpsweep.sweeper.commands.python_api",

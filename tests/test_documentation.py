@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.names.stored_classes import build_own
 from dpsweep.reports.reproduction.finding import known
-from dpsweep.trainers.methods.interface import is_noiseless
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -190,7 +189,7 @@ def test_every_yaml_says_what_it_is(path: Path) -> None:
 NOISELESS = {
     name
     for name in TRAINERS
-    if is_noiseless(build_own(yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer"))
+    if build_own(yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer").noiseless
 }
 """For data declared public, with no budget to fit."""
 

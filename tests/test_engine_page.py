@@ -13,11 +13,10 @@ from torch import nn
 
 from dpsweep.sweeper.trial.blocks import MOST
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.engines.gradients.layers import LAYERS
-from dpsweep.trainers.engines.gradients.supported_layers import Treatment
+from dpsweep.trainers.engines.fused import COMPOSITES
 from dpsweep.trainers.engines.interface import Minibatch, Task
-from dpsweep.trainers.engines.recorders.parameter_copies import COPIED
-from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES
+from dpsweep.trainers.engines.layers import LAYERS
+from dpsweep.trainers.engines.recorders import COPIED, Treatment
 from dpsweep.trainers.methods.transforms import Clip
 from tests.exactness import Model
 from tests.trainers.layer_models import CASES

@@ -36,7 +36,7 @@ from tests.source_files import ROOT
                 "trainers.methods.named",
                 "trainers.declarations.batch_sampling",
                 "trainers.declarations.scores",
-                "trainers.data.files.idx",
+                "trainers.data.sets.images",
             ),
             "torch opacus hydra",
         ),
@@ -64,12 +64,11 @@ def test_planning_any_method_stays_light() -> None:
 import yaml
 from pathlib import Path
 from dpsweep.accounting.names.stored_classes import build_own
-from dpsweep.trainers.methods.interface import is_noiseless
 for path in sorted(Path("conf/trainer").glob("*.yaml")):
     node = yaml.safe_load(path.read_text())
     if node.get("_target_"):
         made = build_own(node, "trainer")
-        made.transform.bound, made.update, is_noiseless(made)
+        made.transform.bound, made.update, made.noiseless
 """
     assert loaded(program, "torch opacus hydra optuna") == []
 

@@ -33,14 +33,14 @@ GLOBAL = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multin
 """Functions of torch that draw from its global generator unless they are given one."""
 KNOWN = {
     "randomized.py": "the seed of a run, which is printed",
-    "trainers/training/test_canary.py": "the streams of attacks; a test that makes one without other streams is marked",
+    "trainers/training/test_loop_canary.py": "streams of attacks; a test that makes one without others is marked",
     "sweeper/launchers/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
-    "trainers/models/test_isolation.py": "a draw from the global generator that is found out, on purpose",
+    "trainers/models/test_checks.py": "a draw from the global generator that is found out, on purpose",
     "trainers/training/test_loop.py": "draws that change the global generators, on purpose",
     "trainers/extractors.py": "an extractor that draws, to be refused",
     "trainers/own_models.py": "the initial weights of a model, which the code under test seeds",
-    "trainers/engines/test_own_models.py": "constructors that draw from the global generators, on purpose",
-    "trainers/models/test_models.py": "a draw that changes the global generator, on purpose",
+    "trainers/engines/test_auto_own_models.py": "constructors that draw from the global generators, on purpose",
+    "trainers/models/test_convolutional.py": "a draw that changes the global generator, on purpose",
 }
 """Where draws without a seed stand outside of a marked test, and why."""
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.trainers.pretrained_files import digest_of
+from dpsweep.trainers.data.published_files import digest_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 from tests.trainers import extractors

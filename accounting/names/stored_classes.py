@@ -125,7 +125,7 @@ def identity_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def name_of(node: Mapping[str, Any]) -> str:
     """The tag of the class that a part of a configuration names, or the path of a class of the user's.
 
-    >>> ours = {"_target_": "dpsweep.trainers.models.logistic.logistic"}
+    >>> ours = {"_target_": "dpsweep.trainers.models.fully_connected.logistic"}
     >>> name_of(ours), name_of({"_target_": "my_model.Net"}), name_of({})
     ('logistic', 'my_model.Net', '')
     """

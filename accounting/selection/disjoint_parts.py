@@ -19,7 +19,7 @@ class DisjointParts(Composition):
     """A composition on a public, fixed part of the records, then the winning point once on all other records.
 
     `share` is the share of the records that the search reads. A unit's part depends on nothing but the unit and a
-    public key (`trainers/data/parts.py`), so each unit is in one of four cells: the training or the held-out records of
+    public key (`trainers/data/split.py`), so each unit is in one of four cells: the training or the held-out records of
     the search, or those of the final run.
 
     `carry` is the exponent by which the final run's learning rate grows with the ratio of the noise: the noise per

@@ -10,11 +10,11 @@ from dpsweep.accounting.names.stored_classes import build_own
 
 
 def declared_by(dataset: Mapping[str, Any], name: str) -> Any:
-    """An optional attribute of a data set: `preprocessing`, `caution`.
+    """A member of a data set: `preprocessing`, `caution`.
 
-    None if the class does not have it, if it is a class of the user, or if this version cannot read the declaration.
+    None if the data set has none, if it is a class of the user, or if this version cannot read the declaration.
     """
     try:
-        return getattr(build_own(dataset, "dataset"), name, None)
+        return getattr(build_own(dataset, "dataset"), name)
     except (DpsweepError, ValueError, TypeError, KeyError, ImportError):
         return None

@@ -18,13 +18,13 @@ from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
 from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
 
 EXTRACTOR, ADAPTER = "extractor.py", "adapter.py"
-ADAPTER_MODULE = "dpsweep.trainers.models.pretrained.lora"
+ADAPTER_MODULE = "dpsweep.trainers.models.replaced_layers"
 INPUTS, FEATURES = "inputs", "features"
 """The functions of the code whose outputs are a model's inputs."""
 
 _BUILDERS = {
-    "hf": "dpsweep.trainers.models.pretrained.text_classifier.classifier",
-    "hf_causal": "dpsweep.trainers.models.pretrained.causal_model.causal_model",
+    "hf": "dpsweep.trainers.models.hugging_face.classifier",
+    "hf_causal": "dpsweep.trainers.models.hugging_face.causal_model",
 }
 """By a model's tag: the function that builds it from a file of all its weights, where the model's own reads others."""
 

@@ -38,7 +38,6 @@ from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.script_run import OUTPUT, predict
 from dpsweep.sweeper.trial.session import Machine, Session
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
-from dpsweep.trainers.data.text.vocabulary import vocabulary_of
 from dpsweep.trainers.declarations.scores import scored_part
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class RecordAttack:
         Raises `BadInput` for a model that cannot be trained on this data set.
         """
         from dpsweep.trainers.auditing.canaries import layout_of
-        from dpsweep.trainers.models.checks.modules import refuse_mixing
+        from dpsweep.trainers.models.checks import refuse_mixing
 
         kinds: dict[str, TensorLayout] = {}
         by_trial = {}
@@ -254,8 +253,8 @@ class RecordAttack:
         """Why the noisy steps cannot be compared with the gradients of records; empty if they can."""
         from torch.nn.utils import parameters_to_vector
 
-        from dpsweep.trainers.engines.gradients.parameters import trainable
-        from dpsweep.trainers.models.checks.modules import one_line
+        from dpsweep.trainers.engines.interface import trainable
+        from dpsweep.trainers.models.checks import one_line
 
         config = self.config(self.plan.trials[0].config)
         declaration, device = declare(self.plan.trials[0].config), self.machine.device
@@ -299,7 +298,7 @@ class RecordAttack:
         """The canaries for the records of a split: the same in every run of a search."""
         from dpsweep.trainers.auditing.canaries import RecordCanaries
 
-        vocabulary, rng = vocabulary_of(declaration.dataset), np.random.Generator(np.random.Philox(drawn.seed))
+        vocabulary, rng = declaration.dataset.vocabulary, np.random.Generator(np.random.Philox(drawn.seed))
         words = None if vocabulary is None else vocabulary.words
         return RecordCanaries.among(split.train, len(drawn.coins), declaration.dataset.classes, words, rng)
 

@@ -59,15 +59,7 @@ def absent(plan: Plan, folder: Path | None) -> str:
     config = plan.trials[0].config
     if KIND not in config["dataset"]:
         return ""
-    dataset = declare(config).dataset
-    dataset = getattr(dataset, "of", dataset)
-    if (files := getattr(dataset, "files", None)) is not None:
-        return str(files.absent(dataset.name, folder))
-    try:
-        dataset.locate(folder)
-    except BadInput as missing:
-        return str(missing)
-    return ""
+    return declare(config).dataset.missing_files(folder)
 
 
 def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
@@ -77,7 +69,7 @@ def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
     """
     if not ledger.data_sets():
         return ""
-    if getattr(declare(plan.trials[0].config).dataset, "file", None) is None:
+    if not declare(plan.trials[0].config).dataset.is_local:
         return ""
     try:
         return news(plan.account, fingerprint_of(read_contents(plan, folder), ledger), ledger)
@@ -160,8 +152,8 @@ def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
         missing, dataset = dataset.missing(store.features), dataset.of
         if missing:
             words["features"] = f"of about {missing} records are computed first, once"
-    if caution := getattr(dataset, "caution", None):
-        words["records"] = str(caution)
+    if dataset.caution:
+        words["records"] = dataset.caution
     return words
 
 

@@ -28,7 +28,6 @@ from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.timing.duration import duration
 from dpsweep.sweeper.trial.spec import declare
-from dpsweep.trainers.declarations.scores import metric_of_score
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
@@ -225,7 +224,7 @@ def _scores(priced: PricedPlan) -> str:
     score = declare(priced.plan.trials[0].config).score
     if priced.plan.public:
         return score.statement
-    metric = metric_of_score(score)
+    metric = score.measured
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"

@@ -273,7 +273,7 @@ log = logging.getLogger("dpsweep")
 
 NEEDED = (
     "dpsweep.trainers.data.split",
-    "dpsweep.trainers.models.weights_file",
+    "dpsweep.trainers.models.weights",
     "dpsweep.trainers.training.checkpoint",
     "dpsweep.trainers.training.loop",
 )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dpsweep.accounting.names.stored_classes import name_of
-from dpsweep.trainers.pretrained_folder import PretrainedFolder, require_extra, words_of
+from dpsweep.trainers.data.published_files import PretrainedFolder, require_extra, words_of
 
 PATH, CLASSES = "path", "classes"
 

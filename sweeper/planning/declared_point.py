@@ -17,7 +17,6 @@ from dpsweep.sweeper.planning.plan_settings import NOISE, Point, positive
 from dpsweep.sweeper.trial.spec import Declaration, build, declare
 from dpsweep.trainers.declarations.batch_sampling import step_events
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, noise_factors
-from dpsweep.trainers.methods.interface import is_noiseless
 
 KINDS = 64
 """The most kinds of step with which the search for a noise begins: as many as the PLD accountant tells apart."""
@@ -132,9 +131,9 @@ def declared_anew(trial: Trial) -> DeclaredPoint:
 def given_noise(value: object, declared: Declaration) -> float:
     """A noise multiplier as the user gave it: above 0, unless the data are declared public."""
     trainer, public = declared.trainer, declared.public
-    if is_noiseless(trainer) and value not in (None, 0):
+    if trainer.noiseless and value not in (None, 0):
         raise BadInput(f"Expected {NOISE}={value} to be left out: {trainer.label} adds none.")
-    if public and value is None and not is_noiseless(trainer):
+    if public and value is None and not trainer.noiseless:
         raise BadInput(
             f"Expected {NOISE} to be given with {trainer.label} and dataset.public=true: data declared public have no "
             "price that could choose it."

@@ -128,9 +128,9 @@ class _Probe:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declare
-        from dpsweep.trainers.declarations.next_token import target_shape
-        from dpsweep.trainers.models.checks.modules import refuse_mixing, require_outputs
-        from dpsweep.trainers.training.weight_delta import check_saving
+        from dpsweep.trainers.declarations.losses import target_shape
+        from dpsweep.trainers.models.checks import refuse_mixing, require_outputs
+        from dpsweep.trainers.models.weights import check_saving
 
         declared = declare(shape.config)
         inputs = tuple(declared.dataset.shape)
@@ -198,7 +198,7 @@ class _Probe:
         import torch
 
         from dpsweep.sweeper.trial.spec import build
-        from dpsweep.trainers.declarations.next_token import target_shape
+        from dpsweep.trainers.declarations.losses import target_shape
         from dpsweep.trainers.engines.interface import Minibatch, Task
 
         declared, engine = self.declared, build(self.shape.config["engine"], "engine")
@@ -217,7 +217,7 @@ class _Probe:
         """Seconds of the noise, its rounding and the update of one step: those of a step that sums nothing."""
         import torch
 
-        from dpsweep.trainers.engines.gradients.parameters import trainable
+        from dpsweep.trainers.engines.interface import trainable
 
         size = sum(parameter.numel() for parameter in trainable(self.model))
 
@@ -239,7 +239,6 @@ class _Probe:
         """
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.trainers.declarations.batch_sampling import Poisson
-        from dpsweep.trainers.methods.interface import is_noiseless
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.loop import train_together
         from dpsweep.trainers.training.run import Run
@@ -249,7 +248,7 @@ class _Probe:
             sampler=Poisson(batch_size=declared.sampler.batch_size),
             schedule=declared.lr_schedule,
             bounds=declared.clip_schedule,
-            noise_multiplier=0.0 if is_noiseless(declared.trainer) else 1.0,
+            noise_multiplier=0.0 if declared.trainer.noiseless else 1.0,
             steps=declared.steps,
             train_records=declared.train_records,
             ema=declared.ema,
@@ -302,11 +301,10 @@ class _Probe:
         import torch
 
         from dpsweep.trainers.data.interface import nominal_units
-        from dpsweep.trainers.declarations.scores import looks_every
         from dpsweep.trainers.training.learning_curves import MOST
 
         declared, dataset, clock = self.declared, self.declared.dataset, clock_of(self.device)
-        every = looks_every(declared.score)
+        every = declared.score.every
         looks = 0 if every is None else math.ceil(declared.steps / every)
         held_out = nominal_units(dataset) - declared.train_records
         read = looks * min(MOST, dataset.test_records) + max(held_out, 0 if held_out else dataset.test_records)
@@ -331,12 +329,12 @@ class _Probe:
         import torch
 
         from dpsweep.trainers.data.records import Records
-        from dpsweep.trainers.declarations.next_token import target_shape
+        from dpsweep.trainers.declarations.losses import target_shape
 
         declared = self.declared
         positions = target_shape(declared.loss, tuple(declared.dataset.shape))
         count = self.declared.train_records if count is None else count
-        nonzero = getattr(declared.dataset, "nonzero", None)
+        nonzero = declared.dataset.nonzero
         features = self._inputs(count if varied else 1).cpu()
         if nonzero is not None:
             features = (features.argsort(dim=1).argsort(dim=1) < nonzero).to(torch.uint8)

@@ -20,7 +20,6 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
-from dpsweep.trainers.data.interface import unit_column
 from dpsweep.trainers.methods.script import is_script
 
 MOST = 256
@@ -122,7 +121,7 @@ def _at_once(parts: str) -> int:
     from dpsweep.trainers.engines.stacked import Stack
 
     config = json.loads(parts)
-    if not build(config["engine"], "engine").stacks or unit_column(dataset_of(config)) is not None:
+    if not build(config["engine"], "engine").stacks or dataset_of(config).unit_column is not None:
         return 0
     try:
         model = make_model(config, "any")

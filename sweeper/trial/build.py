@@ -18,9 +18,6 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.searches.stored_draw import is_try
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
-from dpsweep.trainers.data.interface import unit_column
-from dpsweep.trainers.data.text.vocabulary import vocabulary_of
-from dpsweep.trainers.declarations.next_token import per_position
 from dpsweep.trainers.features.extracted import Extracted
 
 READS_WEIGHTS = frozenset({"hf", "hf_causal"})
@@ -76,9 +73,9 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     dpsweep draws the weights of its own models; a user's model has the weights that its constructor draws or loads.
     Raises ValueError if the model cannot read the inputs of the configuration's data set.
     """
-    from dpsweep.trainers.models.initialize import build as build_model
-    from dpsweep.trainers.models.initialize import construct
-    from dpsweep.trainers.models.token_inputs import check_words
+    from dpsweep.trainers.models.checks import check_words
+    from dpsweep.trainers.models.weights import build as build_model
+    from dpsweep.trainers.models.weights import construct
     from dpsweep.trainers.randomness import initial_seed
 
     parameters = at_home(fields_of(config["model"]))
@@ -89,7 +86,7 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     model = (
         construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
     )
-    check_words(model, vocabulary_of(dataset), shape)
+    check_words(model, dataset.vocabulary, shape)
     return model if not config.get(ADAPTER) else _adapted(model, config[ADAPTER], identity)
 
 
@@ -97,7 +94,7 @@ def _adapted(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.
     """The model with adapters, whose initial weights depend on the trial's identity alone."""
     import torch
 
-    from dpsweep.trainers.models.pretrained.lora import attach
+    from dpsweep.trainers.models.replaced_layers import attach
     from dpsweep.trainers.randomness import initial_seed
 
     seed = initial_seed(f"{identity}, {ADAPTER}")
@@ -142,7 +139,7 @@ def _load(request: str, folder: Path | None, coins: str, features: FeatureCache 
     config = json.loads(request)
     dataset = dataset_of(config)
     private, test = dataset.load(folder)
-    if (private.units is None) != (unit_column(dataset) is None):
+    if (private.units is None) != (dataset.unit_column is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     if isinstance(dataset, Extracted):
         if features is None:
@@ -163,5 +160,5 @@ def generated_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> di
             "from them alone, and opens no file."
         )
     given = {key: dataset[key] for key in (*SHAPED_BY, *TAKEN_OVER) if dataset.get(key) is not None}
-    sequences = {"per_position": True} if per_position(build(loss, "loss")) else {}
+    sequences = {"per_position": True} if build(loss, "loss").per_position else {}
     return {KIND: GENERATED, "test_records": 0, **given, **sequences, "name": f"{PREFIX}{dataset['name']}"}

@@ -156,7 +156,7 @@ class RunEnd:
 
     def _kept(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
         """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
-        from dpsweep.trainers.models.weights_file import saving_model
+        from dpsweep.trainers.models.weights import saving_model
 
         session, declaration = one.session, one.session.declaration
         result = self._realised(one, outcome)

@@ -29,7 +29,6 @@ from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress
 from dpsweep.sweeper.trial.spec import build
-from dpsweep.trainers.declarations.scores import looks_every
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
@@ -155,9 +154,9 @@ def _prepare(session: Session, machine: Machine, secret: Callable[[], Streams]) 
     """
     import torch
 
+    from dpsweep.trainers.models.weights import WeightDelta
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
     from dpsweep.trainers.training.freed_memory import keep_freed_memory
-    from dpsweep.trainers.training.weight_delta import WeightDelta
 
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
@@ -228,7 +227,7 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
     from dpsweep.trainers.training.learning_curves import CurveRecorder, look
 
     declaration = session.declaration
-    every = looks_every(declaration.score)
+    every = declaration.score.every
     if every is None:
         return None
     engine = build(session.trial.config["engine"], "engine")

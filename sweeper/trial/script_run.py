@@ -47,9 +47,8 @@ from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import load, make_streams
 from dpsweep.sweeper.trial.handover import PROGRAM, handed_over, keep_files, write_records
 from dpsweep.sweeper.trial.session import Machine, Session, check_company, check_realised, check_scored
-from dpsweep.trainers.data.array_files import UnreadableArray, read_npy
+from dpsweep.trainers.data.arrays import UnreadableArray, read_npy
 from dpsweep.trainers.declarations.scores import noisy_counts, scored_part
-from dpsweep.trainers.foreign.comparison import check_reported
 from dpsweep.trainers.foreign.handover import (
     ATTEMPT_FILE,
     PREDICTIONS_FILE,
@@ -58,9 +57,10 @@ from dpsweep.trainers.foreign.handover import (
     VARIABLE,
     WORK,
     Handover,
+    checked,
+    first_stretch,
 )
-from dpsweep.trainers.foreign.predictions import checked
-from dpsweep.trainers.foreign.step_journal import first_stretch
+from dpsweep.trainers.foreign.reported_events import check_reported
 from dpsweep.trainers.methods.script import Script, is_script
 
 if TYPE_CHECKING:
@@ -390,7 +390,7 @@ class _ScriptRun:
 
     def _scored(self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split) -> TrialResult:
         """The result with the score of these predictions, counted and noised like those of a model of dpsweep's."""
-        from dpsweep.trainers.foreign.looked_up import LookedUp, numbered
+        from dpsweep.trainers.foreign.prediction_table import LookedUp, numbered
 
         declaration, score = self.session.declaration, self.session.declaration.score
         rows = numbered(scored_part(score, data))

@@ -29,10 +29,10 @@ from dpsweep.sweeper.trial.spec import Declaration, declare
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpsweep.trainers.models.weights import WeightDelta
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
     from dpsweep.trainers.training.run import Progress, Run
-    from dpsweep.trainers.training.weight_delta import WeightDelta
 
 log = logging.getLogger("dpsweep")
 

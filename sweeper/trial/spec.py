@@ -20,27 +20,23 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
 from dpsweep.accounting.names.tags import own_class
 from dpsweep.accounting.numbers import fraction
-from dpsweep.trainers.data.interface import check_neighbours, is_public, nominal_units, unit_column
-from dpsweep.trainers.data.parts import DataPart
+from dpsweep.trainers.data.interface import DataSet, check_neighbours, nominal_units
+from dpsweep.trainers.data.split import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
-from dpsweep.trainers.declarations.next_token import check_targets
-from dpsweep.trainers.declarations.scores import check_metric, looks_every
+from dpsweep.trainers.declarations.losses import Loss, check_targets
+from dpsweep.trainers.declarations.scores import Score, check_metric
 from dpsweep.trainers.features.extracted import Extracted
-from dpsweep.trainers.methods.interface import check_run, check_settings, is_noiseless
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from dpsweep.trainers.user_modules import name_module
 
 if TYPE_CHECKING:
-    from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.declarations.adapters import Lora
     from dpsweep.trainers.declarations.augmentation import Augmentation
     from dpsweep.trainers.declarations.batch_sampling import Sampler
     from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
-    from dpsweep.trainers.declarations.losses import Loss
     from dpsweep.trainers.declarations.lr_schedules import LearningRate
-    from dpsweep.trainers.declarations.scores import Score
-    from dpsweep.trainers.methods.interface import Trainer
 
 
 def user_class(path: str) -> Any:
@@ -61,6 +57,8 @@ FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
 _SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
 CONSTANT_CLIP_NORM = "constant_clip_norm"
+_BASES: Mapping[str, type] = {"dataset": DataSet, "loss": Loss, "score": Score, "trainer": Trainer}
+"""The classes that name all members of a part with their defaults: a class of the user's inherits from them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +111,7 @@ class Declaration:
                 "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "
                 "and the other samplers need their number."
             )
-        if is_noiseless(self.trainer) and not self.public:
+        if self.trainer.noiseless and not self.public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: "
                 "declare this only if the records are public."
@@ -122,7 +120,7 @@ class Declaration:
     @property
     def public(self) -> bool:
         """Whether the curator declared that these records are public."""
-        return is_public(self.dataset)
+        return self.dataset.public
 
     @cached_property
     def train_records(self) -> int:
@@ -191,13 +189,13 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         check_targets(declaration.loss, declaration.dataset)
         declaration.score.check(declaration.dataset.test_records, public=declaration.public)
         check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
-        check_run(declaration.trainer, declaration.steps, declaration.lr_schedule)
-        check_settings(declaration.trainer, config)
+        declaration.trainer.check(declaration.steps, declaration.lr_schedule)
+        declaration.trainer.check_settings(config)
         if declaration.augmentation is not None:
             declaration.augmentation.check(declaration.dataset.shape)
         if declaration.ema is not None:
             fraction("ema", declaration.ema)
-        looks = {"score.every": looks_every(declaration.score), "checkpoint.every": declaration.stretch}
+        looks = {"score.every": declaration.score.every, "checkpoint.every": declaration.stretch}
         check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
         if name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
             declaration.trainer.transform.shrunk(0.5)
@@ -253,7 +251,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
             "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a convex "
             "problem with bounded gradients."
         )
-    if unit_column(parts["dataset"]) is not None:
+    if parts["dataset"].unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
     adjacency, part = Adjacency(config["privacy"]["adjacency"]), part_of(config)
     return Everyone(batch_size=_units_of(parts["dataset"], part, adjacency), adjacency=adjacency)
@@ -262,7 +260,7 @@ def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
 def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
     """Raises BadInput if the configured engine does not support units with several examples."""
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
-    if name_of(engine) == FUSED and (copies > 1 or unit_column(declaration.dataset) is not None):
+    if name_of(engine) == FUSED and (copies > 1 or declaration.dataset.unit_column is not None):
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
@@ -308,7 +306,13 @@ def _is_integer(value: object) -> bool:
 @lru_cache(maxsize=4096)
 def _declared(config: str, name: str) -> Any:
     """One part of a declaration, cached: the points of a grid share most parts, and every part is frozen."""
-    return build(json.loads(config), name)
+    part, base = build(json.loads(config), name), _BASES.get(name)
+    if base is not None and not isinstance(part, base):
+        raise BadInput(
+            f"Expected {name}={type(part).__name__} to inherit from {base.__module__}.{base.__name__}, which names all "
+            "members that it has."
+        )
+    return part
 
 
 def build(config: Mapping[str, Any], name: str) -> Any:

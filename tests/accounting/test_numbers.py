@@ -14,12 +14,11 @@ from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
-from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
-from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
+from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
-from dpsweep.trainers.models.one_hidden import one_hidden
-from dpsweep.trainers.models.resnet20 import resnet20
+from dpsweep.trainers.models.convolutional import resnet20
+from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.training.run import Run
 
 SGD = partial(DpSgd, lr=0.1, clip_norm=1.0)

@@ -22,6 +22,7 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout
+from dpsweep.trainers.declarations.scores import Score as BaseScore
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +78,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(BaseScore):
     """A private score that is seen; `broken` says what becomes of it, if not what it should."""
 
     fraction: float

@@ -66,7 +66,7 @@ class Recipe:
     private: bool = True
     randomness: str = "secret"
     dataset: str = "digits"
-    model: str = "dpsweep.trainers.models.logistic.logistic"
+    model: str = "dpsweep.trainers.models.fully_connected.logistic"
     error: str = "RuntimeError: out of memory"
     rule: Mapping[str, Any] = field(default_factory=lambda: dict(RULE))
     repeats: Iterable[int] = ()
@@ -147,7 +147,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             trainer = {key.rpartition(".")[2]: value for key, value in point.items() if key != REPEAT}
             config = {
                 "dataset": {
-                    "_target_": "dpsweep.trainers.data.sets.embedded.EmbeddedImages",
+                    "_target_": "dpsweep.trainers.data.sets.images.EmbeddedImages",
                     "name": recipe.dataset,
                     "shape": [1, 8, 8],
                     "classes": 10,

@@ -14,8 +14,7 @@ from torch import Tensor
 from dpsweep.trainers import randomness
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform
-from dpsweep.trainers.noise import Lattices
-from dpsweep.trainers.randomness import Streams, reproducible_streams
+from dpsweep.trainers.randomness import Lattices, Streams, reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
 from dpsweep.trainers.training.run import Run

@@ -20,8 +20,8 @@ from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named import DpAdam
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.loop import train

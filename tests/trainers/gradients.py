@@ -12,7 +12,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.weights import build
 
 ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
 TRANSFORMS = [

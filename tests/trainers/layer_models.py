@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.engines.gradients.supported_layers import Treatment
+from dpsweep.trainers.engines.recorders import Treatment
 from tests.exactness import CLASSES, Model
 from tests.trainers.own_models import Scaled
 

@@ -10,17 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd
-from dpsweep.trainers.methods.projected_dpsgd import ProjectedDpSgd
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.noise import standard_normal
-from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.randomness import Streams, standard_normal
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
 

@@ -23,8 +23,8 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named import DpSgd
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train_together

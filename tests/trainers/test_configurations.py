@@ -16,11 +16,10 @@ from omegaconf import OmegaConf
 from dpsweep.accounting.events.build import flatten
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.tags import FAMILY_OF, HOMES
-from dpsweep.trainers.methods.interface import is_noiseless
 from dpsweep.trainers.methods.method import Method
 from dpsweep.trainers.methods.named import DpNsgd
-from dpsweep.trainers.models.checks.modules import refuse_mixing
-from dpsweep.trainers.models.initialize import build
+from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.models.weights import build
 
 CONF = Path(__file__).parents[2] / "conf"
 ROOT = CONF.parent / "trainers"
@@ -40,7 +39,7 @@ def test_trainers(configuration) -> None:
     assert is_dataclass(trainer)
     private = "DP" in trainer.label or trainer.label == "output perturbation"
     unnamed = trainer.label == fields(Method)[-1].default
-    assert unnamed or private != is_noiseless(trainer), "whose name says private adds noise"
+    assert unnamed or private != trainer.noiseless, "whose name says private adds noise"
     factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
     assert float(factors[1]) * 1e30 <= trainer.transform.bound
     gradient = torch.ones(3)

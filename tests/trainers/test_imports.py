@@ -54,7 +54,7 @@ def test_only_the_engine_imports_opacus() -> None:
     assert doors == ["engines/opacus.py"]
 
 
-SEEDS_AND_PUTS_BACK = {"initialize.py"}
+SEEDS_AND_PUTS_BACK = {"weights.py"}
 """Where a user's constructor runs, which may draw from global generators."""
 
 

@@ -23,6 +23,7 @@ call canaries that are gradients Dirac canaries.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,16 +37,14 @@ from torch.func import functional_call, jvp
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
-from dpsweep.trainers.data.records import IGNORED, Records, Scaling
-from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.data.records import IGNORED, Records, Scaling, Units
 from dpsweep.trainers.declarations.clip_schedules import noise_factor
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.gradients.parameters import trainable
-from dpsweep.trainers.methods.interface import Trainer
+from dpsweep.trainers.engines.interface import trainable
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.methods.updates import Update
-from dpsweep.trainers.noise import spacing
-from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.randomness import Streams, spacing
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import Sum, Sums
 from dpsweep.trainers.training.loop import train_together
@@ -69,7 +68,7 @@ def train_observed(
     """`train_together`, with an observer for each run; the models are trained in place."""
     seen = _ObservedSums(inner=sums)
     observed = [
-        replace(run, trainer=_ObservedTrainer(run.trainer, _ObservedUpdate(run.trainer.update, place, seen, observer)))
+        replace(run, trainer=_observed(run.trainer, _ObservedUpdate(run.trainer.update, place, seen, observer)))
         for place, (run, observer) in enumerate(zip(runs, observers, strict=True))
     ]
     return train_together(observed, models, seen, records, streams, device=device, share=share)
@@ -94,7 +93,7 @@ class _ObservedSums:
 
 
 @dataclass(frozen=True, eq=False)
-class _ObservedUpdate:
+class _ObservedUpdate(Update[Any]):
     """The update of one run, whose observer sees each gradient first."""
 
     inner: Update[Any]
@@ -112,31 +111,11 @@ class _ObservedUpdate:
         return self.inner.direction(state, gradient, noise_std)
 
 
-@dataclass(frozen=True, eq=False)
-class _ObservedTrainer:
-    """A method with an observed update; everything else is the method's own."""
-
-    inner: Trainer
-    update: Update[Any]
-
-    @property
-    def label(self) -> str:
-        """The method's label."""
-        return self.inner.label
-
-    @property
-    def lr(self) -> float:
-        """The method's learning rate."""
-        return self.inner.lr
-
-    @property
-    def transform(self) -> GradientTransform:
-        """The method's transform."""
-        return self.inner.transform
-
-    def __getattr__(self, name: str) -> Any:
-        """Further attributes of the method, such as a radius."""
-        return getattr(object.__getattribute__(self, "inner"), name)
+def _observed(trainer: Trainer, update: Update[Any]) -> Trainer:
+    """The method with an observed update; everything else is the method's own."""
+    observed = copy.copy(trainer)
+    object.__setattr__(observed, "update", update)
+    return observed
 
 
 MOST_CELLS, OFF = 2**15, 0.02

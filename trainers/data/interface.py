@@ -2,71 +2,82 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import positive_int
+from dpsweep.trainers.data.records import by_unit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.preprocessing import Form
     from dpsweep.trainers.data.records import Records
+    from dpsweep.trainers.data.vocabularies import Vocabulary
 
 
-class DataSet(Protocol):
-    """A public declaration of a data set, and access to its records.
+class DataSet(ABC):
+    """A public declaration of a data set, and access to its records; every data set inherits from it.
 
-    Nominal sizes are public constants: sample rates, delta and score denominators use them, never `len`.
-    If one unit, for example a patient, has several records, the declaration has three more fields: `unit_column`, the
+    Nominal sizes are public constants: sample rates, delta and score denominators use them, never `len`. A declaration
+    has the first six members; it leaves out each other one whose value here suits it.
+
+    If one unit, for example a patient, has several records, a declaration has three more members: `unit_column`, the
     column that identifies the unit of each record; `units`, the nominal number of units; and `contribution_cap`, the
-    largest number of records that one unit may contribute. Without them every record is a unit. The optional field
-    `public` declares all records public: then no guarantee protects them. The optional property `preprocessing` states
-    how a raw record becomes an input (`trainers/data/preprocessing.py`); it is released together with a model. The
-    optional property `caution` is a sentence about what a guarantee for a record leaves out; every page shows it. The
-    optional attribute `per_position` says that a record has a label for each position of its input. The optional
-    attribute `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which
-    stacked models read sparse rows.
+    largest number of records that one unit may contribute. Without them every record is a unit. `public` declares all
+    records public: then no guarantee protects them. `left_out` says which records of the files are no records of the
+    data set, by a rule for each record alone. `per_position` says that a record has a label for each position of its
+    input. `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which stacked
+    models read sparse rows. `vocabulary` is that of token numbers, None if inputs are quantities. `is_local` says that
+    the files are the user's own, which are never downloaded.
     """
 
-    @property
-    def name(self) -> str:
-        """The name of the data set's account."""
-        ...
+    name: str
+    """The name of the data set's account."""
+    records: int
+    """The nominal number of private records."""
+    test_records: int
+    """The nominal number of public test records, 0 where there are none."""
+    shape: tuple[int, ...]
+    """The shape of one input."""
+    classes: int
+    """The number of labels; 1 where the label is a number."""
+    unit: str
+    """The unit that the guarantee protects: 'record', or the name of the units that `unit_column` identifies."""
+
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    public: bool = False
+    left_out: str | None = None
+    per_position: bool = False
+    nonzero: int | None = None
+    vocabulary: Vocabulary | None = None
+    is_local: bool = False
 
     @property
-    def records(self) -> int:
-        """The nominal number of private records."""
-        ...
+    def preprocessing(self) -> Form | None:
+        """How a raw record becomes an input (`trainers/data/preprocessing.py`); it is released with a model."""
+        return None
 
     @property
-    def test_records(self) -> int:
-        """The nominal number of public test records, 0 where there are none."""
-        ...
+    def caution(self) -> str | None:
+        """A sentence about what a guarantee for a record leaves out, which every page shows."""
+        return None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """The number of labels; 1 where the label is a number."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """The unit that the guarantee protects: 'record', or the name of the units that `unit_column` identifies."""
-        ...
-
+    @abstractmethod
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder or download them, without reading a record.
 
         Errors: `BadInput`, one sentence that names the missing file and the folder for it.
         """
 
+    @abstractmethod
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check the files against their checksums, or parse them fully: a damaged file must not cost budget.
 
@@ -74,17 +85,31 @@ class DataSet(Protocol):
         whose records are all public is checked and left out: two data sets may share a public file.
         Errors: `BadInput`, one sentence that names the file.
         """
-        ...
 
+    @abstractmethod
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private records and the public test records, verified.
 
         Errors: `BadInput`, one sentence that names the file and its defect.
         """
 
+    def missing_files(self, folder: Path | None) -> str:
+        """A sentence on files that are not there yet; empty if they are. Opens and downloads nothing."""
+        try:
+            self.locate(folder)
+        except BadInput as missing:
+            return str(missing)
+        return ""
+
+    def in_units(self, records: Records, identifiers: Sequence[bytes] | None) -> Records:
+        """The private records with the units that `identifiers` name, capped; without these every record is a unit."""
+        if identifiers is None or self.contribution_cap is None:
+            return records
+        return by_unit(records, identifiers, self.contribution_cap)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class Declared(DataSet):
     """The public numbers that every data set declares; derived classes add the source of the records.
 
     `left_out` says which records of the files are no records of the data set, by a rule for each record alone; None if
@@ -117,57 +142,56 @@ class Declared:
         """Refuse other invalid fields of the declaration, and turn lists from YAML into tuples."""
 
 
-def nominal_units(dataset: DataSet | Declared) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DeclaredUnits(Declared):
+    """The declaration of a data set that may say whose each record is."""
+
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+
+
+def nominal_units(dataset: DataSet) -> int:
     """The nominal number of private units: the declared `units`, or `records` if every record is a unit."""
-    return dataset.records if unit_column(dataset) is None else dataset.units  # type: ignore[union-attr]
+    return dataset.records if dataset.unit_column is None or dataset.units is None else dataset.units
 
 
-def is_public(dataset: DataSet | Declared) -> bool:
-    """Whether all records were declared public; a data set without the field `public` is private."""
-    return getattr(dataset, "public", False)
-
-
-def check_neighbours(dataset: DataSet | Declared, adjacency: Adjacency) -> None:
+def check_neighbours(dataset: DataSet, adjacency: Adjacency) -> None:
     """Raises `BadInput` for units, or records that are left out by their content, where one replaces another."""
     if adjacency is not Adjacency.REPLACE_ONE:
         return
     expected = f"Expected privacy.adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} with"
-    if unit_column(dataset) is not None:
+    if dataset.unit_column is not None:
         raise BadInput(
             f"{expected} a dataset.unit_column: a {dataset.unit} that replaces another may be in the other part of the "
             "split."
         )
-    rule = getattr(dataset, "left_out", None)
-    if rule is not None and not is_public(dataset):
+    rule = dataset.left_out
+    if rule is not None and not dataset.public:
         raise BadInput(
             f"{expected} dataset.left_out='{rule}': whether a record is there depends on its content, so the number of "
             "records is no constant where one record replaces another."
         )
 
 
-def unit_column(dataset: DataSet | Declared) -> str | None:
-    """The column that identifies the unit of each record; None if every record is a unit."""
-    return getattr(dataset, "unit_column", None)
-
-
-def check_declaration(dataset: DataSet | Declared) -> None:
+def check_declaration(dataset: DataSet) -> None:
     """Refuse a declaration with invalid public numbers."""
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
         if not (isinstance(value, int) and value >= (name == "records")):
             raise ValueError(f"Expected dataset.{name}={value} to be a number of records.")
     if not (isinstance(dataset.classes, int) and dataset.classes >= 1):
         raise ValueError(f"Expected dataset.classes={dataset.classes} >= 1.")
-    if not isinstance(is_public(dataset), bool):
-        raise ValueError(f"Expected dataset.public={is_public(dataset)!r} to be true or false.")
+    if not isinstance(dataset.public, bool):
+        raise ValueError(f"Expected dataset.public={dataset.public!r} to be true or false.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
     _check_units(dataset)
 
 
-def _check_units(dataset: DataSet | Declared) -> None:
+def _check_units(dataset: DataSet) -> None:
     """Refuse a partial declaration of units: `unit_column`, `units` and `contribution_cap` come together."""
-    column, unit = unit_column(dataset), dataset.unit
-    numbers = {name: getattr(dataset, name, None) for name in ("units", "contribution_cap")}
+    column, unit = dataset.unit_column, dataset.unit
+    numbers = {"units": dataset.units, "contribution_cap": dataset.contribution_cap}
     if column is None:
         if unit != "record":
             raise ValueError(f"Expected dataset.unit={unit!r} to be 'record' where no dataset.unit_column is given.")

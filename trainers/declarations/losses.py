@@ -1,54 +1,59 @@
 """Losses that models are trained on, each with a quality between 0 and 1 for scoring.
 
-The second dimension of outputs holds the classes, or the one predicted number; further dimensions may follow. A
-declaration of a loss imports no torch.
+The second dimension of outputs holds the classes, or the one predicted number; further dimensions may follow. A causal
+language model predicts each token from the tokens before it. A declaration of a loss imports no torch.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.numbers import positive
+from dpsweep.trainers.data.records import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dpsweep.trainers.data.interface import DataSet
 
-class Loss(Protocol):
+
+class Loss(ABC):
     """The sum of per-example losses; each example's loss depends on its own outputs and target alone.
 
-    `labels` is the dtype of the targets, and `quality_name` is the name of the mean quality on report pages. The
-    optional attribute `per_position` says that an example has one target for each position of its input
-    (`trainers/declarations/next_token.py`); without it an example has a single target.
+    Every loss inherits from it. `labels` is the dtype of the targets, `quality_name` the name of the mean quality on
+    report pages. `per_position` says that an example has one target for each position of its input, in place of a
+    single one.
     """
 
     labels: ClassVar[str]
     quality_name: ClassVar[str]
+    per_position: ClassVar[bool] = False
 
+    @abstractmethod
     def check(self, classes: int) -> None:
         """Raises ValueError if this loss does not fit `classes` classes (1 if the label is a number)."""
-        ...
 
+    @abstractmethod
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The summed loss, a single number, of outputs [n, c, ...] and targets [n, ...]."""
-        ...
 
+    @abstractmethod
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The gradient with respect to the outputs, of the same shape; targets may lack leading dimensions."""
-        ...
 
+    @abstractmethod
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The quality of each example's outputs: [n] in [0, 1], and 0 if outputs are not finite."""
-        ...
 
+    @abstractmethod
     def unlikely(self, outputs: Tensor) -> Tensor:
         """Targets [n, ...] that are far from these outputs, so that no loss gradient vanishes."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
+class CrossEntropy(Loss):
     """The cross-entropy of outputs [n, classes, ...] as logits and targets [n, ...] of int64."""
 
     labels: ClassVar[str] = "int64"
@@ -86,7 +91,7 @@ CROSS_ENTROPY = CrossEntropy()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquaredError:
+class SquaredError(Loss):
     """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
 
     The quality of a prediction is 1 - error^2 / cap, at least 0; `cap` is a public bound and part of the metric.
@@ -124,3 +129,72 @@ class SquaredError:
     def unlikely(self, outputs: Tensor) -> Tensor:
         """The outputs minus 1."""
         return outputs.squeeze(1) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextToken(Loss):
+    """The mean cross-entropy over a text's own next tokens; positions whose target is `IGNORED` do not count.
+
+    Outputs [n, words, length] are logits, targets [n, length] are the token numbers that follow. A text's loss is
+    divided by its own number of targets, so its gradient is a function of this text alone, and is bounded as a whole.
+    The loss of a text without targets (fewer than two tokens) is 0. The quality of a text is the share of its next
+    tokens that the model finds most likely, and 0 without targets.
+    """
+
+    labels: ClassVar[str] = "int64"
+    quality_name: ClassVar[str] = "next-token accuracy"
+    per_position: ClassVar[bool] = True
+
+    def check(self, classes: int) -> None:
+        """Refuse fewer than two words."""
+        if classes < 2:
+            raise ValueError(f"Expected dataset.classes={classes} >= 2 with loss=next_token.")
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all texts."""
+        from torch.nn import functional
+
+        losses = functional.cross_entropy(outputs, targets, ignore_index=IGNORED, reduction="none")
+        return (losses.sum(dim=1) / _numbers(targets)).sum()
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(softmax(outputs) - one_hot(targets)) / number of targets, and 0 at ignored positions."""
+        targets = targets.expand(len(outputs), *outputs.shape[2:])
+        counted = (targets != IGNORED)[:, None]
+        probabilities = outputs.softmax(dim=1)
+        right = targets.clamp(min=0)[:, None]
+        differences = probabilities.scatter_add(1, right, probabilities.new_full((), -1.0).expand(right.shape))
+        return differences.where(counted, 0.0) / _numbers(targets)[:, None, None]
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The share of next tokens that are the most likely word."""
+        right = (outputs.argmax(dim=1) == targets) & outputs.isfinite().all(dim=1)
+        return right.sum(dim=1).to(outputs.dtype) / _numbers(targets)
+
+    def unlikely(self, outputs: Tensor) -> Tensor:
+        """The least likely words, at every position."""
+        return outputs.argmin(dim=1)
+
+
+def _numbers(targets: Tensor) -> Tensor:
+    """The number of targets of each text [n], 1 where there is none."""
+    return (targets != IGNORED).sum(dim=1).clamp(min=1)
+
+
+def target_shape(loss: Loss, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one example's target for inputs of this shape: one for each position, or a single one."""
+    return tuple(shape) if loss.per_position else ()
+
+
+def check_targets(loss: Loss, dataset: DataSet) -> None:
+    """Raises ValueError unless the data set's labels are the loss's targets: one a record, or one a position."""
+    name = dataset.name
+    if dataset.per_position and not loss.per_position:
+        raise ValueError(
+            f"Expected loss=next_token with dataset.name={name}: its records are token sequences, without a label each."
+        )
+    if loss.per_position and not dataset.per_position:
+        raise ValueError(
+            f"Expected dataset.name={name} to have token sequences as records with loss=next_token, as "
+            "dataset=text_sequences has them; its records have one label each."
+        )

@@ -4,13 +4,19 @@ A score of private records accesses private data and declares this by its event.
 and scoring use disjoint populations. A score of a public test set costs nothing, because the user declared that set
 public. The default score is the mean of the loss's quality in [0, 1] over the records, which is the accuracy if labels
 are classes; `metric` selects another number (`trainers/declarations/metrics.py`). The 95 % interval covers the noise
-and the finite number of records.
+and the finite number of records. Counts of right and wrong predictions have L2 sensitivity 1 per unit, for any number
+of records in a unit.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
@@ -18,56 +24,174 @@ from dpsweep.accounting.numbers import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
-from dpsweep.trainers.declarations.next_token import per_position
-from dpsweep.trainers.declarations.score_counts import qualities, right_and_wrong, table
-from dpsweep.trainers.noise import add_noise
+from dpsweep.trainers.randomness import add_noise
 
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Callable, Iterator
+
     import torch
-    from torch import nn
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
 
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.losses import Loss
 
+
+_CHUNK = 256
+"""The fixed batch size of a forward pass: float32 kernels may round a record differently in another batch shape."""
+
+_FLOATS = 2**26
+"""The most outputs of a forward pass, where an example has outputs for each position."""
+
+
+def right_and_wrong(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss = CROSS_ENTROPY,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """The pair of counts [2] of right and wrong units; each unit adds q and 1 - q, where q is its mean quality.
+
+    Guarantee: one unit changes the pair by at most 1 in L2 norm, for any number of records. Kernels may round a record
+    differently at another position in a batch. With a random `order` [n] of the records, an added unit changes the
+    positions of as many other records as it has records itself; without it, of all records that follow.
+    """
+    shares = records.shares(qualities(model, records, device, loss, order))
+    return np.array([shares.sum(), (1 - shares).sum()])
+
+
+def table(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    metric: Metric,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """The metric's table [cells]; a unit of several records adds to each cell the share of its records there.
+
+    Guarantee: one unit changes the table by at most 1 in L2 norm, for any number of records, and never changes its
+    size. For the random `order` [n] see `right_and_wrong`.
+    """
+    cells = _values(model, records, device, metric.cells, order).astype(np.int64)
+    size = metric.size(_classes(model, records, device))
+    return np.bincount(cells, weights=records.weights, minlength=size).astype(np.float64)
+
+
+def qualities(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """The quality of the model's output for each record [n]."""
+    return _values(model, records, device, loss.quality, order)
+
+
+def rows_at_once(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
+    """The number of records in a forward pass: `most`, or fewer if each has outputs for many positions.
+
+    It depends on the model and on the records' shape alone.
+    """
+    if records.labels.ndim == 1:
+        return most
+    outputs = _classes(model, records, device) * math.prod(records.labels.shape[1:])
+    return max(1, min(most, _FLOATS // outputs))
+
+
+def _classes(model: nn.Module, records: Records, device: torch.device | str) -> int:
+    """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
+    import torch
+
+    blank = torch.zeros((1, *records.features.shape[1:]), dtype=torch.float32, device=device)
+    with _evaluation_mode(model):
+        return int(model(blank).shape[1])
+
+
+def _values(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    function: Callable[[Tensor, Tensor], Tensor],
+    order: NDArray[np.int64] | None,
+) -> NDArray[np.float64]:
+    """The value of `function` on each record's outputs and target [n], in passes of a fixed batch shape."""
+    places = np.arange(len(records)) if order is None else order
+    values = np.zeros(len(records))
+    size = rows_at_once(model, records, device, _CHUNK)
+    with _evaluation_mode(model):
+        for start in range(0, len(records), size):
+            part = places[start : start + size]
+            filled = np.pad(part, (0, size - len(part)), mode="edge")
+            chunk = function(model(records.inputs(filled, device)), records.targets(filled, device))
+            values[part] = chunk.cpu().numpy()[: len(part)]
+    return values
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, without gradients; restores the previous mode at the end."""
+    import torch
+
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        yield
+    model.train(training)
+
+
 Accuracy = Estimate
 """The old name of `Estimate`, from when every score was an accuracy; a user's own score may still return it."""
 
 
-class Score(Protocol):
+class Score(ABC):
     """Measures a trained model, and declares beforehand the event that a measurement costs.
+
+    Every score inherits from it. `every` is the number of steps between points of the learning curve, None without one.
+    `metric` is the name of the metric. `reads` names the records that are scored: train, holdout or test.
 
     *Guarantee*: `measure` touches private records only through one mechanism whose cost is `event`.
     """
 
+    every: int | None = None
+    metric: str = ACCURACY
+    reads: str = "holdout"
+
     @property
+    def measured(self) -> Metric | None:
+        """The metric; None for the accuracy."""
+        return None
+
+    @property
+    @abstractmethod
     def statement(self) -> str:
         """One sentence for the reader of a report: the records that are scored, and the noise."""
-        ...
 
+    @abstractmethod
     def event(self, adjacency: Adjacency) -> DpEvent | None:
         """The event of one measurement of one trial for such neighbours, or None if no private record is read."""
-        ...
 
+    @abstractmethod
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         """The nominal number of private units left for training, out of a nominal `records`.
 
         Under REPLACE_ONE the number of records is public, and this number is exact.
         """
-        ...
 
+    @abstractmethod
     def check(self, test_records: int, *, public: bool) -> None:
         """Raises ValueError if this score does not fit a data set with `test_records` public test records.
 
         `public` is true if all records of the data set were declared public, not only the test records.
         """
-        ...
 
+    @abstractmethod
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """The split into training records and the records that this score reads."""
-        ...
 
+    @abstractmethod
     def measure(
         self,
         model: nn.Module,
@@ -77,23 +201,12 @@ class Score(Protocol):
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
         """The score of the model on the records of `data` that this score reads."""
-        ...
-
-
-def looks_every(score: Score) -> int | None:
-    """The number of steps between points of the learning curve; None without a learning curve."""
-    return getattr(score, "every", None)
-
-
-def metric_of_score(score: Score) -> Metric | None:
-    """The metric of a score; None for the accuracy, and for a user's score class that names no metric."""
-    return getattr(score, "measured", None)
 
 
 def scored_part(score: Score, split: Split) -> Records:
     """The records that a score reads: those that it names by `reads`, else the held-out ones, else the public ones."""
     parts = {"train": split.train, "holdout": split.holdout, "test": split.test}
-    named = parts.get(getattr(score, "reads", "holdout"))
+    named = parts.get(score.reads)
     records = next((part for part in (named, split.holdout, split.test) if part is not None), None)
     if records is None:
         raise ValueError("Expected a score that reads held-out private or public records.")
@@ -102,26 +215,39 @@ def scored_part(score: Score, split: Split) -> Records:
 
 def noisy_counts(score: Score, classes: int) -> int:
     """The number of noisy counts that one measurement releases, for a data set with `classes` classes."""
-    metric = metric_of_score(score)
+    metric = score.measured
     return 2 if metric is None else metric.size(classes)
 
 
 def check_metric(score: Score, classes: int, loss: Loss) -> None:
     """Raises ValueError if the score's metric is not defined for `classes` classes (1 if the label is a number)."""
-    metric = metric_of_score(score)
+    metric = score.measured
     if metric is None:
         return
-    if per_position(loss):
-        name = getattr(score, "metric", metric.label)
-        raise ValueError(f"Expected score.metric={name} to be {ACCURACY} with loss=next_token.")
+    if loss.per_position:
+        raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} with loss=next_token.")
     if classes < 2 or loss.labels != "int64":
-        name = getattr(score, "metric", metric.label)
-        raise ValueError(f"Expected score.metric={name} to be {ACCURACY} where the label is a number.")
+        raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} where the label is a number.")
     metric.check(classes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateHoldout:
+class _MetricScore(Score):
+    """The fields of a score by any metric."""
+
+    every: int | None = None
+    metric: str = ACCURACY
+    positive: int = POSITIVE
+    bins: int = BINS
+
+    @property
+    def measured(self) -> Metric | None:
+        """The metric; None for the accuracy."""
+        return metric_of(self.metric, positive=self.positive, bins=self.bins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateHoldout(_MetricScore):
     """The accuracy on held-out private records from two noisy counts: of right and of wrong predictions.
 
     Each record adds 1 to one of the two counts. A unit of several records adds s and 1 - s, where s is the share of its
@@ -135,10 +261,6 @@ class PrivateHoldout:
 
     fraction: float
     noise_std: float | None = None
-    every: int | None = None
-    metric: str = ACCURACY
-    positive: int = POSITIVE
-    bins: int = BINS
 
     def __post_init__(self) -> None:
         if self.every is not None:
@@ -146,14 +268,9 @@ class PrivateHoldout:
                 f"Expected score.every={self.every} to be null with score=private: each look would have to be charged."
             )
         fraction("fraction", self.fraction)
-        metric_of(self.metric, positive=self.positive, bins=self.bins)
+        _ = self.measured
         if self.noise_std is not None:
             positive("noise_std", self.noise_std)
-
-    @property
-    def measured(self) -> Metric | None:
-        """The metric; None for the accuracy."""
-        return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
     @property
     def statement(self) -> str:
@@ -215,27 +332,18 @@ class PrivateHoldout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicTest:
+class PublicTest(_MetricScore):
     """The exact accuracy on a test set that was declared public: free, and no guarantee covers the set.
 
     If `every` is a number, the accuracy is also measured every `every` steps, for a learning curve.
     """
 
-    reads: ClassVar[str] = "test"
-    every: int | None = None
-    metric: str = ACCURACY
-    positive: int = POSITIVE
-    bins: int = BINS
+    reads = "test"
 
     def __post_init__(self) -> None:
         if self.every is not None:
             positive_int("score.every", self.every)
-        metric_of(self.metric, positive=self.positive, bins=self.bins)
-
-    @property
-    def measured(self) -> Metric | None:
-        """The metric; None for the accuracy."""
-        return metric_of(self.metric, positive=self.positive, bins=self.bins)
+        _ = self.measured
 
     @property
     def statement(self) -> str:
@@ -281,7 +389,7 @@ class PublicTest:
 class OnTraining(PublicTest):
     """The exact accuracy on the training records themselves, which must be declared public: free."""
 
-    reads: ClassVar[str] = "train"
+    reads = "train"
 
     @property
     def statement(self) -> str:

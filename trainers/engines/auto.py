@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
-from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task, Unsupported
 
 log = logging.getLogger("dpsweep.engine")
 

@@ -1,29 +1,261 @@
-"""The fused engine: per-example norms and the weighted sum in one backward pass, layer by layer."""
+"""The fused engine: per-example norms and the weighted sum in one backward pass, layer by layer.
+
+During the pass parameters need no gradient, so the backward pass does not form their summed gradients. The layers'
+outputs need one; recorders turn it into the layer's per-example gradients. Models that cannot be recorded are refused.
+
+A self-check compares the engine's per-example gradients of a model with torch's own. The list of layers does not show
+whether examples are rows in the same order everywhere in the model, nor whether a parameter is used outside its layer.
+So three random examples, never data, pass through a float64 copy of the model, and each per-example gradient is
+compared with torch's own gradient of this example alone, parameter by parameter. The copy's weights are perturbed and
+the targets are the least likely ones: with zero weights or a flat loss, a wrong gradient could go unnoticed.
+"""
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.chunk_size import fused_chunk
-from dpsweep.trainers.engines.gradients.convolution import suits_channels_last
-from dpsweep.trainers.engines.gradients.layer_gradients import LayerGradient, joint_norms
-from dpsweep.trainers.engines.gradients.parameters import in_places, require_exact_products, trainable
-from dpsweep.trainers.engines.gradients.supported_layers import Layer, Treatment, Unsupported
-from dpsweep.trainers.engines.interface import Minibatch, Task
-from dpsweep.trainers.engines.recorders.recorded_layers import recorded_layers
-from dpsweep.trainers.engines.recorders.self_check import prove
-from dpsweep.trainers.engines.recorders.tape import recording
+from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
+from dpsweep.trainers.engines.explicit_gradients import perturb
+from dpsweep.trainers.engines.interface import (
+    Minibatch,
+    Task,
+    Unsupported,
+    fused_chunk,
+    in_places,
+    require_exact_products,
+    trainable,
+)
+from dpsweep.trainers.engines.layer_gradients import LayerGradient, joint_norms
+from dpsweep.trainers.engines.layers import LAYERS, has_rule, suits_channels_last
+from dpsweep.trainers.engines.linear_maps import LinearMaps, attention, plain_attention, plain_recurrent, recurrent
+from dpsweep.trainers.engines.recorders import (
+    COPIED,
+    CopiedParameters,
+    CustomLayer,
+    Layer,
+    RecordedPass,
+    Recorder,
+    RuledLayer,
+    Treatment,
+)
 from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.models.checks import draw_probes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composite:
+    """A layer of linear maps: its replacement for `forward`, and the layers for which it is the same."""
+
+    forward: Callable[..., Any]
+    takes: Callable[[nn.Module], bool]
+
+
+COMPOSITES: Mapping[type[nn.Module], Composite] = MappingProxyType(
+    {
+        nn.MultiheadAttention: Composite(forward=attention, takes=plain_attention),
+        nn.LSTM: Composite(forward=recurrent, takes=plain_recurrent),
+        nn.GRU: Composite(forward=recurrent, takes=plain_recurrent),
+        nn.RNN: Composite(forward=recurrent, takes=plain_recurrent),
+    }
+)
+"""By exact type: a subclass may use its parameters in another way."""
+
+
+def recorded_layers(model: nn.Module) -> list[Layer]:
+    """The modules that answer for the trainable parameters; raises Unsupported for visibly unsupported models.
+
+    A module with a rule, or of linear maps, is recorded by it. Every other module that has parameters of its own is
+    recorded by torch.func.
+    """
+    layers: list[Layer] = []
+    seen: set[nn.Parameter] = set()
+    inside: set[nn.Module] = set()
+    for name, module in model.named_modules(remove_duplicate=False):
+        if getattr(module, "inplace", False):
+            raise Unsupported(name, module, "to overwrite nothing: inplace=False")
+        if module in inside:
+            continue
+        treatment = treatment_of(module)
+        trained = _trained(module, nested=treatment is Treatment.LINEAR_MAPS)
+        if not trained:
+            continue
+        if seen & set(trained.values()):
+            raise Unsupported(name, module, "to share no parameter with another layer")
+        seen.update(trained.values())
+        if treatment is Treatment.LINEAR_MAPS:
+            inside.update(module.modules())
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+            raise Unsupported(name, module, "to have no hooks")
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and (
+            module.max_norm is not None or module.scale_grad_by_freq
+        ):
+            raise Unsupported(name, module, "to have max_norm=None and scale_grad_by_freq=False")
+        layers.append(Layer(name=name, module=module, trained=trained, treatment=treatment))
+    return layers
+
+
+def treatment_of(module: nn.Module) -> Treatment:
+    """The fastest way to record a module with parameters."""
+    composite = COMPOSITES.get(type(module))
+    if composite is not None and composite.takes(module):
+        return Treatment.LINEAR_MAPS
+    if type(module) in COPIED and module._parameters.keys() <= {"weight", "bias"}:
+        return Treatment.COPIES
+    return Treatment.RULE if type(module) in LAYERS and has_rule(module) else Treatment.TORCH_FUNC
+
+
+def _trained(module: nn.Module, *, nested: bool) -> dict[str, nn.Parameter]:
+    named = module.named_parameters(recurse=nested, remove_duplicate=False)
+    return {name: parameter for name, parameter in named if parameter.requires_grad}
+
+
+_RECORDERS: Mapping[Treatment, Callable[[Layer, RecordedPass], Recorder]] = MappingProxyType(
+    {
+        Treatment.RULE: lambda layer, current: RuledLayer(layer=layer, current=current),
+        Treatment.COPIES: lambda layer, current: CopiedParameters(layer=layer, current=current),
+        Treatment.LINEAR_MAPS: lambda layer, current: LinearMaps(
+            layer=layer, current=current, forward=COMPOSITES[type(layer.module)].forward
+        ),
+        Treatment.TORCH_FUNC: lambda layer, current: CustomLayer(layer=layer, current=current),
+    }
+)
+
+
+@dataclass(kw_only=True, eq=False)
+class Tape:
+    """The per-example gradients that the recorders collect in the pass of one chunk."""
+
+    model: nn.Module
+    layers: Collection[Layer]
+    current: RecordedPass
+    recorders: Collection[Recorder]
+
+    def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, LayerGradient]:
+        """The per-example gradients of each trainable parameter, for these examples."""
+        with self.current.begun(len(inputs)):
+            with torch.enable_grad():
+                with self.current.products(inputs):
+                    outputs = self.model(inputs)
+                total = loss(self.current.wide(outputs), targets)
+            if total.requires_grad:
+                torch.autograd.grad(total, self.current.leaves, allow_unused=True)
+        gradients: dict[nn.Parameter, LayerGradient] = {}
+        for layer, recorder in zip(self.layers, self.recorders, strict=True):
+            by_name = recorder.collect()
+            gradients.update(
+                (layer.trained[name], gradient.to(self.current.dtype)) for name, gradient in by_name.items()
+            )
+        return gradients
+
+
+@contextmanager
+def recording(
+    model: nn.Module,
+    layers: Collection[Layer],
+    layout: torch.memory_format,
+    narrow: torch.dtype | None = None,
+) -> Iterator[Tape]:
+    """A tape of the model in training mode, with images in this layout and products of factors rounded to `narrow`.
+
+    All changes to the model are undone at the end.
+    """
+    trained = [parameter for layer in layers for parameter in layer.trained.values()]
+    current = RecordedPass(dtype=trained[0].dtype, narrow=narrow)
+    recorders = [_RECORDERS[layer.treatment](layer, current) for layer in layers]
+    convolutions = [layer.module for layer in layers if isinstance(layer.module, nn.Conv2d)]
+    weights = [(module.weight, module.weight.data) for module in convolutions]
+    evaluating = [module for module in model.modules() if not module.training]
+    with ExitStack() as undone:
+        for recorder in recorders:
+            undone.callback(recorder.attach())
+        for parameter in trained:
+            undone.callback(parameter.requires_grad_, True)
+            parameter.requires_grad_(False)
+        for weight, data in weights:
+            undone.callback(setattr, weight, "data", data)
+            weight.data = data.to(memory_format=layout)
+        for module in evaluating:
+            undone.callback(setattr, module, "training", False)
+            module.training = True
+        yield Tape(model=model, layers=layers, current=current, recorders=recorders)
+
+
+_PROBES = 3
+_SEED = 20160701
+_CLOSE = 1e-8
+_NOISE = 1e-12
+
+
+def prove(
+    model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
+) -> int:
+    """Raises Unsupported unless the recorded per-example gradients are correct, for inputs of this shape and dtype.
+
+    Returns the number of gradient entries stored per example, which determines the memory; factored gradients are free.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for so small a computation, waiting for threads takes longer than the work
+    try:
+        twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
+        parameters = trainable(twin)
+        kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
+        probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
+        with torch.no_grad():
+            targets = loss.unlikely(twin(probes))
+        with recording(twin, recorded_layers(twin), layout) as tape:
+            recorded = tape.play(probes, targets, loss)
+        for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
+            if not _same(parameters, ours, norm, theirs):
+                raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
+        return sum(gradient.stored for gradient in recorded.values())
+    except Unsupported:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
+        reason = (str(cause).splitlines() or [type(cause).__name__])[0]
+        raise Unsupported("", model, f"to run on random examples and under hooks ({reason})") from cause
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _gradients(
+    model: nn.Module,
+    parameters: Sequence[nn.Parameter],
+    recorded: Mapping[nn.Parameter, LayerGradient],
+    probes: Tensor,
+    targets: Tensor,
+    loss: Loss,
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each example's recorded gradient [P], its recorded norm, and torch's gradient of this example alone [P]."""
+    norms = joint_norms(recorded.values())
+    for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
+        flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
+        places = in_places(parameters, flat)
+        for parameter, gradient in recorded.items():
+            gradient.add_to(places[parameter], factors)
+        example_loss = loss(model(probes[row : row + 1]), targets[row : row + 1])
+        gradients = torch.autograd.grad(example_loss, list(parameters), materialize_grads=True)
+        yield flat, norms[row], torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def _same(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
+    """Whether two gradients agree for every parameter, up to a relative error and rounding of the whole gradient."""
+    exact = theirs.norm()
+    pairs = zip(in_places(parameters, ours).values(), in_places(parameters, theirs).values(), strict=True)
+    noise = _NOISE * (1 + exact)
+    agree = all((part - expected).norm() <= _CLOSE * expected.norm() + noise for part, expected in pairs)
+    return agree and bool((norm - exact).abs() <= _CLOSE * exact + noise)
+
 
 log = logging.getLogger("dpsweep.engine")
 

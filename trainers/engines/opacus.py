@@ -19,12 +19,15 @@ from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.bounded_rows import bounded_sum
-from dpsweep.trainers.engines.chunk_size import automatic_chunk
-from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
-from dpsweep.trainers.engines.gradients.single_examples import agrees_in_float64
-from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
-from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.explicit_gradients import agrees_in_float64, bounded_sum
+from dpsweep.trainers.engines.interface import (
+    Minibatch,
+    Task,
+    Unsupported,
+    automatic_chunk,
+    require_exact_products,
+    trainable,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

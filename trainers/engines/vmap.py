@@ -23,11 +23,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.bounded_rows import bounded_sum
-from dpsweep.trainers.engines.chunk_size import automatic_chunk
-from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
-from dpsweep.trainers.engines.gradients.single_examples import PerExample, agrees, rows_alone
-from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.explicit_gradients import PerExample, agrees, bounded_sum, rows_alone
+from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk, require_exact_products, trainable
 
 log = logging.getLogger("dpsweep.engine")
 

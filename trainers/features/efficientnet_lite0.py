@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.numbers import positive_int
+from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor
-from dpsweep.trainers.pretrained_files import Published
 
 if TYPE_CHECKING:
     from torch import nn

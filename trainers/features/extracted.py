@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.interface import is_public, unit_column
-from dpsweep.trainers.declarations.next_token import per_position
+from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.features.interface import InputForm
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
-    from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.features.interface import Extractor
@@ -29,28 +26,34 @@ ROWS = 250
 
 SUFFIX = ".safetensors"
 
+_KEPT = (
+    *("name", "records", "test_records", "classes", "unit", "unit_column", "units", "contribution_cap"),
+    *("public", "left_out", "is_local"),
+)
+"""The members of a data set that its frozen features have too."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Extracted:
+class Extracted(DataSet):
     """The records of a data set, with an extractor's features as inputs: the same units, labels, account and split."""
 
     of: DataSet
     extractor: Extractor
 
     def __post_init__(self) -> None:
-        if per_position(self.of):
+        if self.of.per_position:
             raise ValueError(
                 f"Expected features=none with dataset.name={self.of.name}, whose records are token sequences."
             )
         self.extractor.check(self.form)
+        for name in _KEPT:
+            object.__setattr__(self, name, getattr(self.of, name))
+        object.__setattr__(self, "shape", (self.extractor.size,))
 
     @property
     def form(self) -> InputForm:
         """The data set's inputs, which the extractor reads."""
-        preprocessing = getattr(self.of, "preprocessing", None)
-        return InputForm(
-            shape=tuple(self.of.shape), preprocessing=preprocessing if isinstance(preprocessing, Mapping) else None
-        )
+        return InputForm(shape=tuple(self.of.shape), preprocessing=self.of.preprocessing)
 
     @property
     def label(self) -> str:
@@ -76,61 +79,6 @@ class Extracted:
         """The extractor with its weights: inputs [n, *form.shape] to features [n, size]."""
         return self.extractor.module(self.form)
 
-    @property
-    def name(self) -> str:
-        """The data set's name."""
-        return self.of.name
-
-    @property
-    def records(self) -> int:
-        """The data set's nominal number of private records."""
-        return self.of.records
-
-    @property
-    def test_records(self) -> int:
-        """The data set's nominal number of public test records."""
-        return self.of.test_records
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of features."""
-        return (self.extractor.size,)
-
-    @property
-    def classes(self) -> int:
-        """The data set's number of labels."""
-        return self.of.classes
-
-    @property
-    def unit(self) -> str:
-        """The data set's unit."""
-        return self.of.unit
-
-    @property
-    def public(self) -> bool:
-        """Whether the data set's records were declared public."""
-        return is_public(self.of)
-
-    @property
-    def unit_column(self) -> str | None:
-        """The data set's column of units."""
-        return unit_column(self.of)
-
-    @property
-    def units(self) -> int | None:
-        """The data set's nominal number of units."""
-        return getattr(self.of, "units", None)
-
-    @property
-    def contribution_cap(self) -> int | None:
-        """The data set's largest number of records of a unit."""
-        return getattr(self.of, "contribution_cap", None)
-
-    @property
-    def file(self) -> str | None:
-        """The user's own file, if the data set has one."""
-        return getattr(self.of, "file", None)
-
     def locate(self, folder: Path | None) -> None:
         """Find the extractor's weights and the data set's files."""
         try:
@@ -138,6 +86,10 @@ class Extracted:
         except ValueError as cause:
             raise BadInput(f"{cause} {self.extractor.fallback}") from cause
         self.of.locate(folder)
+
+    def missing_files(self, folder: Path | None) -> str:
+        """Those of the data set."""
+        return self.of.missing_files(folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """The contents of the data set's files, checked; features are not another data set."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.numbers import positive, positive_int
+from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor
-from dpsweep.trainers.pretrained_files import Published
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.names.stored_classes import at_home
 from dpsweep.accounting.numbers import positive_int
+from dpsweep.trainers.data.published_files import digest_of
 from dpsweep.trainers.features.interface import InputForm, check_extractor
-from dpsweep.trainers.pretrained_files import digest_of
 from dpsweep.trainers.user_modules import name_module
 
 if TYPE_CHECKING:

@@ -36,11 +36,8 @@ from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.foreign import handover as names
-from dpsweep.trainers.foreign.comparison import check_reported
-from dpsweep.trainers.foreign.handover import Handover
-from dpsweep.trainers.foreign.predictions import checked
-from dpsweep.trainers.foreign.readers import event_of
-from dpsweep.trainers.foreign.step_journal import StepJournal
+from dpsweep.trainers.foreign.handover import Handover, StepJournal, checked
+from dpsweep.trainers.foreign.reported_events import check_reported, event_of
 
 STOPPED = 75
 """The exit status of a script that was asked to stop and has left a checkpoint (EX_TEMPFAIL of sysexits.h)."""

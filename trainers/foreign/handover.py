@@ -4,19 +4,29 @@ A script that imports dpsweep reads and writes them by `dpsweep.attempt`; a prog
 itself. `attempt.json` has the settings, `train.npz` the training records, `score.npz` the inputs without labels whose
 predictions are scored. The script writes `predictions.npy`, what it wants to keep below `files/`, and at last
 `report.json`. `work/` is its current folder. The whole folder is removed at its end.
+
+A script's step marks and checkpoints are the files of `accounting/records/step_log.py`, written by the script itself.
+The first stretch of a session is marked by its job, before the script starts. Each later one is marked here before its
+first step. A checkpoint holds the bytes that the script gives, which dpsweep never reads. Of predictions the form is
+checked, and nothing else about them is believed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.ledger.private_store import PRIVATE
+from dpsweep.accounting.json_files import write_bytes, write_json
+from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
 from dpsweep.accounting.validation import DAMAGE
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"
@@ -91,3 +101,99 @@ class Handover:
             return cls(**form | {"shape": tuple(form["shape"])})
         except (OSError, *DAMAGE) as cause:
             raise NoReceipt(f"Expected receipt={path} to be the attempt.json of a running attempt: {cause}.") from cause
+
+
+@dataclass(kw_only=True)
+class StepJournal:
+    """The steps of one session: `done` of the run's steps are taken, those up to `allowed` are marked."""
+
+    handover: Handover
+    log: StepLog
+    done: int
+    allowed: int
+
+    @classmethod
+    def of(cls, handover: Handover) -> StepJournal:
+        """The journal of a session that begins, with its first stretch marked."""
+        place = TrialPlace(files=Path(handover.files), record=Path(handover.record))
+        log = StepLog(
+            place=place,
+            attempt=handover.attempt,
+            priced=handover.priced,
+            marked=handover.marked,
+            header=Header.read(place.files, handover.attempt),
+        )
+        return cls(handover=handover, log=log, done=handover.step, allowed=handover.step + first_stretch(handover))
+
+    def begin_step(self) -> None:
+        """Marks the next stretch if the marked one is over; raises `ContractBroken` if no further step may run."""
+        if self.done < self.allowed:
+            return
+        stretch = _stretch(self.handover.every, self.handover.steps - self.done)
+        self.log = self.log.mark(stretch)
+        self.allowed += stretch
+
+    def end_step(self) -> bool:
+        """Counts a step; whether it was the last of its stretch and not of the run."""
+        self.done += 1
+        return self.done == self.allowed < self.handover.steps
+
+    def keep(self, state: bytes) -> None:
+        """Writes a checkpoint after the steps that are done; the one before it is replaced by one rename."""
+        given, files = self.handover, self.log.place.files
+        sha256 = hashlib.sha256(state).hexdigest()
+        header = Header(
+            plan=given.plan,
+            trial=given.trial,
+            attempt=given.attempt,
+            charge=given.charge,
+            step=self.done,
+            steps=given.steps,
+            spent=given.spent + self.done - given.step,
+            marked=self.log.marked,
+            tensors=f"weights-{given.attempt}-{sha256[:16]}.bin",
+            sha256=sha256,
+        )
+        write_bytes(files / header.tensors, state, PRIVATE)
+        header.write(files)
+        remove_tensors(files, but=header.tensors)
+        self.log = replace(self.log, header=header)
+
+
+def first_stretch(handover: Handover) -> int:
+    """The number of steps that the job of a session marks before it starts the script."""
+    return _stretch(handover.every, handover.steps - handover.step)
+
+
+def _stretch(every: int | None, missing: int) -> int:
+    return missing if every is None else min(every, missing)
+
+
+TOLERANCE = 1e-3
+"""How far a row of probabilities may be from adding up to 1: float16 and large tables round by less."""
+
+
+def checked(predictions: NDArray[Any], records: int, classes: int) -> NDArray[Any]:
+    """The predictions, if they are classes [records], probabilities [records, classes], or numbers [records].
+
+    Numbers are for `classes` 1, where a label is a number. Raises ValueError, in one sentence, for anything else.
+    """
+    shape, kind = predictions.shape, predictions.dtype.kind
+    if classes == 1:
+        if shape != (records,) or kind != "f" or not np.isfinite(predictions).all():
+            raise ValueError(_expected(predictions, f"finite floating-point numbers [{records}]"))
+        return predictions.astype(np.float32)
+    if kind in "iu" and shape == (records,):
+        if records and not (predictions.min() >= 0 and predictions.max() < classes):
+            raise ValueError(_expected(predictions, f"classes from 0 to {classes - 1}"))
+        return predictions.astype(np.int64)
+    if kind == "f" and shape == (records, classes):
+        table = predictions.astype(np.float64)
+        if not np.isfinite(table).all() or (table < 0).any() or (abs(table.sum(axis=1) - 1) > TOLERANCE).any():
+            raise ValueError(_expected(predictions, "probabilities that add up to 1 in each row"))
+        return table
+    raise ValueError(_expected(predictions, f"classes [{records}] or probabilities [{records}, {classes}]"))
+
+
+def _expected(predictions: NDArray[Any], what: str) -> str:
+    return f"Expected predictions={predictions.dtype} {list(predictions.shape)} to be {what}."

@@ -2,18 +2,22 @@
 
 Plans store and hash a method's name beside its hyperparameters, `{"kind": "dp_sgd", "lr": 0.5, "clip_norm": 1.0}`. So
 the names in this module never change, nor do the names of their hyperparameters. A combination without a name needs
-neither a row here nor Python: it is a `Method` in a YAML file (docs/contributing.md).
+neither a row here nor Python: it is a `Method` in a YAML file (docs/contributing.md). Projected DP-SGD also projects
+the weights onto a ball, which is post-processing, at no privacy cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.references import (
     ABADI_2016,
+    BASSILY_2014,
     BU_2023,
     KINGMA_2015,
     KOSKELA_2020_ADADP,
@@ -21,10 +25,13 @@ from dpsweep.accounting.references import (
     YANG_2022,
     Work,
 )
-from dpsweep.trainers.methods.adadp import HalfSteps
-from dpsweep.trainers.methods.method import Method
+from dpsweep.trainers.methods.method import Method, Trainer
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
-from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum, Sgd
+from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, HalfSteps, Momentum, Sgd
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 LR = "lr"
 
@@ -116,3 +123,44 @@ ClippedSgd = NamedMethod(label="clipped SGD", transform=Clip, update=Sgd, noisel
 
 NormalizedSgd = NamedMethod(label="normalized SGD", transform=Normalize, update=Sgd, noiseless=True)
 """DP-NSGD without noise, only for records declared public. Source: Yang, Zhang, Chen, Liu 2022, Section 3.4."""
+
+
+class Projection:
+    """The projections of K runs at once, each onto its own ball; runs without a radius are not changed."""
+
+    def __init__(self, trainers: Sequence[Trainer], like: Tensor) -> None:
+        radii = [one.radius for one in trainers]
+        self._radii = None if min(radii) == math.inf else like.new_tensor(radii)[:, None].double()
+
+    def __call__(self, weights: Tensor) -> None:
+        """Projects the weights [K, P] in place, each row onto its own ball."""
+        import torch
+
+        if self._radii is None:
+            return
+        norms = torch.linalg.vector_norm(weights, dim=1, keepdim=True, dtype=torch.float64)
+        weights *= torch.where(norms > self._radii, self._radii / norms, torch.ones_like(norms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedDpSgd(Trainer):
+    """DP-SGD that projects the weights onto the ball of `radius` around 0 after every step.
+
+    Source: Bassily, Smith, Thakurta 2014, Algorithm 1, which projects onto any convex set.
+    """
+
+    works: ClassVar[tuple[Work, ...]] = (BASSILY_2014,)
+
+    label = "projected DP-SGD"
+    update = Sgd()
+    """The training loop performs the projection."""
+
+    lr: float
+    clip_norm: float
+    radius: float = field()  # required, whatever the base class has
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        positive("clip_norm", self.clip_norm)
+        positive("radius", self.radius)
+        object.__setattr__(self, "transform", Clip(clip_norm=self.clip_norm))

@@ -13,6 +13,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.references import CHAUDHURI_2011, Work
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
 
@@ -27,7 +28,7 @@ INEXACT = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputPerturbation:
+class OutputPerturbation(Trainer):
     """Softmax regression without a bias, fitted with the penalty l2 / 2 |w|^2, plus Gaussian noise.
 
     *Guarantee*: a record adds loss(w; x, y) / n to the objective, with n the declared number of records. With |x|
@@ -39,33 +40,22 @@ class OutputPerturbation:
 
     works: ClassVar[tuple[Work, ...]] = (CHAUDHURI_2011,)
 
-    label: ClassVar[str] = "output perturbation"
+    label = "output perturbation"
+    lr, update = 1.0, Sgd()
+    """Placeholders: no step is taken."""
+
     l2: float
     feature_norm: float
 
     def __post_init__(self) -> None:
         positive("l2", self.l2)
         positive("feature_norm", self.feature_norm)
+        object.__setattr__(self, "transform", Clip(clip_norm=self.lipschitz))  # the bound on features implies it
 
     @property
     def lipschitz(self) -> float:
         """Bound on the gradient norm of a record's loss: at most sqrt(2) for the probabilities, times the features."""
         return math.sqrt(2) * self.feature_norm
-
-    @property
-    def lr(self) -> float:
-        """A placeholder: no step is taken."""
-        return 1.0
-
-    @property
-    def transform(self) -> Clip:
-        """Clipping to `lipschitz`, which the bound on features already implies."""
-        return Clip(clip_norm=self.lipschitz)
-
-    @property
-    def update(self) -> Sgd:
-        """A placeholder without state: no step is taken."""
-        return Sgd()
 
     def moved_by(self, records: int) -> float:
         """Bound on the shift of the minimum when one record is added, at this nominal number of records."""

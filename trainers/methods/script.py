@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.validation import text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.methods.updates import Sgd
 
@@ -35,7 +36,7 @@ _CHOSEN_BY_THE_SCRIPT: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
+class Script(Trainer):
     """The program `script`, with the SHA-256 of its content, that trains one model by clipped and noised gradients.
 
     `lr`, `clip_norm` and the named `hyperparameters` are handed to the script, which does with them what it likes.
@@ -44,7 +45,10 @@ class Script:
     method; of the script's run the account that its own accountant keeps is compared with the declaration.
     """
 
-    label: ClassVar[str] = "a DP script of your own"
+    label = "a DP script of your own"
+    update = Sgd()
+    """A placeholder: the script makes the steps."""
+
     script: str
     lr: float
     clip_norm: float
@@ -55,6 +59,7 @@ class Script:
         text("script", self.script)
         positive("lr", self.lr)
         positive("clip_norm", self.clip_norm)
+        object.__setattr__(self, "transform", Clip(clip_norm=self.clip_norm))
         if not isinstance(self.hyperparameters, Mapping):
             raise TypeError(f"Expected trainer.hyperparameters={self.hyperparameters!r} to be names with values.")
         for name, value in self.hyperparameters.items():
@@ -62,16 +67,6 @@ class Script:
                 raise ValueError(f"Expected trainer.hyperparameters.{name} to be a name other than lr and clip_norm.")
             if not isinstance(value, Hyperparameter):
                 raise ValueError(f"Expected trainer.hyperparameters.{name}={value!r} to be a number or a text.")
-
-    @property
-    def transform(self) -> Clip:
-        """Clipping to `clip_norm`, which the script declares."""
-        return Clip(clip_norm=self.clip_norm)
-
-    @property
-    def update(self) -> Sgd:
-        """A placeholder: the script makes the steps."""
-        return Sgd()
 
     @property
     def handed_over(self) -> dict[str, Hyperparameter]:

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from dpsweep.accounting.numbers import decay_rate, positive
 from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, Work
+from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 State = TypeVar("State")
 
 
-class Update(Protocol[State]):
+class Update(ABC, Generic[State]):
     """A rule that turns the private gradients so far into the next direction; it never reads the data.
+
+    Every update inherits from it.
 
     A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold. Gradients may belong to
     several runs at the same step, one row per run: the result for a row depends on that row alone.
     """
 
+    @abstractmethod
     def start(self, weights: Tensor) -> State:
         """The state before the first step, which starts from these weights [..., P]."""
-        ...
 
+    @abstractmethod
     def direction(self, state: State, gradient: Tensor, noise_std: Tensor) -> tuple[State, Tensor]:
         """The next state, and the direction [..., P]; the loop subtracts the learning rate times the direction.
 
         `noise_std` [..., 1] is the standard deviation of the noise in each number of the gradient.
         """
-        ...
+
+    def check(self, steps: int, schedule: LearningRate) -> None:
+        """Raises ValueError, in one sentence, for a run with this number of steps and schedule that makes no sense."""
+
+    def check_lr(self, lr: float) -> None:
+        """Raises ValueError if the update was declared for another learning rate than the method's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sgd:
+class Sgd(Update[None]):
     """Steps along the gradient itself."""
 
     def start(self, weights: Tensor) -> None:
@@ -55,7 +66,7 @@ class Velocity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Momentum:
+class Momentum(Update[Velocity]):
     """Heavy-ball momentum without dampening: steps along the velocity v <- momentum * v + gradient.
 
     Source: Yu, Zhang, Chen 2019, Equation 5.
@@ -86,7 +97,7 @@ class Moments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam:
+class Adam(Update[Moments]):
     """Steps along the bias-corrected mean gradient, divided by the root of the bias-corrected mean square.
 
     Source: Kingma & Ba 2015, Algorithm 1.
@@ -126,7 +137,7 @@ class FirstMoment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamWithoutSecondMoments:
+class AdamWithoutSecondMoments(Update[FirstMoment]):
     """Steps along the bias-corrected mean gradient, divided by the limit of Adam's root when noise dominates.
 
     If gradients are only noise, their mean square converges to the noise's variance, and Adam's root to `noise_std`.
@@ -208,3 +219,69 @@ def _row(state: Any, place: int) -> Any:
         return None
     values = {field.name: getattr(state, field.name) for field in fields(state)}
     return replace(state, **{key: value[place] for key, value in values.items() if isinstance(value, torch.Tensor)})
+
+
+LEAST, MOST = 0.9, 1.1
+"""The smallest and the largest factor by which one iteration may change the learning rate."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Iteration:
+    """The start of an iteration [..., P], its first gradient, and the current factor [..., 1] on the learning rate."""
+
+    begin: Tensor
+    gradient: Tensor
+    factor: Tensor
+    steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfSteps(Update[Iteration]):
+    """Two half steps per iteration; their difference from one full step adapts the learning rate.
+
+    With g the gradient at x, and h the gradient at the middle y = x - lr g / 2, an iteration ends at
+    x - lr (g + h) / 2. Its error is the norm of its difference from the full step z = x - lr g, each coordinate divided
+    by max(1, |z_i|); the next learning rate is lr times sqrt(tolerance / error), a factor clamped to [0.9, 1.1].
+    Iterations are never rejected, whatever their error.
+    Source: Koskela & Honkela 2020, Algorithm 1. The square root, which suits an error of second order in lr, and the
+    tolerance of 1 are from the authors' program.
+    """
+
+    lr: float
+    tolerance: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+        positive("tolerance", self.tolerance)
+
+    def start(self, weights: Tensor) -> Iteration:
+        """The start of the first iteration, at the method's learning rate."""
+        ones = weights.new_ones(*weights.shape[:-1], 1)
+        return Iteration(begin=weights.clone(), gradient=weights.new_zeros(weights.shape), factor=ones)
+
+    def direction(self, state: Iteration, gradient: Tensor, noise_std: Tensor) -> tuple[Iteration, Tensor]:
+        """Half of the gradient, times the factor on the learning rate."""
+        import torch
+
+        direction = state.factor / 2 * gradient
+        if state.steps % 2 == 0:
+            return replace(state, gradient=gradient, steps=state.steps + 1), direction
+        full = state.begin - self.lr * state.factor * state.gradient
+        end = state.begin - self.lr * state.factor * (state.gradient + gradient) / 2
+        error = torch.linalg.vector_norm((full - end) / full.abs().clamp(min=1), dim=-1, keepdim=True)
+        factor = state.factor * (self.tolerance / error).sqrt().clamp(LEAST, MOST)
+        return Iteration(begin=end, gradient=gradient, factor=factor, steps=state.steps + 1), direction
+
+    def check(self, steps: int, schedule: LearningRate) -> None:
+        """Raises ValueError for an odd number of steps, and for a schedule that also changes the learning rate."""
+        if steps % 2:
+            raise ValueError(f"Expected steps={steps} to be even: an iteration of ADADP is two steps.")
+        if not isinstance(schedule, Constant):
+            raise ValueError(
+                f"Expected lr_schedule={schedule} to be Constant(): ADADP adapts its learning rate itself."
+            )
+
+    def check_lr(self, lr: float) -> None:
+        """Raises ValueError for another learning rate: the error of a step is relative to its own."""
+        if self.lr != lr:
+            raise ValueError(f"Expected update.lr={self.lr} to be lr={lr}.")

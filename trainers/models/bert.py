@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from dpsweep.accounting.numbers import positive, positive_int
-from dpsweep.trainers.pretrained_files import Published
+from dpsweep.trainers.data.published_files import Published
 
 _WORDS = "embeddings.word_embeddings.weight"
 _TRAINED = ("all", "encoder", "head")

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from dpsweep.accounting.events.build import as_fixed_size_step, as_gaussian_step
 from dpsweep.trainers.declarations.batch_sampling import Sampler
-from dpsweep.trainers.noise import standard_normal
-from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.randomness import Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
 
 _SPREAD = 2

@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 from dpsweep.accounting.group_commit import alone
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
-from dpsweep.trainers.noise import add_noise
-from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.randomness import Streams, add_noise
 from dpsweep.trainers.training.run import BatchSizes, Journal, Outcome, Run
 
 _ROUNDS, _SEARCH = 20, "strong_wolfe"

@@ -16,15 +16,13 @@ from torch.nn.utils import vector_to_parameters
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.gradients.parameters import require_exact_products, trainable
-from dpsweep.trainers.engines.gradients.sparse_rows import SparseRecords, SparseRows
-from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
-from dpsweep.trainers.engines.stacked import Examples, Stack
+from dpsweep.trainers.engines.interface import Engine, Minibatch, Task, require_exact_products, trainable
+from dpsweep.trainers.engines.stacked import Examples, SparseRecords, SparseRows, Stack
 from dpsweep.trainers.methods.transforms import GradientTransform, side_by_side
 from dpsweep.trainers.training.batch_and_noise import Batch
 
 if TYPE_CHECKING:
-    from dpsweep.trainers.data.units import Index
+    from dpsweep.trainers.data.records import Index
 
 _FLOATS = 2**18
 """Floats that a stack computes at a time for each layer, so that they fit the cache of a core."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.declarations.score_counts import rows_at_once
+from dpsweep.trainers.declarations.scores import rows_at_once
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 if TYPE_CHECKING:

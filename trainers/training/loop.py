@@ -6,7 +6,8 @@ batch size, never by the number of units drawn, and an empty batch is a normal s
 units: single records, or patients with all of their records.
 
 Runs that are trained together take each step at the same time and are otherwise independent, in batches and in noise,
-unless `share` gives them the same batches.
+unless `share` gives them the same batches. Exponential moving averages of the weights, which are scored and saved, are
+post-processing, free of charge.
 """
 
 from __future__ import annotations
@@ -26,18 +27,42 @@ from dpsweep.accounting.group_commit import together
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import check_epochs
 from dpsweep.trainers.declarations.clip_schedules import noise_factor
-from dpsweep.trainers.engines.gradients.parameters import trainable
-from dpsweep.trainers.engines.interface import Engine
-from dpsweep.trainers.methods.projection import Projection
+from dpsweep.trainers.engines.interface import Engine, trainable
+from dpsweep.trainers.methods.named import Projection
 from dpsweep.trainers.methods.updates import Directions
-from dpsweep.trainers.models.checks.modules import refuse_mixing
-from dpsweep.trainers.noise import Lattices
-from dpsweep.trainers.randomness import Streams
+from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.randomness import Lattices, Streams
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise, Tally
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
 from dpsweep.trainers.training.learning_curves import CurveRecorder
 from dpsweep.trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
-from dpsweep.trainers.training.weight_averaging import Averages
+
+
+class Averages:
+    """The averages [K, P] of K runs, or none if the runs declare no average.
+
+    A step sets each to d * average + (1 - d) * weights, with d = min(ema, (1 + t) / (10 + t)) after t earlier steps. So
+    early weights, which are near the initial ones, soon lose their influence. The average of points in a convex set
+    stays in the set.
+    Source: De, Berrada, Hayes, Smith, Balle 2022, Section 3 (parameter averaging).
+    """
+
+    def __init__(self, ema: float | None, averages: Sequence[Tensor | None]) -> None:
+        import torch
+
+        self._ema = ema
+        self._initial = averages
+        rows = [average for average in averages if average is not None]
+        self._rows = torch.stack(rows) if rows else None
+
+    def add(self, weights: Tensor, step: int) -> None:
+        """Adds the weights [K, P] after the step with number `step`, counted from 0."""
+        if self._ema is not None and self._rows is not None:
+            self._rows.lerp_(weights, 1 - min(self._ema, (1 + step) / (10 + step)))
+
+    def __iter__(self) -> Iterator[Tensor | None]:
+        """The current average of each run."""
+        return iter(self._initial if self._rows is None else self._rows)
 
 
 def train(
@@ -59,7 +84,7 @@ def train(
 
     A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
     bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and bound of the step.
-    The noisy sum is rounded to the lattice of `dpsweep.trainers.noise` before any other code reads it.
+    The noisy sum is rounded to the lattice of `dpsweep.trainers.randomness` before any other code reads it.
     If the run declares an average, `model` ends with the average. A run with non-finite parameters stops, and its
     outcome is flagged without an exception. `should_stop` is called after each step, or epoch; a stop saves the
     progress. `since` is the progress of an earlier job: then `streams` must be new.

@@ -15,7 +15,7 @@ from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.numbers import fraction, non_negative, positive_int
 from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
-from dpsweep.trainers.methods.interface import Trainer, check_run
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.training.learning_curves import CurvePoint
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Run:
         if self.ema is not None:
             fraction("ema", self.ema)
         check_epochs(self.sampler, self.train_records, steps=self.steps)
-        check_run(self.trainer, self.steps, self.schedule)
+        self.trainer.check(self.steps, self.schedule)
 
     @property
     def period(self) -> int:

@@ -141,7 +141,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     net = {
         "_target_": "my_model.Net",
         "kind": "linear",
-        "head": {"_target_": "dpsweep.trainers.models.linear.linear"},
+        "head": {"_target_": "dpsweep.trainers.models.fully_connected.linear"},
         "more": {"kind": "logistic"},
     }
     written = stored(net, "model")

@@ -20,7 +20,7 @@ from dpsweep.reports.pages.model_export import CARD, write_export
 from dpsweep.reports.pages.prediction_code import snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.reports.pages.release import compose
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
 from tests.alone import answers, code_of
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}

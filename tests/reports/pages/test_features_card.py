@@ -17,8 +17,8 @@ from dpsweep.reports.pages.model_code import code_of
 from dpsweep.reports.pages.prediction_code import EXTRACTOR, snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.sweeper.trial.spec import dataset_of
-from dpsweep.trainers.models.initialize import build as build_model
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build as build_model
 from tests.alone import answers
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -64,7 +64,7 @@ def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples:
         model[1].weight.normal_(generator=torch.Generator().manual_seed(2))
         model[1].bias.copy_(-model[1].weight @ found.mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))
-    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.logistic"))
+    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.fully_connected"))
     (tmp_path / EXTRACTOR).write_text(code_of(home_of(config["features"]).rpartition(".")[0]))
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(found).argmax(dim=1).tolist()

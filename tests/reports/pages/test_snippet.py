@@ -21,22 +21,22 @@ from dpsweep.reports.pages.model_code import code_of
 from dpsweep.reports.pages.prediction_code import snippet
 from dpsweep.reports.pages.preprocessing import declared
 from dpsweep.sweeper.trial.spec import build
-from dpsweep.trainers.data.own.bounded import bounded_records
+from dpsweep.trainers.data.arrays import bounded_records
+from dpsweep.trainers.data.preprocessing import hashed_counts
 from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
-from dpsweep.trainers.data.text.hashed_words import hashed_counts
-from dpsweep.trainers.models.initialize import build as build_model
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build as build_model
 from tests.alone import BLOCKER, answers
 
 CONF = Path(__file__).parents[3] / "conf"
 DATASETS = {path.stem: yaml.safe_load(path.read_text())["dataset"] for path in sorted(CONF.glob("dataset/*.yaml"))}
 TABLE = {
-    "_target_": "dpsweep.trainers.data.own.table.Table",
+    "_target_": "dpsweep.trainers.data.sets.own_tables.Table",
     **{"name": "heart", "file": "heart.csv", "records": 100, "shape": [2], "classes": 2, "unit": "record"},
     **{"label": "ill", "labels": ["no", "yes"], "bounds": {"pressure": [80, 200], "age": [18, 90]}},
 }
 NPZ = {
-    "_target_": "dpsweep.trainers.data.own.npz.Npz",
+    "_target_": "dpsweep.trainers.data.sets.own_arrays.Npz",
     **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
     **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
 }
@@ -119,7 +119,7 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
         model[1].bias.zero_()
         model[1].bias.copy_(-model[1](inputs.flatten(1)).mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))
-    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.logistic"))
+    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.fully_connected"))
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(inputs).argmax(dim=1).tolist()
     assert len(set(expected)) > 1

@@ -14,9 +14,9 @@ import yaml
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.data.text.folder_tokenizer import FolderTokenizer
+from dpsweep.trainers.data.vocabularies import FolderTokenizer
 from dpsweep.trainers.declarations.adapters import Lora
-from dpsweep.trainers.models.pretrained.lora import attach
+from dpsweep.trainers.models.replaced_layers import attach
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -86,7 +86,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     assert config["model"]["path"] == "bert", "a release has no paths"
     assert str(folder) not in card.read_text()
 
-    from dpsweep.trainers.models.pretrained.hf import hf
+    from dpsweep.trainers.models.hugging_face import hf
 
     arguments = {key: value for key, value in config["model"].items() if key != "kind"}
     base = hf((8,), 2, **{**arguments, "path": str(folder / "bert")})

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.trainers.declarations.adapters import Lora
-from dpsweep.trainers.models.pretrained.lora import attach
+from dpsweep.trainers.models.replaced_layers import attach
 from tests.alone import BLOCKER, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -102,7 +102,7 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
         )
     }
 
-    from dpsweep.trainers.models.pretrained.hf_causal import hf_causal
+    from dpsweep.trainers.models.hugging_face import hf_causal
 
     config = yaml.safe_load((card.parent / "config.yaml").read_text())
     arguments = {key: value for key, value in config["model"].items() if key != "kind"}

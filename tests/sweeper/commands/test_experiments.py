@@ -141,10 +141,12 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(compose_priced: Compose) -> None:
     own = compose_priced(["experiment=d_fig3", *FAST]).plan.trials[-1].config
-    assert (own["steps"], home_of(own["model"])) == (2000, "dpsweep.trainers.models.cnn.cnn")
+    assert (own["steps"], home_of(own["model"])) == (2000, "dpsweep.trainers.models.convolutional.cnn")
     typed = compose_priced(["experiment=d_fig3", "model=logistic", "steps=7", "dataset=fashion_mnist", *FAST]).plan
     assert {trial.config["steps"] for trial in typed.trials} == {7}
-    assert {home_of(trial.config["model"]) for trial in typed.trials} == {"dpsweep.trainers.models.logistic.logistic"}
+    assert {home_of(trial.config["model"]) for trial in typed.trials} == {
+        "dpsweep.trainers.models.fully_connected.logistic"
+    }
     assert typed.account == "fashion_mnist"
 
 

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.pretrained_files import digest_of
+from dpsweep.trainers.data.published_files import digest_of
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits

@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.sets.own_tables import Table
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of

@@ -153,7 +153,7 @@ import json, os
 from dataclasses import dataclass
 from pathlib import Path
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.data.sets.embedded import EmbeddedImages
+from dpsweep.trainers.data.sets.images import EmbeddedImages
 
 @dataclass(frozen=True, kw_only=True)
 class Spy:

@@ -18,7 +18,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.coordinator.preflight import changed_since, fingerprint_of, foresee, news, read_contents
-from dpsweep.trainers.data.files.checksums import verify_contents
+from dpsweep.trainers.data.official_files import verify_contents
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 
@@ -228,11 +228,12 @@ SWAPPING = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.interface import DataSet
+from dpsweep.trainers.data.sets.own_tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapping:
+class Swapping(DataSet):
     name: str
     records: int
     test_records: int
@@ -261,7 +262,7 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     write_visits(tmp_path)
     declared = dict(line.removeprefix("dataset.").split("=", 1) for line in TABLE[1:8])
     declared["labels"] = "['no', 'yes']"
-    inner = {"_target_": "dpsweep.trainers.data.own.table.Table", "name": "visits", "unit": "record"} | declared
+    inner = {"_target_": "dpsweep.trainers.data.sets.own_tables.Table", "name": "visits", "unit": "record"} | declared
     outer = {key: inner[key] for key in ("name", "records", "shape", "classes", "unit")}
     outer |= {"_target_": "swapping.Swapping", "test_records": "0"}
     lines = [*(f"  {key}: {value}" for key, value in outer.items()), "  inner:"]

@@ -19,7 +19,6 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid
 from dpsweep.sweeper.planning.resolution import BY_GRID
 from dpsweep.sweeper.trial.build import make_model
-from dpsweep.trainers.methods.interface import is_noiseless
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]"]
@@ -69,7 +68,7 @@ TRAINERS = sorted({path.stem for path in (CONF / "trainer").glob("*.yaml")} - {B
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Compose, trainer: str) -> None:
     written = OmegaConf.load(CONF / "trainer" / f"{trainer}.yaml")
-    public = is_noiseless(instantiate(written))
+    public = instantiate(written).noiseless
     priced = compose_priced(
         [*FAST, f"trainer={trainer}", *(["dataset.public=true", "score=training"] if public else [])]
     )

@@ -20,10 +20,10 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=3", "privacy.noise_multiplier=3")
 
 
-def points(count: int, model: str = "dpsweep.trainers.models.logistic.logistic") -> tuple[Trial, ...]:
+def points(count: int, model: str = "dpsweep.trainers.models.fully_connected.logistic") -> tuple[Trial, ...]:
     event = PlanEvent(training=gaussian(noise_multiplier=1.0))
     config = {
-        "dataset": {"_target_": "dpsweep.trainers.data.sets.embedded.EmbeddedImages"},
+        "dataset": {"_target_": "dpsweep.trainers.data.sets.images.EmbeddedImages"},
         "model": {"_target_": model},
         "engine": {"_target_": "dpsweep.trainers.engines.opacus.Opacus"},
     }

@@ -286,10 +286,10 @@ def test_every_session_of_a_seeded_trial_has_streams_of_its_own(trial: Trial) ->
 
 SCORES = """
 from dataclasses import dataclass
-from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout
+from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout, Score
 
 @dataclass(frozen=True, kw_only=True)
-class Broken:
+class Broken(Score):
     held: PrivateHoldout
     value: float
     low: float = 0.0

@@ -169,10 +169,11 @@ OF_TABLES = ("file", "label", "labels", "bounds", "categories", "test_file")
 FORGETFUL = '''
 """A data set that declares patients and loads records."""
 from dataclasses import dataclass, replace
-from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.interface import DataSet
+from dpsweep.trainers.data.sets.own_tables import Table
 
 @dataclass(frozen=True, kw_only=True)
-class Forgetful:
+class Forgetful(DataSet):
     name: str
     records: int
     test_records: int

@@ -13,16 +13,15 @@ from torch.nn.utils import parameters_to_vector
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.auditing.canaries import RecordCanaries, as_inputs, layout_of, train_observed, train_on_gradients
-from dpsweep.trainers.data.records import IGNORED, Records, Scaling
-from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.data.records import IGNORED, Records, Scaling, Units
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson, RandomAllocation, Sampler
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, SquaredError
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.methods.interface import Trainer
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named import Adadp, DpAdam, DpNsgd, DpSgd
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.gradient_sums import EngineSums
 from dpsweep.trainers.training.loop import train_together

@@ -14,7 +14,7 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.own.table import Table
+from dpsweep.trainers.data.sets.own_tables import Table
 
 pa = pytest.importorskip("pyarrow", reason="needs pip install 'dpsweep[arrow]'")
 import pyarrow.csv  # noqa: E402
@@ -272,7 +272,7 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = written(tmp_path, name)
-    monkeypatch.setattr("dpsweep.trainers.data.own.arrow_files.find_spec", lambda name: None)
+    monkeypatch.setattr("dpsweep.trainers.data.table_files.find_spec", lambda name: None)
     for look in (table.locate, table.verify, table.load):
         with pytest.raises(BadInput, match=r"^Expected pyarrow to be installed.*: pip install 'dpsweep\[arrow\]'\.$"):
             look(tmp_path)

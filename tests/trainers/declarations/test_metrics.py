@@ -19,9 +19,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import gaussian, same, table_noise
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.formatting import metric_label
-from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
-from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.estimates import Estimate, binned_auroc
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, SquaredError
 from dpsweep.trainers.declarations.metrics import (
@@ -33,9 +32,16 @@ from dpsweep.trainers.declarations.metrics import (
     Specificity,
     metric_of,
 )
-from dpsweep.trainers.declarations.score_counts import right_and_wrong, table
-from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, check_metric, noisy_counts
-from dpsweep.trainers.noise import add_noise
+from dpsweep.trainers.declarations.scores import (
+    OnTraining,
+    PrivateHoldout,
+    PublicTest,
+    check_metric,
+    noisy_counts,
+    right_and_wrong,
+    table,
+)
+from dpsweep.trainers.randomness import add_noise
 from tests.trainers.metric_samples import NAMES, answering, rng, scored
 
 CONFUSION = np.array([[50.0, 10.0], [5.0, 35.0]])

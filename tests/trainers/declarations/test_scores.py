@@ -12,9 +12,8 @@ from torch import nn
 
 from dpsweep.accounting.events.build import gaussian, same
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
-from dpsweep.trainers.data.units import Units
 from dpsweep.trainers.declarations.scores import (
     Accuracy,
     PrivateHoldout,

@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.supported_layers import Unsupported
-from dpsweep.trainers.engines.interface import Minibatch, Task
+from dpsweep.trainers.engines.interface import Minibatch, Task, Unsupported
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from tests.exactness import CLASSES, Model, assert_exact, filled, noise, rows_alone
 

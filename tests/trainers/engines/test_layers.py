@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.gradients.layers import LAYERS
+from dpsweep.trainers.engines.fused import COMPOSITES, Fused, recorded_layers
 from dpsweep.trainers.engines.interface import Minibatch, Task
-from dpsweep.trainers.engines.recorders.parameter_copies import COPIED
-from dpsweep.trainers.engines.recorders.recorded_layers import COMPOSITES, recorded_layers
+from dpsweep.trainers.engines.layers import LAYERS
+from dpsweep.trainers.engines.recorders import COPIED
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from tests.exactness import CLASSES, assert_exact, filled, rows_alone
 from tests.trainers.layer_models import CASES, Case
@@ -24,7 +23,7 @@ def test_every_rule_and_every_composite_has_a_model_here() -> None:
 
 
 def convolution_with_standard_weights() -> list[nn.Module]:
-    """The one layer that tests/trainers/engines/test_convolutions.py has models of."""
+    """The one layer that tests/trainers/engines/test_layers_convolutions.py has models of."""
     return [make(1, 1, 1) for make in LAYERS if make.__module__.startswith("dpsweep.")]
 
 

@@ -15,10 +15,8 @@ from torch.nn.utils import parameters_to_vector
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
 from dpsweep.trainers.engines.stacked import ELEMENTWISE, Examples, Stack
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, side_by_side
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.models.mlp import mlp
-from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
+from dpsweep.trainers.models.weights import build
 
 FEATURES, CLASSES, RUNS, EXAMPLES = 6, 3, 4, 9
 

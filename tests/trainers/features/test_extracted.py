@@ -15,14 +15,14 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.own.npz import Npz
+from dpsweep.trainers.data.published_files import digest_of
 from dpsweep.trainers.data.records import Records
+from dpsweep.trainers.data.sets.own_arrays import Npz
 from dpsweep.trainers.data.split import part_mask
 from dpsweep.trainers.features import cache as caches
 from dpsweep.trainers.features.cache import FeatureCache, check_features, probes_of
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.features.torch_module import TorchModule
-from dpsweep.trainers.pretrained_files import digest_of
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, Picky, Projection, weights_file
 

@@ -19,9 +19,8 @@ from dpsweep.sweeper.trial.spec import declare
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.methods.output_perturbation import INEXACT, Everyone, OutputPerturbation
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.logistic import logistic
-from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.fully_connected import logistic, one_hidden
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training import convex_fit as convex
 from dpsweep.trainers.training.convex_fit import bounded, fit, minimised

@@ -16,14 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.engines.chunk_size import fused_chunk
-from dpsweep.trainers.engines.interface import Minibatch, Task
-from dpsweep.trainers.engines.recorders.self_check import prove
+from dpsweep.trainers.engines.fused import prove
+from dpsweep.trainers.engines.interface import Minibatch, Task, fused_chunk
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.bert import bert
-from dpsweep.trainers.models.checks.modules import refuse_mixing
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.token_inputs import check_words
+from dpsweep.trainers.models.checks import check_words, refuse_mixing
+from dpsweep.trainers.models.weights import build
 from tests.exactness import rows_alone
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6

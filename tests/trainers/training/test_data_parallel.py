@@ -13,17 +13,16 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.units import Units
+from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.augmentation import ShiftFlip
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.named import DpNsgd, DpSgd
-from dpsweep.trainers.models.cnn import cnn
-from dpsweep.trainers.models.initialize import build
-from dpsweep.trainers.models.one_hidden import one_hidden
+from dpsweep.trainers.models.convolutional import cnn
+from dpsweep.trainers.models.fully_connected import one_hidden
+from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.data_parallel import across_processes, shares

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.files.from_files import FromFiles
-from dpsweep.trainers.data.own.columns import Column, public_bounds
+from dpsweep.trainers.data.columns import Column, public_bounds
+from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import of_columns
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dpsweep.trainers.data.files.from_files import Arrays
+    from dpsweep.trainers.data.official_files import Arrays
     from dpsweep.trainers.data.preprocessing import Form
 
 NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")

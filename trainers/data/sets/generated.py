@@ -1,6 +1,8 @@
-"""Generated records in the shape that a configuration declares: what a rehearsal trains on in place of real ones.
+"""Generated records: those of a rehearsal in place of real ones, and a synthetic linear regression.
 
-Invariant: every record is a function of this declaration alone, so no file of the real data set is ever opened.
+Invariant of a rehearsal: every record is a function of its declaration alone, so no file of the real data set is ever
+opened. The records of the regression, which has known true weights, come from a public seed; they are treated as
+private and charged like real ones, so that a trial here runs as it would on real records.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.interface import Declared
+from dpsweep.accounting.numbers import non_negative
+from dpsweep.trainers.data.interface import Declared, DeclaredUnits
 from dpsweep.trainers.data.preprocessing import of_array, of_tokens
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling
-from dpsweep.trainers.data.units import by_unit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpsweep.trainers.data.preprocessing import Form
-    from dpsweep.trainers.data.text.vocabulary import Vocabulary
+    from dpsweep.trainers.data.vocabularies import Vocabulary
+
 
 LARGEST = 255
 _ROWS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated(Declared):
+class Generated(DeclaredUnits):
     """Records whose inputs are half noise and half a pattern of their class, so that training learns something.
 
     With a `vocabulary`, inputs are token numbers; with `per_position`, labels are the next tokens; with one class,
@@ -40,9 +43,6 @@ class Generated(Declared):
 
     vocabulary: Vocabulary | None = None
     per_position: bool = False
-    unit_column: str | None = None
-    units: int | None = None
-    contribution_cap: int | None = None
 
     @property
     def caution(self) -> str:
@@ -70,9 +70,8 @@ class Generated(Declared):
         rng = np.random.Generator(np.random.PCG64(0))
         patterns = rng.integers(0, LARGEST + 1, (self.classes, *self.shape), np.uint8) if self._by_pattern else None
         private = self._records(rng, self.records, patterns)
-        if self.units is not None and self.contribution_cap is not None:
-            owners = [str(record % self.units).encode() for record in range(self.records)]
-            private = by_unit(private, owners, self.contribution_cap)
+        if self.units is not None:
+            private = self.in_units(private, [str(record % self.units).encode() for record in range(self.records)])
         return private, self._records(rng, self.test_records, patterns) if self.test_records else None
 
     @property
@@ -126,3 +125,54 @@ def _sums(features: NDArray[np.uint8]) -> NDArray[np.float32]:
     for start in range(0, len(rows), _ROWS):
         sums[start : start + _ROWS] = rows[start : start + _ROWS] @ signs / std
     return sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRegression(Declared):
+    """Features x and weights w of standard normal numbers, and labels <x, w> with normal noise of `noise_std`.
+
+    The first `records` are private, the next `test_records` are public.
+    Shapes: features float32 [n, d], labels float32 [n].
+    Source: the simulations of Mohapatra et al. 2022, section 5; the distribution as far as the text states it.
+    """
+
+    noise_std: float
+    seed: int
+
+    def _check(self) -> None:
+        non_negative("dataset.noise_std", self.noise_std)
+        if len(self.shape) != 1 or self.classes != 1:
+            raise ValueError(
+                f"Expected dataset.shape={list(self.shape)} of one size and dataset.classes={self.classes} == 1."
+            )
+
+    @property
+    def preprocessing(self) -> Form:
+        """No change: features are inputs."""
+        return of_array(self.shape)
+
+    def locate(self, folder: Path | None) -> None:
+        """Do nothing: there are no files."""
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """The content of the private records."""
+        features, labels = self._generate()
+        return (Content.of((features[: self.records].tobytes(), labels[: self.records].tobytes())),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """The records, generated again; the same on every machine."""
+        import torch
+
+        features, labels = map(torch.from_numpy, self._generate())
+        private, test = (
+            Records(features=features[part], labels=labels[part])
+            for part in (slice(self.records), slice(self.records, None))
+        )
+        return private, test if len(test) else None
+
+    def _generate(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        rng = np.random.Generator(np.random.PCG64(self.seed))
+        weights = rng.standard_normal(self.shape[0])
+        features = rng.standard_normal((self.records + self.test_records, self.shape[0]))
+        labels = features @ weights + self.noise_std * rng.standard_normal(len(features))
+        return features.astype(np.float32), labels.astype(np.float32)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.official_files import cache_folder, download
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTENT = b"four records, one a line\n" * 4
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+def test_a_published_file_is_fetched_once_and_kept(publisher: Any, cache: Path) -> None:
+    (publisher.folder / "small.csv").write_bytes(CONTENT)
+    for _ in range(2):
+        kept = download(f"{publisher.url}small.csv", md5=MD5, folder=cache_folder("tiny"))
+        assert kept == cache / "tiny" / "small.csv"
+        assert kept.read_bytes() == CONTENT
+    assert publisher.asked == ["small.csv"]
+
+
+def test_a_kept_copy_that_was_damaged_is_fetched_again(publisher: Any, cache: Path) -> None:
+    (publisher.folder / "small.csv").write_bytes(CONTENT)
+    (cache / "tiny").mkdir(parents=True)
+    (cache / "tiny" / "small.csv").write_bytes(CONTENT[:10])
+    assert download(f"{publisher.url}small.csv", md5=MD5, folder=cache_folder("tiny")).read_bytes() == CONTENT
+
+
+def test_a_file_with_another_checksum_is_discarded_in_one_sentence(publisher: Any, cache: Path) -> None:
+    (publisher.folder / "small.csv").write_bytes(CONTENT + b"?")
+    with pytest.raises(BadInput, match=rf"^Expected md5={MD5} of {publisher.url}small\.csv, got another.*DATA=.*\.$"):
+        download(f"{publisher.url}small.csv", md5=MD5, folder=cache_folder("tiny"))
+    assert not list(cache.rglob("*.csv"))
+
+
+def test_a_file_that_is_not_published_is_an_os_error(publisher: Any) -> None:
+    with pytest.raises(OSError, match="404"):
+        download(f"{publisher.url}small.csv", md5=MD5, folder=cache_folder("tiny"))
+
+
+def test_a_refused_connection_is_an_os_error(nowhere: str) -> None:
+    with pytest.raises(OSError, match="refused"):
+        download(f"{nowhere}small.csv", md5=MD5, folder=cache_folder("tiny"))
+
+
+def test_a_folder_that_cannot_be_written_is_an_os_error(publisher: Any, tmp_path: Path) -> None:
+    (publisher.folder / "small.csv").write_bytes(CONTENT)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        download(f"{publisher.url}small.csv", md5=MD5, folder=tmp_path / "file")

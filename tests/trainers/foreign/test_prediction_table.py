@@ -1,0 +1,115 @@
+"""Predictions are scored as the model that made them: same counts, same noise, same refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dpsweep.trainers.data.records import Records, Units
+from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
+from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_part
+from dpsweep.trainers.foreign.handover import checked
+from dpsweep.trainers.foreign.prediction_table import MOST, LookedUp, numbered
+
+CLASSES = 3
+
+
+def records(many: int, *, units: bool = False) -> Records:
+    rng = np.random.default_rng(many)
+    of = np.sort(rng.permutation(np.concatenate([np.arange(5), rng.integers(0, 5, size=many - 5)]))) if units else None
+    return Records(
+        features=torch.from_numpy(rng.random((many, 4), dtype=np.float32)),
+        labels=torch.from_numpy(rng.integers(0, CLASSES, size=many)),
+        units=None if of is None else Units(names=tuple(bytes([name]) for name in range(5)), of=of),
+    )
+
+
+def model(outputs: int = CLASSES) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Linear(4, outputs)
+
+
+@pytest.mark.parametrize("units", [False, True])
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy", "f1", "auroc"])
+@pytest.mark.parametrize("kind", [PrivateHoldout, PublicTest, OnTraining])
+def test_a_model_and_its_predictions_have_the_same_score(kind: type, metric: str, units: bool) -> None:
+    classes = 2 if metric == "auroc" else CLASSES
+    part = records(57, units=units)
+    part = replace(part, labels=part.labels % classes)
+    split = Split(train=part, holdout=part if kind is PrivateHoldout else None, test=part)
+    score = (
+        PrivateHoldout(fraction=0.2, noise_std=2.0, metric=metric) if kind is PrivateHoldout else kind(metric=metric)
+    )
+    net = model(classes)
+    with torch.no_grad():
+        table = net(part.features).softmax(dim=1).double().numpy()
+    rows = numbered(scored_part(score, split))
+    same = Split(train=rows, holdout=rows, test=rows)
+    forms = [table] if metric == "auroc" else [table, table.argmax(axis=1)]
+    expected = score.measure(net, split, np.random.default_rng(5), "cpu", CrossEntropy())
+    for form in forms:
+        looked_up = LookedUp(checked(form, len(part), classes), classes)
+        assert score.measure(looked_up, same, np.random.default_rng(5), "cpu", CrossEntropy()) == expected
+
+
+def test_numbers_are_scored_as_a_model_of_numbers() -> None:
+    part = replace(records(20), labels=torch.linspace(0, 1, 20))
+    net = model(1)
+    with torch.no_grad():
+        numbers = net(part.features)[:, 0].numpy()
+    score, rows = PublicTest(), numbered(part)
+    ours, theirs = (
+        score.measure(one, Split(train=part, test=test), np.random.default_rng(0), "cpu", SquaredError(cap=4.0))
+        for one, test in ((net, part), (LookedUp(checked(numbers, 20, 1), 1), rows))
+    )
+    assert ours == theirs
+
+
+def test_an_empty_holdout_is_scored_too() -> None:
+    part = records(7)
+    nothing = part.select(np.zeros(7, dtype=np.bool_))
+    split = Split(train=part, holdout=numbered(nothing))
+    score = PrivateHoldout(fraction=0.2, noise_std=2.0, metric="f1")
+    looked_up = LookedUp(checked(np.zeros(0, dtype=np.int64), 0, CLASSES), CLASSES)
+    assert 0 <= score.measure(looked_up, split, np.random.default_rng(0), "cpu", CrossEntropy()).value <= 1
+
+
+def test_rows_are_told_apart_as_far_as_float32_counts() -> None:
+    assert int(torch.tensor(MOST - 1, dtype=torch.float32)) == MOST - 1
+    assert int(torch.tensor(MOST + 1, dtype=torch.float32)) != MOST + 1
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        np.zeros(4, dtype=np.int64),
+        np.zeros((5, 2)),
+        np.zeros((5, 3)),
+        np.full((5, 3), np.nan),
+        np.array([[2.0, -1.0, 0.0]] * 5),
+        np.array([0, 1, 2, 3, 0]),
+        np.array([0, 1, 2, -1, 0]),
+        np.array(0.99),
+        np.array(["cat"] * 5),
+        np.array([True] * 5),
+        np.array([0.0, 1.0, 2.0, 0.0, 0.0]),
+        np.array([None] * 5, dtype=object),
+        np.zeros(5, dtype=np.complex128),
+    ],
+    ids=lambda array: f"{array.dtype}{list(array.shape)}",
+)
+def test_other_predictions_are_refused_in_one_sentence(predictions: np.ndarray) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=r"^Expected predictions=.* to be .*\.$") as refusal:
+        checked(predictions, 5, 3)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("numbers", [np.array([1.0, np.inf]), np.array([1, 2]), np.array([[1.0], [2.0]])])
+def test_other_numbers_are_refused(numbers: np.ndarray) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=r"to be finite floating-point numbers \[2\]\.$"):
+        checked(numbers, 2, 1)

@@ -1,0 +1,158 @@
+"""Models that mix examples, keep statistics or draw global randomness are refused; ours are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
+from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
+from dpsweep.trainers.models.weights import build
+
+
+class Layer(nn.Module):
+    """A layer given by a function, for what has no name of its own."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.function(values)
+
+
+class Counting(nn.Module):
+    """A layer that remembers the mean of what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, values: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.seen += values.mean(dim=0).to(self.seen)
+        return values
+
+
+class Averaging(nn.Module):
+    """A layer that keeps the mean of what it saw in a frozen parameter, while it trains or while it does not."""
+
+    def __init__(self, *, training: bool) -> None:
+        super().__init__()
+        self.when = training
+        self.mean = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.training == self.when:
+            self.mean.copy_(values.detach().mean(dim=0))
+        return values
+
+
+def model(layer: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), layer, nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("factory", [logistic, mlp, one_hidden, cnn, strided_cnn, resnet20, wide_resnet])
+def test_our_models_pass_and_are_left_alone(factory) -> None:
+    ours = factory((3, 32, 32), 10).eval()
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    state = torch.get_rng_state()
+    refuse_mixing(ours, (3, 32, 32))
+    assert torch.equal(state, torch.get_rng_state())
+    assert not ours.training
+    assert all(torch.equal(before[name], value) for name, value in ours.state_dict().items())
+    assert all(parameter.grad is None for parameter in ours.parameters())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(4),
+        nn.BatchNorm1d(4, affine=False, track_running_stats=False),
+        nn.SyncBatchNorm(4),
+        nn.LazyBatchNorm1d(),
+        nn.InstanceNorm1d(4, track_running_stats=True),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_known_to_mix_are_refused_by_name(layer) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to treat every example on its own"):
+        refuse_mixing(model(layer), (4,))
+
+
+def test_a_nested_layer_is_named_by_its_path() -> None:
+    with pytest.raises(ValueError, match=r"^Expected 1.0=BatchNorm1d to treat"):
+        refuse_mixing(model(nn.Sequential(nn.BatchNorm1d(4))), (4,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda values: values - values.mean(dim=0),
+        lambda values: values - values.mean(dim=0).detach(),
+        lambda values: values.flip(0),
+        lambda values: values.cumsum(0),
+        lambda values: values / values.norm(),
+        lambda values: values * (values.detach().sum() > 0),
+        lambda values: torch.cat([values[:1], values[:1], values[2:]]),
+    ],
+    ids=["centred", "centred in secret", "reversed", "cumulated", "normalized", "gated", "duplicated"],
+)
+def test_layers_that_mix_in_any_other_way_are_found_out(function) -> None:
+    with pytest.raises(
+        ValueError, match=r"^Expected 1=Layer to treat every example on its own; no engine can .* replace this layer\.$"
+    ):
+        refuse_mixing(build(lambda: model(Layer(function)), 1), (4,))
+
+
+@pytest.mark.parametrize("layer", [Counting(), Averaging(training=True), Averaging(training=False)])
+def test_statistics_are_found_out(layer) -> None:
+    message = rf"^Expected 1={type(layer).__name__} to keep no statistics of its inputs in (seen|mean); no engine can"
+    with pytest.raises(ValueError, match=message):
+        refuse_mixing(model(layer), (4,))
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.AlphaDropout(), nn.RReLU()])
+def test_layers_that_draw_global_randomness_are_refused_by_name(layer) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to draw nothing"):
+        refuse_mixing(model(layer), (4,))
+
+
+def test_hidden_global_randomness_is_found_out_and_put_back() -> None:
+    noisy = model(Layer(lambda values: values + 0 * torch.rand(1)))
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match=r"^Expected 1=Layer to draw nothing from torch's global generator; no engine"):
+        refuse_mixing(noisy, (4,))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_what_is_no_classifier_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^Expected outputs.shape=\[3\] == \[3, classes\].$"):
+        refuse_mixing(Layer(lambda values: values.sum(dim=1)), (4,))
+
+
+class Blocks(nn.Module):
+    """Mixes examples deep inside, or in its own forward pass."""
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.inside = inside
+        centred = Layer(lambda values: values - values.mean(dim=0))
+        self.blocks = nn.ModuleList(
+            [model(nn.Tanh()), nn.Sequential(nn.Linear(2, 4), centred if inside else nn.Tanh())]
+        )
+
+    def forward(self, values: Tensor) -> Tensor:
+        for block in self.blocks:
+            values = block(values)
+        return values if self.inside else values - values.mean(dim=0)
+
+
+@pytest.mark.parametrize(("inside", "name"), [(True, "blocks.1.1=Layer"), (False, "model=Blocks")])
+def test_the_innermost_layer_that_mixes_is_named_by_its_path(inside: bool, name: str) -> None:
+    blocks = Blocks(inside=inside)
+    with pytest.raises(ValueError, match=rf"^Expected {name} to treat every example on its own; no engine can"):
+        refuse_mixing(blocks, (4,))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in blocks.modules())

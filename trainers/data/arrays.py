@@ -1,0 +1,194 @@
+"""Arrays of the user: read from numpy's files, and turned into records by public constants alone.
+
+The headers of numpy's files may lie: what a header declares is compared with the file before it is read. Nothing is
+unpickled, and numpy's advice to unpickle is not passed on. Arrays are clamped to bounds and scaled to [0, 1]; an error
+message names the index of the first record that is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.printing import visible
+from dpsweep.trainers.data.records import Records, Scaling
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dpsweep.trainers.data.columns import Bounds
+
+
+SUFFIX = ".npy"
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+MOST_DEFLATED, SMALL = 1032, 1 << 16
+"""Bytes that one byte of DEFLATE stands for at most (RFC 1951: 258 bytes in two bits), and what is read unasked."""
+
+_ENCRYPTED = 1
+_NO_NUMBERS = (
+    "{name} has Python objects, which can be read only as code that runs: save it with a type of numbers, as in "
+    "numpy.asarray({name}, dtype=float)"
+)
+_UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, zlib.error, zipfile.BadZipFile)
+"""What damaged files make numpy and zipfile raise."""
+
+
+class UnreadableArray(ValueError):
+    """A file that is no file of arrays of numbers; the message is the reason."""
+
+
+def read_npz(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.generic]], tuple[str, ...]]:
+    """Those of the named arrays that are in an .npz file, and the names of all its arrays.
+
+    Errors: `UnreadableArray`, before memory is taken for numbers that the file cannot hold.
+    """
+    try:
+        with path.open("rb") as stream:
+            alone = stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+        if alone:
+            raise UnreadableArray("one array without a name, as numpy.save writes it; numpy.savez writes several")
+        with zipfile.ZipFile(path) as archive:
+            members = {member.filename.removesuffix(SUFFIX): member for member in archive.infolist()}
+            arrays = {name: _member(archive, members[name], name, path) for name in names if name in members}
+    except UnreadableArray:
+        raise
+    except MemoryError as error:
+        raise UnreadableArray("it needs more memory than there is") from error
+    except _UNREADABLE as error:
+        raise UnreadableArray(_reason(error)) from error
+    return arrays, tuple(members)
+
+
+def read_npy(path: Path) -> NDArray[np.generic]:
+    """The array in an .npy file; raises `UnreadableArray` as `read_npz` does."""
+    try:
+        with path.open("rb") as stream:
+            _check_header(stream, path.stat().st_size, path.name)
+            stream.seek(0)
+            return _read(stream)
+    except UnreadableArray:
+        raise
+    except MemoryError as error:
+        raise UnreadableArray("it needs more memory than there is") from error
+    except _UNREADABLE as error:
+        raise UnreadableArray(_reason(error)) from error
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path) -> NDArray[np.generic]:
+    if member.flag_bits & _ENCRYPTED or member.compress_type not in _COMPRESSIONS:
+        raise UnreadableArray(f"{visible(name)} is encrypted or compressed in another way than numpy's")
+    most = max(SMALL, MOST_DEFLATED * path.stat().st_size)
+    if member.file_size > most:
+        raise UnreadableArray(f"{visible(name)} declares {member.file_size} bytes, more than the file can hold")
+    with archive.open(member) as stream:
+        _check_header(stream, member.file_size, name)
+    with archive.open(member) as stream:
+        return _read(stream)
+
+
+def _check_header(stream: IO[bytes], size: int, name: str) -> None:
+    """Compares what the header of an array declares with the size of the file in bytes."""
+    name = visible(name)
+    version = npy.read_magic(stream)
+    if version not in _HEADERS:
+        raise UnreadableArray(f"{name} has version {'.'.join(map(str, version))} of numpy's format, not for numbers")
+    shape, _, dtype = _HEADERS[version](stream)
+    if dtype.hasobject:
+        raise UnreadableArray(_NO_NUMBERS.format(name=name))
+    declared, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if declared != held or any(length < 0 for length in shape):
+        raise UnreadableArray(
+            f"{name} declares {' x '.join(map(str, shape)) or 'one'} of {dtype}, {declared} bytes, and has {held}"
+        )
+
+
+def _read(stream: Any) -> NDArray[np.generic]:
+    array: NDArray[np.generic] = npy.read_array(stream, allow_pickle=False)
+    return array
+
+
+def _reason(error: Exception) -> str:
+    """The error in one line; numpy's own words on a header may advise to unpickle."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return "it is damaged, or no file of arrays" if "pickle" in text or not text else visible(text)
+
+
+_BYTE = 255
+_ROWS = 4096
+
+
+def check_features(features: NDArray[np.generic], shape: tuple[int, ...], where: str) -> None:
+    """Refuse anything but finite real numbers [n, *shape]."""
+    if features.dtype.kind not in "biuf":
+        raise BadInput(f"Expected {where} to hold real numbers, got {features.dtype}.")
+    if features.ndim == 0 or features.shape[1:] != shape:
+        raise BadInput(f"Expected {where} of shape [n, {', '.join(map(str, shape))}], got {list(features.shape)}.")
+    for start in range(0, len(features) if features.dtype.kind == "f" else 0, _ROWS):
+        finite = np.isfinite(features[start : start + _ROWS]).reshape(-1, int(np.prod(shape))).all(axis=1)
+        if not finite.all():
+            raise BadInput(f"Expected {where} to be finite numbers, got another at index {start + finite.argmin()}.")
+
+
+def check_labels(labels: NDArray[np.generic], records: int, classes: int, where: str) -> None:
+    """Refuse anything but whole numbers [n] in 0..classes-1."""
+    if labels.dtype.kind not in "biu":
+        raise BadInput(f"Expected {where} to hold whole numbers, got {labels.dtype}.")
+    if labels.shape != (records,):
+        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(labels.shape)}.")
+    wrong = (labels < 0) | (labels >= classes)  # type: ignore[operator]
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise BadInput(f"Expected {where} in 0..{classes - 1}, got {labels[first]} at index {first}.")
+
+
+def identifiers_of(units: NDArray[np.generic], records: int, where: str) -> list[bytes]:
+    """The units that texts or whole numbers [n] identify, one for each record; an empty text is refused."""
+    if units.dtype.kind not in "iuU":
+        raise BadInput(f"Expected {where} to hold texts or whole numbers, got {units.dtype}.")
+    if units.shape != (records,):
+        raise BadInput(f"Expected {where} of shape [{records}], as many as features, got {list(units.shape)}.")
+    texts = [str(unit).strip() for unit in units.tolist()]
+    if "" in texts:
+        raise BadInput(f"Expected {where} to say whose record it is, got nothing at index {texts.index('')}.")
+    return [text.encode("utf-8", "surrogateescape") for text in texts]
+
+
+def content_of(features: NDArray[np.generic]) -> Content:
+    """The content that identifies a data set: its features alone, since other labels are about the same people."""
+    stored = features.dtype.newbyteorder("<")
+    rows = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
+    kind = f"{stored.str} {features.shape}".encode()
+    return Content.of(itertools.chain((kind,), (block.astype(stored).tobytes() for block in rows)))
+
+
+def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:
+    """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels.
+
+    Bytes are stored unchanged, in a quarter of the memory, if the bounds include 0 and 255.
+    """
+    import torch
+
+    low, high = bounds
+    if features.dtype == np.uint8 and low <= 0 and high >= _BYTE:
+        stored, scaling = features, Scaling(scale=high - low, mean=low / (high - low))
+    else:
+        stored, scaling = np.empty(features.shape, dtype=np.float32), Scaling()
+        for start in range(0, len(features), _ROWS):
+            rows = slice(start, start + _ROWS)
+            stored[rows] = (np.clip(features[rows].astype(np.float64), low, high) - low) / (high - low)
+    return Records(
+        features=torch.from_numpy(np.ascontiguousarray(stored)),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        scaling=scaling,
+    )

@@ -1,1 +1,0 @@
-"""Files of data sets: downloads, checksums and formats."""

@@ -1,1 +1,0 @@
-"""Data sets that the user provides: arrays, tables and torch datasets."""

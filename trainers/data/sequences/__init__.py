@@ -1,1 +1,0 @@
-"""Data sets of sequences, whose records have a label for each position."""

@@ -1,0 +1,313 @@
+"""Pictures of the user in files, PNG and JPEG alone, of the declared size: one folder for each class.
+
+Nothing is resized. The classes are the declaration's: a folder's name alone would tell that its class occurs among
+private records. The unit of a file is found by a pattern for its name, or by a table of the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.columns import listed_texts
+from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.records import DIGEST_BYTES, Records, Scaling
+from dpsweep.trainers.data.table_files import in_folder, table_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dpsweep.trainers.data.preprocessing import Form
+
+    PictureFile = tuple[str, int, Path]
+
+FORMATS = ("PNG", "JPEG")
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's name of a picture's colours, by the number of channels: grey, or red, green and blue."""
+
+_READ = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")
+"""The modes of 8 bits a channel at most; others would lose their lower bits."""
+
+
+def check_picture_shape(shape: tuple[int, ...]) -> None:
+    """Refuse a declared shape that is not [channels, height, width] of grey or coloured pictures."""
+    if len(shape) != 3 or shape[0] not in MODES:
+        raise ValueError(f"Expected dataset.shape={list(shape)} of [1 or 3, height, width]: grey or coloured pictures.")
+
+
+def decoded(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
+    """The pixels uint8 [channels, height, width] of a picture's file; `where` names it in messages.
+
+    Colours become grey or grey becomes three equal colours, as the shape declares; transparency is left out, and a
+    note on the orientation of a camera has no effect.
+    Errors: `BadInput`, one sentence, for another format or size and for a damaged file.
+    """
+    from PIL import Image
+
+    channels, height, width = shape
+    try:
+        with Image.open(BytesIO(content), formats=FORMATS) as picture:
+            if picture.size != (width, height):
+                raise BadInput(
+                    f"Expected {where} to be a picture of {height} x {width} pixels, as dataset.shape says, got "
+                    f"{picture.height} x {picture.width}: resize it, one picture at a time."
+                )
+            if picture.mode not in _READ:
+                raise BadInput(f"Expected {where} to have 8 bits a channel, got a picture of mode {picture.mode}.")
+            opaque = picture.convert("RGBA") if "transparency" in picture.info else picture
+            pixels = np.asarray(opaque.convert(MODES[channels]), dtype=np.uint8)
+    except BadInput:
+        raise
+    except Exception as error:  # damaged files make Pillow raise errors of many kinds
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+        reason = "another kind of file" if "cannot identify" in reason else reason
+        raise BadInput(f"Expected {where} to be a whole PNG or JPEG picture, got {reason}.") from error
+    return np.ascontiguousarray(pixels.reshape(height, width, channels).transpose(2, 0, 1))
+
+
+def digests_of(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.uint8]:
+    """The digest of each picture's file and label, uint8 [n, 32]; alike on machines whose decoders differ."""
+    digests = (
+        blake2b(int(label).to_bytes(8, "little") + content, digest_size=DIGEST_BYTES).digest()
+        for label, content in zip(labels, contents, strict=True)
+    )
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+
+
+def content_of_pictures(contents: Iterable[bytes]) -> Content:
+    """The content that identifies a data set: the set of its files, whatever their names, labels and order."""
+    return Content.of(sorted(blake2b(content).digest() for content in contents))
+
+
+FILE = "file"
+"""The column of a table of files that has their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitsOfFiles:
+    """The unit of a file: the group `column` of `pattern`, or the value of `column` in the file's row of `table`.
+
+    Guarantee: a file's unit is a function of its own name and, if there is a `table`, of its own row.
+    """
+
+    column: str
+    pattern: str | None = None
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.pattern is None) is (self.table is None):
+            raise ValueError(
+                f"Expected dataset.unit_column={self.column} with either dataset.unit_pattern or dataset.unit_file."
+            )
+        if self.table is not None and (not isinstance(self.table, str) or not self.table or self.column == FILE):
+            raise ValueError(
+                f"Expected dataset.unit_file={self.table!r} to name a table with the columns {FILE} and another one."
+            )
+        if self.pattern is not None and self.column not in _compiled(self.pattern).groupindex:
+            raise ValueError(
+                f"Expected dataset.unit_pattern={self.pattern!r} to have the group (?P<{self.column}>...), which "
+                "dataset.unit_column names."
+            )
+
+    @classmethod
+    def declared(cls, column: str | None, pattern: str | None, table: str | None) -> UnitsOfFiles | None:
+        """What a data set declares; None if it declares no units."""
+        if column is None:
+            for name, value in (("unit_pattern", pattern), ("unit_file", table)):
+                if value is not None:
+                    raise ValueError(
+                        f"Expected dataset.{name}={value} to be null where no dataset.unit_column is given."
+                    )
+            return None
+        return cls(column=column, pattern=pattern, table=table)
+
+    def locate(self, name: str, folder: Path | None) -> None:
+        """Find the table, if there is one; `name` is the data set's."""
+        if self.table is not None:
+            table_file(name, self.table, folder)
+
+    def identifiers(self, files: Sequence[str], name: str, folder: Path | None) -> list[bytes]:
+        """The unit of each file; one without a unit is refused.
+
+        Errors: `BadInput`, one sentence that names the first such file.
+        """
+        units = self._matched(files) if self.table is None else self._listed(self.table, name, folder)
+        for file in files:
+            if not units.get(file):
+                raise BadInput(f"Expected {file} to say whose record it is, by {self._source}.")
+        return [units[file] for file in files]
+
+    @property
+    def _source(self) -> str:
+        return f"dataset.unit_pattern={self.pattern!r}" if self.table is None else f"a row in {self.table}"
+
+    def _matched(self, files: Sequence[str]) -> Mapping[str, bytes]:
+        pattern = _compiled(str(self.pattern))
+        matches = {file: pattern.fullmatch(file) for file in files}
+        return {file: (match[self.column] or "").encode() for file, match in matches.items() if match is not None}
+
+    def _listed(self, table: str, name: str, folder: Path | None) -> Mapping[str, bytes]:
+        columns = table_file(name, table, folder).columns((FILE, self.column))
+        files, units = (columns[column].identifiers() for column in (FILE, self.column))
+        listed: dict[str, bytes] = {}
+        for file, unit in zip((one.decode("utf-8", "surrogateescape") for one in files), units, strict=True):
+            if listed.setdefault(file, unit) != unit:
+                raise BadInput(f"Expected {file} to have one unit in {table}, got two.")
+        return listed
+
+
+def _compiled(pattern: object) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"Expected dataset.unit_pattern={pattern!r} to be a regular expression, got: {error}."
+        ) from error
+
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder(DeclaredUnits):
+    """The pictures in `path`/CLASS/, in folders below it too; all of them are private, those in `test_path` public.
+
+    `path` and `test_path` are relative to the user's data folder, or absolute; `labels` is the public list of classes,
+    in the order of their numbers. A class without a folder has no records. If one unit has several pictures,
+    `unit_column` is either the named group of `unit_pattern`, a regular expression for a file's name below `path`, or
+    a column of `unit_file`, a table whose column `file` has these names.
+    A record's part of a split is decided by the bytes of its file and its label, so it is the same on every machine,
+    though decoders of JPEG differ. Records are in the order of their names, without their classes.
+    Shapes: features uint8 [n, *shape], scaled to (x / scale - mean) / std by public constants.
+    """
+
+    is_local = True
+
+    path: str
+    labels: tuple[str, ...]
+    scale: float = 255.0
+    mean: float = 0.0
+    std: float = 1.0
+    test_path: str | None = None
+    unit_pattern: str | None = None
+    unit_file: str | None = None
+
+    def _check(self) -> None:
+        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
+        check_picture_shape(self.shape)
+        _ = self._scaling, self._units
+        for name in ("path", "test_path"):
+            value = getattr(self, name)
+            if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
+                raise ValueError(f"Expected dataset.{name}={value!r} to name a folder.")
+        if self.classes != len(self.labels):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
+        if (self.test_path is None) is not (self.test_records == 0):
+            raise ValueError(
+                f"Expected dataset.test_records={self.test_records} with dataset.test_path={self.test_path}: 0 and "
+                "null, or the number of its pictures and its path."
+            )
+
+    @property
+    def preprocessing(self) -> Form:
+        """The pixels, scaled."""
+        return of_array(self.shape, self._scaling, labels=self.labels)
+
+    @property
+    def _scaling(self) -> Scaling:
+        return Scaling(scale=self.scale, mean=self.mean, std=self.std)
+
+    @property
+    def _units(self) -> UnitsOfFiles | None:
+        """How units are found; None if every picture is one."""
+        return UnitsOfFiles.declared(self.unit_column, self.unit_pattern, self.unit_file)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the folders and, if there is one, the table of units."""
+        for path in self._paths:
+            if not (place := in_folder(path, folder)).is_dir():
+                raise BadInput(f"{self.name} needs {place}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+        if self._units is not None:
+            self._units.locate(self.name, folder)
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Decode every picture: one that cannot be read must not cost budget.
+
+        The set of the private files' contents identifies the data set, whatever their names, classes and order.
+        """
+        self.load(folder)
+        files = self._files(self.path, folder)
+        return (content_of_pictures(_content(place, self.path) for _, _, place in files),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """The private pictures, capped per unit, and the public ones if there is a `test_path`."""
+        self.locate(folder)
+        files = self._files(self.path, folder)
+        private = self._records(files, self.path)
+        if self._units is not None:
+            private = self.in_units(private, self._units.identifiers([name for name, _, _ in files], self.name, folder))
+        if self.test_path is None:
+            return private, None
+        return private, self._records(self._files(self.test_path, folder), self.test_path)
+
+    def _records(self, files: Sequence[PictureFile], path: str) -> Records:
+        """The records of these files."""
+        import torch
+
+        contents = [_content(place, path) for _, _, place in files]
+        labels = [label for _, label, _ in files]
+        pictures = np.empty((len(files), *self.shape), dtype=np.uint8)
+        for picture, content, (name, _, _) in zip(pictures, contents, files, strict=True):
+            picture[:] = decoded(content, self.shape, f"{name} in {path}")
+        return Records(
+            features=torch.from_numpy(pictures),
+            labels=torch.tensor(labels, dtype=torch.int64),
+            scaling=self._scaling,
+            stored=digests_of(contents, labels),
+        )
+
+    def _files(self, path: str, folder: Path | None) -> list[PictureFile]:
+        """Each picture's name CLASS/NAME, its label and its place, in the order of names without classes."""
+        root = in_folder(path, folder)
+        try:
+            children = sorted(child for child in root.iterdir() if not child.name.startswith("."))
+            files = sorted(
+                (file.relative_to(child).as_posix(), child.name)
+                for child in children
+                for file in child.rglob("*")
+                if file.is_file() and not file.name.startswith(".")
+            )
+        except OSError as error:
+            raise BadInput(f"Expected {path} to be a readable folder of pictures, got: {error}.") from error
+        if loose := [child.name for child in children if child.suffix.lower() in SUFFIXES]:
+            raise BadInput(f"Expected {loose[0]} in {path} to lie in the folder of a class.")
+        if unknown := [child.name for child in children if child.is_dir() and child.name not in self.labels]:
+            raise BadInput(
+                f"Expected the folders in {path} to be among dataset.labels={list(self.labels)}, got "
+                f"{unknown[0]!r}: if you may publish that this class exists, add it to dataset.labels."
+            )
+        if other := [f"{name}/{file}" for file, name in files if not file.lower().endswith(SUFFIXES)]:
+            raise BadInput(f"Expected {other[0]} in {path} to be a {' or '.join(SUFFIXES)}.")
+        return [(f"{name}/{file}", self.labels.index(name), root / name / file) for file, name in files]
+
+    @property
+    def _paths(self) -> Sequence[str]:
+        return (self.path,) if self.test_path is None else (self.path, self.test_path)
+
+
+def _content(place: Path, path: str) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise BadInput(f"Expected {path} to be a readable folder of pictures, got: {error}.") from error

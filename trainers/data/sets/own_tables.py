@@ -1,0 +1,356 @@
+"""Tables of the user: numbers and categories, texts with labels, and texts as token sequences; in any format of tables.
+
+The preprocessing depends on the declaration alone: the user types in public bounds, categories and labels; none come
+from the file. If one unit, for example a patient, has several rows, `unit_column` identifies the unit of each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.columns import listed_texts, public_bounds
+from dpsweep.trainers.data.interface import DataSet, check_declaration
+from dpsweep.trainers.data.preprocessing import of_columns, of_sequences, of_tokens
+from dpsweep.trainers.data.records import IGNORED, Records
+from dpsweep.trainers.data.table_files import in_folder, table_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dpsweep.accounting.ledger.data_fingerprint import Content
+    from dpsweep.trainers.data.columns import TableColumn
+    from dpsweep.trainers.data.preprocessing import Form
+    from dpsweep.trainers.data.vocabularies import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(DataSet):
+    """The rows of a CSV, Parquet or Arrow file, or of a folder of Hugging Face's `save_to_disk`; all are private.
+
+    `file` is relative to the user's data folder, or absolute. `label` is the column to predict, `labels` the public
+    list of its values; `bounds` gives the public range of each feature that is a number, `categories` the public list
+    of values of each other feature. A category that is not in its list is a row of zeros. If there is a `unit_column`,
+    rows with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
+    `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
+    Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
+    """
+
+    is_local = True
+
+    name: str
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    file: str
+    label: str
+    labels: tuple[str, ...]
+    bounds: Mapping[str, tuple[float, float]]
+    categories: Mapping[str, tuple[str, ...]] | None = None
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    test_file: str | None = None
+    test_records: int = 0
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        _check_names(self)
+        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
+        object.__setattr__(self, "bounds", dict(sorted(public_bounds(self.bounds).items())))
+        object.__setattr__(self, "categories", _public_lists(self.categories or {}))
+        check_declaration(self)
+        if self.shape != (self._width,):
+            raise ValueError(
+                f"Expected dataset.shape={list(self.shape)} == [{self._width}], as many as bounds"
+                f"{' and values of categories' if self.categories else ''}."
+            )
+        if self.classes != len(self.labels):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
+        if len(set(self._columns)) != len(self._columns):
+            names = "label, unit_column, categories and bounds" if self.categories else "label, unit_column and bounds"
+            raise ValueError(f"Expected dataset.{names}={list(self._columns)} to be distinct.")
+        if (self.test_file is None) is not (self.test_records == 0):
+            raise ValueError(
+                f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
+                "null, or the number of its rows and its path."
+            )
+
+    @property
+    def preprocessing(self) -> Form:
+        """The columns in alphabetical order."""
+        return of_columns(self._features, self.bounds, self.labels, self.categories, unlisted="zeros")
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the files in the user's folder."""
+        for file in self._files:
+            table_file(self.name, file, folder)
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
+        for file in self._files:
+            self._parse(file, folder)
+        return (table_file(self.name, self.file, folder).content(),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All rows of `file` as private records, capped per unit, and those of `test_file` as public ones."""
+        private = self._parse(self.file, folder)
+        return private, None if self.test_file is None else self._parse(self.test_file, folder)
+
+    def _parse(self, file: str, folder: Path | None) -> Records:
+        """The records of a file, with their units if they are private and there is a `unit_column`."""
+        import torch
+
+        unit_column = self.unit_column if file == self.file else None
+        names = (self.label, *(() if unit_column is None else (unit_column,)), *self._features)
+        columns = table_file(self.name, file, folder).columns(names)
+        features = np.column_stack([self._inputs(name, columns[name]) for name in self._features])
+        records = Records(
+            features=torch.from_numpy(features.astype(np.float32)),
+            labels=torch.from_numpy(columns[self.label].positions(self.labels)),
+        )
+        return self.in_units(records, None if unit_column is None else columns[unit_column].identifiers())
+
+    def _inputs(self, name: str, column: TableColumn) -> NDArray[np.float64]:
+        """The inputs [n, width] that a column gives."""
+        listed = self._listed.get(name)
+        return column.scaled(self.bounds[name])[:, None] if listed is None else column.one_hot(listed)
+
+    @property
+    def _listed(self) -> Mapping[str, tuple[str, ...]]:
+        return self.categories or {}
+
+    @property
+    def _features(self) -> tuple[str, ...]:
+        return tuple(sorted((*self.bounds, *self._listed)))
+
+    @property
+    def _width(self) -> int:
+        return len(self.bounds) + sum(map(len, self._listed.values()))
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """The columns that are used."""
+        unit_columns = () if self.unit_column is None else (self.unit_column,)
+        return (self.label, *unit_columns, *self._features)
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        return (self.file,) if self.test_file is None else (self.file, self.test_file)
+
+
+def _public_lists(categories: Mapping[str, Sequence[object]]) -> dict[str, tuple[str, ...]]:
+    """The categories from a data set's YAML as texts, or a ValueError."""
+    if not isinstance(categories, Mapping):
+        raise ValueError(f"Expected dataset.categories={categories} to map columns to lists of their values.")
+    return {
+        name: listed_texts(f"dataset.categories.{name}", values)
+        for name, values in sorted(categories.items(), key=lambda item: str(item[0]))
+    }
+
+
+def _check_names(table: Table) -> None:
+    """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
+    for name in ("file", "label"):
+        if not isinstance(getattr(table, name), str) or not getattr(table, name):
+            raise ValueError(f"Expected dataset.{name}={getattr(table, name)!r} to be a text.")
+    if table.test_file is not None and (not isinstance(table.test_file, str) or not table.test_file):
+        raise ValueError(f"Expected dataset.test_file={table.test_file!r} to be null or a text.")
+    if in_folder(table.file, None) == in_folder(table.test_file or "", None):
+        raise ValueError(f"Expected dataset.test_file={table.test_file} to be another file than dataset.file.")
+    for key in ("bounds", "categories"):
+        for column in getattr(table, key) if isinstance(getattr(table, key), Mapping) else ():
+            if not isinstance(column, str):
+                raise ValueError(f"Expected dataset.{key}={column!r} to name a column; quote it.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTable(DataSet):
+    """The rows of a table; all of them are private.
+
+    `file` is relative to the user's data folder, or absolute. `text` is the column of texts, `label` the column to
+    predict, `labels` the public list of its values. The vocabulary is published: nothing of it comes from the texts.
+    If there is a `unit_column`, rows with equal values in it are one unit; `units` is the nominal number of units, and
+    each keeps at most `contribution_cap` rows.
+    Shapes: features float32 [n, length], token numbers; a longer text is cut off, `vocabulary.padding` fills a row.
+    """
+
+    is_local = True
+    test_records = 0
+
+    name: str
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    file: str
+    text: str
+    label: str
+    labels: tuple[str, ...]
+    vocabulary: Vocabulary = field()  # required, whatever the base class has
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        for name in ("file", "label", "text"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
+        check_declaration(self)
+        if self.classes != len(self.labels):
+            raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
+        if len(self.shape) != 1:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [length], the most tokens of a text.")
+        if len(set(self._names)) != len(self._names):
+            raise ValueError(f"Expected dataset.label, text and unit_column={list(self._names)} to be distinct.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The token numbers of a text."""
+        return of_tokens(self.vocabulary, self.shape[0], self.labels)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder, and the vocabulary."""
+        table_file(self.name, self.file, folder)
+        self.vocabulary.check()
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
+        columns = self._columns(folder)
+        columns[self.label].positions(self.labels)
+        columns[self.text].texts()
+        if self.unit_column is not None:
+            columns[self.unit_column].identifiers()
+        return (table_file(self.name, self.file, folder).content(),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All rows as private records, capped per unit; there are no public records."""
+        import torch
+
+        columns = self._columns(folder)
+        features = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
+        labels = columns[self.label].positions(self.labels)
+        records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
+        units = None if self.unit_column is None else columns[self.unit_column].identifiers()
+        return self.in_units(records, units), None
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (self.label, self.text, *(() if self.unit_column is None else (self.unit_column,)))
+
+    def _columns(self, folder: Path | None) -> Mapping[str, TableColumn]:
+        return table_file(self.name, self.file, folder).columns(self._names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSequences(DataSet):
+    """The rows of a table, one text and one record each; all of them are private.
+
+    `file` is relative to the user's data folder, or absolute. `text` is the column of texts, `classes` the number of
+    words of the language model. The vocabulary is published: nothing of it comes from the texts. A text of more than
+    `shape` tokens is refused before the charge; with `cut` it is cut off. If there is a `unit_column`, rows with equal
+    values in it are one unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows.
+    Shapes: features float32 [n, length], token numbers, filled up with `vocabulary.padding`; labels [n, length], the
+    token that follows each, `IGNORED` at a text's last token and at padding.
+    """
+
+    per_position, is_local = True, True
+    test_records = 0
+
+    name: str
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    file: str
+    text: str
+    vocabulary: Vocabulary = field()  # required, whatever the base class has
+    cut: bool = False
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        for name in ("file", "text"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        if not isinstance(self.cut, bool):
+            raise ValueError(f"Expected dataset.cut={self.cut!r} to be true or false.")
+        check_declaration(self)
+        if len(self.shape) != 1 or self.shape[0] < 2:
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [length], the most tokens of a text, >= 2.")
+        if self.classes < self.vocabulary.words:
+            raise ValueError(f"Expected dataset.classes={self.classes} >= {self.vocabulary.words}, the tokenizer's.")
+        if self.unit_column == self.text:
+            raise ValueError(f"Expected dataset.unit_column={self.unit_column} to be another column than dataset.text.")
+
+    @property
+    def preprocessing(self) -> Form:
+        """The token numbers of a text."""
+        return of_sequences(self.vocabulary, self.shape[0])
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder, and the vocabulary."""
+        table_file(self.name, self.file, folder)
+        self.vocabulary.check()
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
+        columns = self._columns(folder)
+        self._check_lengths(columns[self.text].texts())
+        if self.unit_column is not None:
+            columns[self.unit_column].identifiers()
+        return (table_file(self.name, self.file, folder).content(),)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All rows as private records, capped per unit; there are no public records."""
+        import torch
+
+        columns = self._columns(folder)
+        tokens = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
+        labels = next_tokens(tokens, self.vocabulary.padding)
+        records = Records(features=torch.from_numpy(tokens), labels=torch.from_numpy(labels))
+        units = None if self.unit_column is None else columns[self.unit_column].identifiers()
+        return self.in_units(records, units), None
+
+    def _check_lengths(self, texts: list[str]) -> None:
+        """Refuse a text of more tokens than `shape`, unless texts are cut off."""
+        if self.cut or not texts:
+            return
+        (length,) = self.shape
+        longer = self.vocabulary.numbers(texts, length + 1)[:, length] != self.vocabulary.padding
+        if longer.any():
+            raise BadInput(
+                f"Expected {self.text} in row {longer.argmax() + 1} of {self.file} to have at most {length} tokens, as "
+                "dataset.shape; say dataset.cut=true to cut longer texts off."
+            )
+
+    def _columns(self, folder: Path | None) -> Mapping[str, TableColumn]:
+        names = (self.text, *(() if self.unit_column is None else (self.unit_column,)))
+        return table_file(self.name, self.file, folder).columns(names)
+
+
+def next_tokens(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
+    """The token after each [n, length]; `IGNORED` where only padding follows.
+
+    >>> next_tokens(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
+    [[6, 7, -1, -1], [0, 6, -1, -1]]
+    """
+    follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
+    follows[:, :-1] = tokens[:, 1:]
+    is_last_part = np.logical_and.accumulate((tokens == padding)[:, ::-1], axis=1)[:, ::-1]
+    follows[:, :-1][is_last_part[:, 1:]] = IGNORED
+    return follows

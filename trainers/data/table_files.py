@@ -1,0 +1,269 @@
+"""Tables by suffix: CSV, Parquet and Arrow (Feather) files, and folders of Hugging Face's `save_to_disk`.
+
+The cells of CSV files are texts; pyarrow reads the other formats. Nothing is unpickled, and no file of a data set names
+code that runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.trainers.data.columns import Column, check_header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsweep.trainers.data.columns import TableColumn, TypedColumn
+
+    Row = Sequence[str]
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvTable:
+    """A CSV file with a header; `file` is its name in messages. Bytes that are not UTF-8 are kept unchanged.
+
+    Errors: `BadInput`, one sentence that names the file.
+    """
+
+    path: Path
+    file: str
+
+    def check(self) -> None:
+        """Do nothing: Python reads CSV files."""
+
+    def columns(self, names: Sequence[str]) -> dict[str, Column]:
+        """The columns with these names; a cell's number is the line in which its row ends."""
+        with self._open() as (header, rows):
+            check_header(header, names, f"the header of {self.file}")
+            cells: dict[str, dict[int, str]] = {name: {} for name in names}
+            places = {name: header.index(name) for name in names}
+            for line, row in rows:
+                if len(row) != len(header):
+                    raise BadInput(f"Expected {len(header)} values in line {line} of {self.file}, got {len(row)}.")
+                for name, place in places.items():
+                    cells[name][line] = row[place].strip()
+        return {name: Column(name=name, file=self.file, cells=cells[name]) for name in names}
+
+    def content(self) -> Content:
+        """The bytes of the file."""
+        try:
+            with self.path.open("rb") as stream:
+                return Content.of(iter(partial(stream.read, _CHUNK), b""))
+        except OSError as error:
+            raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
+        """The header and an iterator over the numbered rows."""
+        try:
+            with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+                lines = csv.reader(stream, strict=True)
+                header = [name.strip() for name in next(lines, [])]
+                yield header, ((lines.line_num, row) for row in lines if row)
+        except (OSError, csv.Error) as error:
+            raise BadInput(f"Expected {self.file} to be a readable CSV file, got: {error}.") from error
+
+
+MAGIC = b"ARROW1"
+"""The first bytes of an Arrow file; a stream of Arrow data, as `save_to_disk` writes it, has none."""
+
+STATE, SPLITS = "state.json", "dataset_dict.json"
+"""The files of one saved data set, and of a folder of several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowTable:
+    """A table in a file or folder of this `kind`; `file` is its name in messages, `read` reads it with some columns.
+
+    Rows are numbered from 0 in messages.
+    Errors: `BadInput`, one sentence that names the file.
+    """
+
+    path: Path
+    file: str
+    kind: str
+    read: Callable[[Path, Sequence[str] | None], pa.Table] = field(repr=False)
+
+    def check(self) -> None:
+        """Refuse the format where pyarrow is not installed."""
+        if find_spec("pyarrow") is None:
+            raise BadInput(f"Expected pyarrow to be installed, which reads {self.file}: pip install 'dpsweep[arrow]'.")
+
+    def columns(self, names: Sequence[str]) -> dict[str, TypedColumn]:
+        """The columns with these names."""
+        from dpsweep.trainers.data.columns import TypedColumn
+
+        table = self._table(names)
+        check_header(table.column_names, names, self.file)
+        return {name: TypedColumn.of(name, self.file, table.column(name)) for name in names}
+
+    def content(self) -> Content:
+        """The names, types and values of all columns: the same for every compression and division of the rows."""
+        from dpsweep.trainers.data.columns import bytes_of
+
+        table = self._table(None)
+        return Content.of(
+            chunk
+            for name, column in zip(table.column_names, table.columns, strict=True)
+            for chunk in (f"{name}\n".encode(), *bytes_of(column))
+        )
+
+    def _table(self, names: Sequence[str] | None) -> pa.Table:
+        """The table, completely checked."""
+        import pyarrow as pa
+
+        try:
+            table = self.read(self.path, names)
+            table.validate(full=True)
+        except BadInput:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".") or type(error).__name__
+            raise BadInput(f"Expected {self.file} to be a readable {self.kind}, got: {reason}.") from error
+        return table
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a path is a folder that Hugging Face's `save_to_disk` wrote."""
+    return any((path / name).is_file() for name in (STATE, SPLITS))
+
+
+def read_parquet(path: Path, names: Sequence[str] | None) -> pa.Table:
+    """The table in a Parquet file, with checksums of its pages compared where there are any."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        return file.read(columns=_present(names, file.schema_arrow.names))
+
+
+def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
+    """The table in an Arrow or Feather file, or in a stream of Arrow data."""
+    import pyarrow as pa
+
+    with path.open("rb") as stream:
+        is_file = stream.read(len(MAGIC)) == MAGIC
+    with pa.OSFile(str(path)) as source:
+        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
+    return _selected(table, names)
+
+
+def read_saved(path: Path, names: Sequence[str] | None) -> pa.Table:
+    """The table of one data set in a folder of `save_to_disk`.
+
+    Errors: `BadInput` for a folder of several data sets; it names them.
+    """
+    import pyarrow as pa
+
+    if not (path / STATE).is_file():
+        splits = json.loads((path / SPLITS).read_text(encoding="utf-8"))["splits"]
+        raise BadInput(
+            f"Expected {path} to be one saved data set, got the parts {', '.join(map(str, splits))}: name the folder "
+            f"of one of them, {path.name}/{splits[0]}."
+        )
+    state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+    files = [str(entry["filename"]) for entry in state["_data_files"]]
+    if not files or any(Path(name).name != name for name in files):
+        raise ValueError(f"no names of files in {STATE}")
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError("a selection of rows, which a newer version of the library writes as rows")
+    return pa.concat_tables([read_arrow(path / name, names) for name in files])
+
+
+def _present(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | None:
+    """The names that are there, so that a missing column has a message of ours; all if one of them is there twice."""
+    if names is None or any(listed.count(name) > 1 for name in names):
+        return None
+    return [name for name in names if name in listed]
+
+
+def _selected(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
+    kept = _present(names, table.column_names)
+    return table if kept is None else table.select(kept)
+
+
+class TableFile(Protocol):
+    """A table of the user on disk.
+
+    Errors: `BadInput`, one sentence that names the file.
+    """
+
+    def check(self) -> None:
+        """Refuse a format whose library is not installed."""
+
+    def columns(self, names: Sequence[str]) -> Mapping[str, TableColumn]:
+        """The columns with these names, each there once."""
+        ...
+
+    def content(self) -> Content:
+        """The content that identifies the table."""
+        ...
+
+
+def _parquet(path: Path, file: str) -> ArrowTable:
+    return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet)
+
+
+def _arrow(path: Path, file: str) -> ArrowTable:
+    return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow)
+
+
+def _saved(path: Path, file: str) -> ArrowTable:
+    return ArrowTable(path=path, file=file, kind="saved data set", read=read_saved)
+
+
+FORMATS: Mapping[str, Callable[[Path, str], ArrowTable]] = {
+    ".parquet": _parquet,
+    ".pq": _parquet,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+    ".ipc": _arrow,
+}
+"""The formats with types, by suffix; a table in a file with another suffix is read as CSV."""
+
+
+def in_folder(file: str, folder: Path | None) -> Path:
+    """The path of a file in the user's data folder, or the absolute path that the user wrote."""
+    return (folder or Path()) / Path(file).expanduser()
+
+
+def table_file(name: str, file: str, folder: Path | None) -> TableFile:
+    """The user's table, found and in a format that can be read; `name` is the data set's.
+
+    Errors: `BadInput`, one sentence that says what to do.
+    """
+    path = _found(name, file, folder)
+    if path.is_file() and path.suffix.lower() not in FORMATS:
+        return CsvTable(path=path, file=file)
+    return typed_table(name, file, folder)
+
+
+def typed_table(name: str, file: str, folder: Path | None) -> ArrowTable:
+    """The user's table, found and in a format whose columns have types; `name` is the data set's.
+
+    Errors: `BadInput`, one sentence that says what to do.
+    """
+    path = _found(name, file, folder)
+    if path.is_file() and path.suffix.lower() not in FORMATS:
+        raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
+    found = _saved(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
+    found.check()
+    return found
+
+
+def _found(name: str, file: str, folder: Path | None) -> Path:
+    path = in_folder(file, folder)
+    if not path.is_file() and not is_saved(path):
+        raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+    return path

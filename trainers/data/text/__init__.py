@@ -1,1 +1,0 @@
-"""Text as numbers: tokens, words and vocabularies."""

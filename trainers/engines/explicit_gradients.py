@@ -1,0 +1,151 @@
+"""Per-example gradients in memory: one backward pass per example as the slow reference, and the bounded sum.
+
+The reference checks all faster algorithms. The sum is computed chunk by chunk, for the engines that compute explicit
+gradients.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from dpsweep.trainers.declarations.losses import Loss
+from dpsweep.trainers.engines.interface import Minibatch, Task, as_rows, gradient_norms, packed, trainable
+from dpsweep.trainers.engines.layer_gradients import DenseGradient
+from dpsweep.trainers.models.checks import draw_probes
+
+PROBES = 3
+_SEED = 20160701
+_CLOSE = {torch.float32: 1e-3, torch.float64: 1e-8}
+_NOISE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+PerExample: TypeAlias = Callable[[nn.Module, list[nn.Parameter], Tensor, Tensor, Loss], list[Tensor]]
+"""Computes the gradients [n, ...] of the losses of n examples, by each of these parameters."""
+
+
+def rows_alone(
+    model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
+) -> list[Tensor]:
+    """The gradients [n, ...] by each parameter, one example after another; zero for an unused parameter."""
+    rows = [parameter.new_zeros(len(inputs), *parameter.shape) for parameter in parameters]
+    with torch.enable_grad():
+        for place in range(len(inputs)):
+            example_loss = loss(model(inputs[place : place + 1]), targets[place : place + 1])
+            if example_loss.requires_grad:
+                gradients = torch.autograd.grad(example_loss, parameters, materialize_grads=True)
+                for row, gradient in zip(rows, gradients, strict=True):
+                    row[place] = gradient.to_dense() if gradient.is_sparse else gradient
+    return rows
+
+
+def agrees(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
+    """Whether `per_example` gives correct per-example gradients, for random inputs of this shape and dtype.
+
+    The model is in training mode. Errors of `per_example` are not caught.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    probes = draw_probes(model, generator, PROBES, *inputs.shape[1:], kind=inputs.dtype).to(inputs)
+    parameters = trainable(model)
+    with torch.no_grad():
+        targets = loss.unlikely(torch.cat([model(probe[None]) for probe in probes]))
+    expected = rows_alone(model, parameters, probes, targets, loss)
+    return _same(per_example(model, parameters, probes, targets, loss), expected)
+
+
+def agrees_in_float64(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
+    """The same check for a float64 copy of the model with perturbed weights: zero weights could hide errors."""
+    twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED))
+    like = torch.zeros(0, *inputs.shape[1:], dtype=torch.float64 if inputs.is_floating_point() else inputs.dtype)
+    return agrees(twin, like, loss, per_example)
+
+
+def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
+    with torch.no_grad():
+        for parameter in trainable(model):
+            limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
+            parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
+    return model
+
+
+def _same(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether every example's gradient by every parameter is the same, up to rounding."""
+    dtype = expected[0].dtype
+    exact = torch.stack([as_rows(rows).norm(dim=1) for rows in expected]).norm(dim=0)
+    for rows, expected_rows in zip(gradients, expected, strict=True):
+        if rows.shape != expected_rows.shape:
+            return False
+        error, length = as_rows(rows - expected_rows).norm(dim=1), as_rows(expected_rows).norm(dim=1)
+        if not bool((error <= _CLOSE[dtype] * length + _NOISE[dtype] * (1 + exact)).all()):
+            return False
+    return True
+
+
+ChunkGradients: TypeAlias = Callable[[Tensor, Tensor], list[Tensor]]
+"""Maps inputs and targets of n examples to the gradients [n, ...] by each parameter."""
+
+
+def bounded_sum(
+    parameters: list[nn.Parameter], batch: Minibatch, task: Task, chunk: int, compute: ChunkGradients
+) -> tuple[Tensor, Tensor]:
+    """The sum [P] in float64 and the units' norms, for a non-empty batch."""
+    total = torch.cat([torch.zeros_like(parameter, dtype=torch.float64).flatten() for parameter in parameters])
+    norms, per_example = [], partial(_per_example, task, chunk, compute)
+    room = None if task.block is None else chunk
+    parts = per_example(batch) if batch.sizes is None else _per_unit(per_example, parameters, chunk, room, batch)
+    for gradients, count in parts:
+        lengths = gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
+        total += _weighted(gradients, lengths, task.transform.factors(lengths), count)
+        norms.append(lengths[:count])
+    return total, torch.cat(norms)
+
+
+def _per_example(
+    task: Task, chunk: int, compute: ChunkGradients, batch: Minibatch
+) -> Iterator[tuple[list[Tensor], int]]:
+    """The examples' gradients, chunk by chunk, and the number of examples; further rows are padding."""
+    for inputs, targets, count in batch.parts(chunk, filled=task.block is not None):
+        yield compute(inputs, targets), count
+
+
+def _per_unit(
+    per_example: Callable[[Minibatch], Iterator[tuple[list[Tensor], int]]],
+    parameters: list[nn.Parameter],
+    chunk: int,
+    room: int | None,
+    batch: Minibatch,
+) -> Iterator[tuple[list[Tensor], int]]:
+    """The units' gradients, one micro-batch at a time: the means over their examples, and the number of units.
+
+    Gradients are summed by index, not by a product with a matrix of zeros and ones: zero times infinity would carry a
+    unit's non-finite gradient into other units. `room`, a fixed number of examples, determines the number of rows.
+    """
+    for micro_batch in packed(batch.sizes or (), chunk):
+        units, size = len(micro_batch.sizes), micro_batch.sizes[0]
+        rows = units if room is None else max(1, room // size)
+        owners = micro_batch.owners().to(batch.inputs.device)
+        means = [parameter.new_zeros(rows, *parameter.shape) for parameter in parameters]
+        for (gradients, count), owner in zip(
+            per_example(batch[micro_batch.examples]), torch.split(owners, chunk), strict=True
+        ):
+            for mean, gradient in zip(means, gradients, strict=True):
+                mean.index_add_(0, owner, gradient[:count])
+        yield [mean.div_(size) for mean in means], units
+
+
+def _weighted(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: int) -> Tensor:
+    """The flat sum [P] of factor times gradient over the first `count` rows; non-finite gradients count as zero."""
+    non_finite, sums = ~norms.isfinite(), []
+    if non_finite.any():
+        for gradient in gradients:
+            gradient[non_finite] = 0
+    for gradient in gradients:
+        sums.append(torch.zeros(as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
+        DenseGradient(rows=as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
+    return torch.cat(sums)

@@ -1,1 +1,0 @@
-"""Per-example gradients of layers, and their norms."""

@@ -1,0 +1,334 @@
+"""Checks that a model treats each example separately and uses no randomness outside the trial's generators.
+
+Clipping bounds a record's influence only if example i's loss depends on example i alone. Layers that are known to
+violate this are refused by name. All other models are probed with random inputs, never with data. The output of one
+example must not depend on the other examples, by comparison and by differentiation. A pass, in training or in
+evaluation mode, must change neither the model's parameters and buffers nor torch's global generator. Token numbers
+cannot be differentiated by; for them the check only compares. The layer that fails is found by comparing what each
+layer does in two passes. A model of words fits a data set with token numbers of the same vocabulary alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from dpsweep.trainers.data.vocabularies import Vocabulary
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """A module that reads token numbers from 0 to `token_count` - 1, of which `padding_token` stands for no word."""
+
+    token_count: int
+    padding_token: int
+
+
+def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind: torch.dtype = torch.float64) -> Tensor:
+    """Random float64 inputs, or int64 token numbers if `kind` is an integer type or the model takes token numbers.
+
+    The token numbers are valid for the module that reads them; where it does not say, for every embedding.
+    """
+    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+    if not kind.is_floating_point or (tables and not takes_quantities(model, shape[1:])):
+        counts = [module.token_count for module in model.modules() if isinstance(module, TokenReader)] or tables
+        return torch.randint(min(counts, default=2), shape, generator=generator)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def takes_quantities(model: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether the model's outputs can be differentiated by inputs of this shape, so that inputs are not tokens."""
+    like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
+    inputs = torch.full((1, *shape), 0.5, dtype=like.dtype, device=like.device, requires_grad=True)
+    try:
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs, allow_unused=True)
+    except Exception:  # noqa: BLE001 - the user's own code may raise anything, and an embedding refuses fractions
+        return False
+    return gradient is not None
+
+
+def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
+    """Raises ValueError if only one of model and data set uses tokens, or if vocabulary size or padding do not fit."""
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, kinds)]
+    if vocabulary is None:
+        if tables and not takes_quantities(model, shape):
+            raise ValueError("Expected dataset.vocabulary for a model of words: this data set gives quantities.")
+        return
+    if not tables:
+        raise ValueError("Expected a model of words for dataset.vocabulary, such as minilm: this one takes quantities.")
+    if max(tables) < vocabulary.words:
+        raise ValueError(f"Expected dataset.vocabulary.words={vocabulary.words} <= {max(tables)}, those of the model.")
+    for module in model.modules():
+        if isinstance(module, TokenReader) and module.padding_token != vocabulary.padding:
+            raise ValueError(
+                f"Expected dataset.vocabulary.padding={vocabulary.padding} == {module.padding_token}, the model's."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _LayerCall:
+    """A call of a layer: its tensors, and whether torch's global generator moved."""
+
+    name: str
+    module: nn.Module
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    draws: bool
+
+
+def mixing_layer(model: nn.Module, batch: Tensor, others: Iterable[Tensor]) -> tuple[str, nn.Module]:
+    """The innermost layer whose output for an example changes with other examples, at equal inputs; else the model.
+
+    `others` are batches of as many examples; each example of `batch` is put into them in turn.
+    """
+    expected, examples = _calls(model, batch), len(batch)
+    for other, row in product(others, range(examples)):
+        mixed = other.clone()
+        mixed[row] = batch[row]
+        for call, again in zip(expected, _calls(model, mixed), strict=False):
+            rows, others_rows = (
+                [value for value in one.outputs if _has_rows(value, examples)] for one in (call, again)
+            )
+            if _equal(call.inputs, again.inputs, row, examples) and not _equal(rows, others_rows, row, examples):
+                return call.name, call.module
+    return "", model
+
+
+def drawing_layer(model: nn.Module, batch: Tensor) -> tuple[str, nn.Module]:
+    """The innermost layer that draws from torch's global generator, or the model."""
+    return next(((call.name, call.module) for call in _calls(model, batch) if call.draws), ("", model))
+
+
+def owner_of(model: nn.Module, tensor: str) -> tuple[str, nn.Module]:
+    """The layer that holds a parameter or buffer of this name."""
+    path = tensor.rpartition(".")[0]
+    return path, model.get_submodule(path)
+
+
+def _calls(model: nn.Module, batch: Tensor) -> list[_LayerCall]:
+    """The calls of all layers in a pass, inner layers before outer ones."""
+    calls: list[_LayerCall] = []
+    states: list[Tensor] = []
+
+    def enter(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        states.append(torch.get_rng_state())
+
+    def leave(name: str) -> Callable[..., None]:
+        def record(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            draws = not torch.equal(states.pop(), torch.get_rng_state())
+            inputs, outputs = _tensors((arguments, options)), _tensors(output)
+            calls.append(_LayerCall(name=name, module=module, inputs=inputs, outputs=outputs, draws=draws))
+
+        return record
+
+    with torch.no_grad(), _hooked(model, enter, leave):
+        model(batch)
+    return calls
+
+
+@contextmanager
+def _hooked(
+    model: nn.Module, enter: Callable[..., None], leave: Callable[[str], Callable[..., None]]
+) -> Iterator[None]:
+    """Both hooks on every layer, removed at the end."""
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(enter))
+        handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """Copies of all tensors in a nested structure."""
+    return [value.detach().clone() for value in tree_leaves(values) if isinstance(value, Tensor)]
+
+
+def _equal(first: list[Tensor], second: list[Tensor], row: int, examples: int) -> bool:
+    """Whether tensors have the same numbers for one example, up to rounding; those without rows, in all."""
+    pairs = list(zip(first, second, strict=False))
+    if len(first) != len(second) or any(one.shape != two.shape for one, two in pairs):
+        return False
+    return all(torch.allclose(*_row(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True) for pair in pairs)
+
+
+def _row(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
+    one, two = (value[row] if _has_rows(value, examples) else value for value in pair)
+    return one.double(), two.double()
+
+
+def _has_rows(value: Tensor, examples: int) -> bool:
+    return value.ndim > 0 and len(value) == examples
+
+
+_PROBES = 3
+_SCALES = (1.0, 10.0, 100.0)
+_SEED = 20160701
+_TOLERANCE = 1e-9
+_ALONE = "to treat every example on its own"
+_NO_DRAWS = "to draw nothing from torch's global generator"
+_ADVICE = "no engine can bound an example's gradient otherwise, so replace this layer"
+
+
+def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless `model` treats each example of a batch on its own, in training and in evaluation.
+
+    The model and torch's global generator stay unchanged.
+    """
+    refuse_by_name(model)
+    twin = _twin(model)
+    state, before = torch.get_rng_state(), _copies(twin)
+    try:
+        for mode in (True, False):
+            _probe(twin.train(mode), example_shape)
+            if not torch.equal(state, torch.get_rng_state()):
+                raise _refusal(*drawing_layer(twin, _probes(twin, example_shape)), _NO_DRAWS)
+    finally:
+        torch.set_rng_state(state)
+    after = _copies(twin)
+    for name in before.keys() | after.keys():
+        if not (name in before and name in after and torch.equal(after[name], before[name])):
+            raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
+
+
+def require_outputs(
+    model: nn.Module, example_shape: tuple[int, ...], classes: int, target_shape: tuple[int, ...] = ()
+) -> None:
+    """Raises ValueError unless the outputs have one column for each class, or one for a number (`classes` is 1).
+
+    If an example has a target for each position, `target_shape` of them, each column has as many rows.
+    """
+    twin = _twin(model)
+    with torch.no_grad():
+        outputs = _outputs(twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape))
+    expected, advice = [_PROBES, classes, *target_shape], "as dataset.classes"
+    if target_shape:
+        advice += " and the positions of dataset.shape; a model that predicts a token at each is model=hf_causal"
+    if list(outputs.shape) != expected:
+        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == {expected}, {advice}.")
+
+
+def _copies(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the parameters and buffers, including those that are not in the state_dict."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach().clone() for name, tensor in named}
+
+
+def refuse_by_name(model: nn.Module) -> None:
+    """Raises ValueError for layers known to mix examples or to draw from torch's global generator."""
+    for name, module in model.named_modules():
+        _refuse_layer(name or "model", module)
+
+
+def _refuse_layer(name: str, module: nn.Module) -> None:
+    kind = type(module).__name__
+    if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
+        raise ValueError(f"Expected {name}={kind} {_ALONE}; {_instead(module)}.")
+    dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
+    if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
+        raise ValueError(
+            f"Expected {name}={kind} {_NO_DRAWS}; leave dropout out, as dpsweep.models.privatise(model) does."
+        )
+    for key, parameter in module._parameters.items():
+        if parameter is not None and is_lazy(parameter):
+            raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")
+
+
+def _instead(module: nn.Module) -> str:
+    """What to do about a layer with statistics of a batch."""
+    layer = "GroupNorm" if isinstance(module, _BatchNorm) else "track_running_stats=False"
+    return f"use {layer}, which dpsweep.models.privatise(model) puts in its place"
+
+
+def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Refuse a model in which an example's output depends on other examples of the batch."""
+    generator = torch.Generator().manual_seed(_SEED)
+    batch = draw_probes(model, generator, _PROBES, *shape)
+    outputs = _outputs(model, batch.requires_grad_(batch.is_floating_point()))
+    if outputs.ndim < 2 or len(outputs) != _PROBES:
+        raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
+    weights = _noise(generator, *outputs.shape)
+    rows = range(_PROBES) if batch.requires_grad else ()
+    alone = all(_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
+    with torch.no_grad():
+        others = list(_other_batches(model, generator, _PROBES, *shape))
+        if not (alone and all(_unchanged(model, batch, outputs, other) for other in others)):
+            raise _refusal(*mixing_layer(model, batch.detach(), others), _ALONE)
+
+
+def _unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other: Tensor) -> bool:
+    """Whether the first example has the same output among the other examples of another batch."""
+    mixed = torch.cat([batch[:1], other[1:]])
+    return torch.allclose(outputs[0], model(mixed)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+def _probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    return draw_probes(model, torch.Generator().manual_seed(_SEED), _PROBES, *shape)
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy of the model in float64, in training mode."""
+    try:
+        return copy.deepcopy(model).to("cpu", torch.float64).train()
+    except Exception as error:  # the user's own code may raise anything
+        kind = type(model).__name__
+        raise ValueError(f"Expected model={kind} to be one that copy.deepcopy takes: {one_line(error)}.") from error
+
+
+def _outputs(model: nn.Module, batch: Tensor) -> Tensor:
+    """The model's outputs for a batch, checked to be a tensor."""
+    try:
+        outputs: Tensor = model(batch)
+    except Exception as error:  # the user's own code may raise anything
+        raise ValueError(
+            f"Expected model={type(model).__name__} to take random float64 inputs of shape={list(batch.shape)}: "
+            f"{one_line(error)}."
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"Expected model={type(model).__name__} to give a tensor, got {type(outputs).__name__}.")
+    return outputs
+
+
+def one_line(error: Exception) -> str:
+    """An error from the user's code as one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+
+
+def _other_batches(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
+    """Random batches of several scales and both signs; token numbers have neither, so one batch per scale."""
+    for scale in _SCALES:
+        batch = draw_probes(model, generator, *shape)
+        yield from (scale * batch, -scale * batch) if batch.is_floating_point() else (batch,)
+
+
+def _noise(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _only(row: int, output: Tensor, batch: Tensor) -> bool:
+    """Whether the derivative of one example's output by every other example's input is exactly zero."""
+    (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
+    gradient[row] = 0
+    return not gradient.any()
+
+
+def _refusal(name: str, module: nn.Module, condition: str) -> ValueError:
+    return ValueError(f"Expected {name or 'model'}={type(module).__name__} {condition}; {_ADVICE}.")

@@ -1,1 +1,0 @@
-"""Models that start from a pretrained folder, and adapters beside frozen layers."""
