@@ -312,16 +312,6 @@ def tagged(*kinds: type) -> StoredForm:
     return StoredForm(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
 
 
-def _number(name: str, stored: object) -> Any:
-    number(name, stored)
-    return stored
-
-
-def _integer(name: str, stored: object) -> Any:
-    integer(name, stored)
-    return stored
-
-
 def exact(value: float) -> Decimal:
     """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
     return Decimal(repr(float(value)))
@@ -337,16 +327,22 @@ def stored_amount(name: str, value: object) -> Decimal:
     return amount
 
 
-def _as_it_is(name: str, stored: Any) -> Any:
-    return stored
+def _kept(check: Check) -> StoredForm:
+    """A value that is its own form: what was read keeps its type, as identities are hashes of what was stored."""
+
+    def read(name: str, stored: Any) -> Any:
+        check(name, stored)
+        return stored
+
+    return StoredForm(read=read, write=lambda value: value)
 
 
 _FORMS: Mapping[Any, StoredForm] = {
-    Any: StoredForm(read=_as_it_is, write=lambda value: value),
-    int: StoredForm(read=_integer, write=lambda value: value),
-    float: StoredForm(read=_number, write=lambda value: value),
-    str: StoredForm(read=text, write=str),
-    bool: StoredForm(read=truth, write=bool),
+    Any: _kept(lambda name, stored: None),
+    int: _kept(integer),
+    float: _kept(number),
+    str: _kept(text),
+    bool: _kept(truth),
     Decimal: StoredForm(read=stored_amount, write=str),
 }
 

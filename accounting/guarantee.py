@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Stored
 from dpsweep.accounting.notation import epsilon_up, typed
-from dpsweep.accounting.numbers import real
+from dpsweep.accounting.numbers import failure_probability
 
 
 class Adjacency(StrEnum):
@@ -27,17 +28,12 @@ class Guarantee(Stored):
     """
 
     epsilon: Amount
-    delta: float
+    delta: Annotated[float, failure_probability]
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     unit: str = "record"
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            real(name, getattr(self, name))
-        if math.isnan(self.epsilon) or self.epsilon < 0:
-            raise ValueError(f"Expected epsilon={self.epsilon} >= 0.")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"Expected 0 <= delta={self.delta} < 1.")
+        super().__post_init__()
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def fits(self, budget: Guarantee) -> bool:

@@ -1,12 +1,13 @@
 """Checks of numbers: each check passes or raises `Expected <name>=<value> <condition>.`
 
-A wrong type raises TypeError, a wrong number ValueError; `whole` checks stored values and raises ValueError for both. A
-bool is not a number; an integer is allowed as a float.
+A wrong type raises TypeError, a wrong number ValueError. A bool is not a number; an integer is allowed as a float.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
 
 
@@ -30,46 +31,43 @@ def number(name: str, value: object) -> float:
     return as_float
 
 
-def positive(name: str, value: object) -> None:
-    """A finite number above 0."""
-    if not number(name, value) > 0:
-        raise ValueError(f"Expected {name}={value} > 0.")
+@dataclass(frozen=True, kw_only=True)
+class NumberCheck:
+    """Requires a number, a finite one with `finite`, that `holds`; `sentence` is what a refusal says was expected."""
+
+    holds: Callable[[float], bool]
+    sentence: str
+    finite: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        """Raises ValueError for another number, TypeError for no number."""
+        if not self.holds(number(name, value) if self.finite else real(name, value)):
+            raise ValueError(f"Expected {self.sentence.format(name=name, value=value)}.")
 
 
-def non_negative(name: str, value: object) -> None:
-    """A finite number, 0 or above."""
-    if not number(name, value) >= 0:
-        raise ValueError(f"Expected {name}={value} >= 0.")
+positive = NumberCheck(holds=lambda value: value > 0, sentence="{name}={value} > 0", finite=True)
+"""A finite number above 0."""
 
+non_negative = NumberCheck(holds=lambda value: value >= 0, sentence="{name}={value} >= 0", finite=True)
+"""A finite number, 0 or above."""
 
-def fraction(name: str, value: object) -> None:
-    """A number strictly between 0 and 1."""
-    if not 0 < number(name, value) < 1:
-        raise ValueError(f"Expected 0 < {name}={value} < 1.")
+bound = NumberCheck(holds=lambda value: value >= 0, sentence="{name}={value} >= 0")
+"""A number, 0 or above, perhaps infinity."""
 
+fraction = NumberCheck(holds=lambda value: 0 < value < 1, sentence="0 < {name}={value} < 1", finite=True)
+"""A number strictly between 0 and 1."""
 
-def bound(name: str, value: object) -> None:
-    """A number, 0 or above, perhaps infinity."""
-    if not real(name, value) >= 0:
-        raise ValueError(f"Expected {name}={value} >= 0.")
+decay_rate = NumberCheck(holds=lambda value: 0 <= value < 1, sentence="0 <= {name}={value} < 1", finite=True)
+"""The weight of the past in a running average: at least 0, below 1."""
 
+probability = NumberCheck(holds=lambda value: 0 <= value <= 1, sentence="{name}={value} in [0, 1]")
+"""A number from 0 to 1."""
 
-def probability(name: str, value: object) -> None:
-    """A number from 0 to 1."""
-    if not 0 <= real(name, value) <= 1:
-        raise ValueError(f"Expected {name}={value} in [0, 1].")
+failure_probability = NumberCheck(holds=lambda value: 0 <= value < 1, sentence="{name}={value} in [0, 1)")
+"""A number from 0 on, below 1."""
 
-
-def decay_rate(name: str, value: object) -> None:
-    """The weight of the past in a running average: at least 0, below 1."""
-    if not 0 <= number(name, value) < 1:
-        raise ValueError(f"Expected 0 <= {name}={value} < 1.")
-
-
-def share(name: str, value: object) -> None:
-    """A number in (0, 1]."""
-    if not 0 < real(name, value) <= 1:
-        raise ValueError(f"Expected {name}={value} in (0, 1].")
+share = NumberCheck(holds=lambda value: 0 < value <= 1, sentence="{name}={value} in (0, 1]")
+"""A number in (0, 1]."""
 
 
 def between(name: str, value: object, above: float, below: float = math.inf) -> None:

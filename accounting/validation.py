@@ -45,13 +45,6 @@ def text(name: str, value: object) -> str:
     return value
 
 
-def texts(name: str, value: object) -> tuple[str, ...]:
-    """The values, if they are a list of texts; raises `ValueError` otherwise."""
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"Expected {name}={value!r} to be a list of texts.")
-    return tuple(text(name, one) for one in value)
-
-
 def listed(name: str, value: object) -> Sequence[Any]:
     """The value, if it is a JSON list; raises `ValueError` otherwise."""
     if not isinstance(value, list):

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpsweep.accounting.events.build import DpEvent, compose, flatten, repeat, select
-from dpsweep.accounting.events.compositions import Leaves
+from dpsweep.accounting.events.build import DpEvent, Leaves, compose, flatten, repeat, select
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, Recent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]

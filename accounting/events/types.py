@@ -59,11 +59,6 @@ def _event(name: str, value: object) -> None:
         raise TypeError(f"Expected {name}={value!r} to be an event.")
 
 
-def _delta(name: str, value: object) -> None:
-    if not 0 <= numbers.real(name, value) < 1:
-        raise ValueError(f"Expected {name}={value} in [0, 1).")
-
-
 def _adjacency(name: str, value: object) -> None:
     if value not in list(Adjacency):
         raise ValueError(f"Expected {name}={value!r} to be one of {', '.join(Adjacency)}.")
@@ -172,7 +167,7 @@ class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
     epsilon: Annotated[float, numbers.bound]
-    delta: Annotated[float, _delta]
+    delta: Annotated[float, numbers.failure_probability]
     adjacency: Annotated[Adjacency, _adjacency]
 
 

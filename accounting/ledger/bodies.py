@@ -280,12 +280,16 @@ def _ledger_identity(name: str, identity: str) -> None:
         raise ValueError(f"Expected {name}={identity[:80]!r} to be hexadecimal digits.")
 
 
+LedgerIdentity = Annotated[str, _ledger_identity]
+"""The identity of a ledger, in hexadecimal digits."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Identified(Stored):
     """Gives a new identity to the copy of a ledger that goes on as another one; `former` is the identity before."""
 
     kind: ClassVar[Kind] = Kind.IDENTITY
-    identity: Annotated[str, _ledger_identity]
+    identity: LedgerIdentity
     former: str
 
 

@@ -22,15 +22,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
+from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
 
-from dpsweep.accounting.codec import StoredForm, exact
+from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, exact
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names.stored_classes import KIND, build_own, written_name
 from dpsweep.accounting.names.tags import tag_of_class
 from dpsweep.accounting.notation import epsilon_up, typed
+from dpsweep.accounting.numbers import between
 from dpsweep.accounting.validation import mapping
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
@@ -103,7 +105,7 @@ class Addition:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenyiFilter:
+class RenyiFilter(Checked):
     """Composition at one Renyi `order` for plans with a divergence; the rest of the budget is for other charges.
 
     `epsilon` and `delta` are the filter's part of the budget and never change; the rest is for the other charges, and a
@@ -117,17 +119,12 @@ class RenyiFilter:
     Parameters) for interleaving in general.
     """
 
-    order: float
-    epsilon: float
-    delta: float
+    order: Annotated[float, partial(between, above=1)]
+    epsilon: Positive
+    delta: Delta
 
     def __post_init__(self) -> None:
-        if not (1 < self.order < math.inf):
-            raise ValueError(f"Expected order={self.order} > 1.")
-        if not (0 < self.epsilon < math.inf):
-            raise ValueError(f"Expected epsilon={self.epsilon} > 0.")
-        if not (0 < self.delta < 1):
-            raise ValueError(f"Expected delta={self.delta} in (0, 1).")
+        super().__post_init__()
         if self._conversion >= self.epsilon:
             raise ValueError(
                 f"Expected epsilon={typed(self.epsilon)} > {epsilon_up(self._conversion)}, which the conversion from "

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import IDENTITY, Lines
+from dpsweep.accounting.chain.hash_chain import Lines
+from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.json_files import write_line
-from dpsweep.accounting.ledger.bodies import Identified, read_body
+from dpsweep.accounting.ledger.bodies import Identified, LedgerIdentity, read_body
 from dpsweep.accounting.ledger.remembered_ends import folder_of_ends, short_hash
-from dpsweep.accounting.validation import DAMAGE, in_short, text
+from dpsweep.accounting.validation import DAMAGE, in_short
 
 
 def identities_of(lines: Lines | None) -> tuple[str, ...]:
@@ -34,6 +35,14 @@ def identity_of(lines: Lines | None) -> str | None:
     """The identity of a ledger, None without a line."""
     known = identities_of(lines)
     return known[-1] if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPlace(Stored):
+    """What a file says of one place: the identity of the ledger that lay there last."""
+
+    place: str
+    identity: LedgerIdentity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +70,7 @@ class KnownPlaces:
     def _read(self, place: str) -> str | None:
         path = self.path(place)
         try:
-            identity = text("identity", json.loads(path.read_text())["identity"])
-            if IDENTITY.fullmatch(identity) is None:
-                raise ValueError(f"Expected identity={identity!r} to be hexadecimal digits.")
-            return identity
+            return KnownPlace.from_json(json.loads(path.read_text())).identity
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, *DAMAGE) as cause:
@@ -76,7 +82,7 @@ class KnownPlaces:
     def _write(self, place: str, identity: str) -> None:
         path = self.path(place)
         try:
-            write_line(path, {"place": place, "identity": identity}, mode=0o600)
+            write_line(path, KnownPlace(place=place, identity=identity).to_json(), mode=0o600)
         except OSError as cause:
             raise LedgerDamaged(
                 f"The place of the ledger {place} cannot be remembered in {path.parent}: {cause.strerror}; "

@@ -29,7 +29,7 @@ from dpsweep.accounting.codec import Stored, StoredForm
 from dpsweep.accounting.errors import BadInput, WitnessUnreachable
 from dpsweep.accounting.json_files import write_line
 from dpsweep.accounting.ledger.remembered_ends import Memory
-from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.numbers import count
 from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text
 
 VARIABLE = "DPSWEEP_WITNESS"
@@ -38,11 +38,11 @@ VARIABLE = "DPSWEEP_WITNESS"
 
 def _rows(name: str, form: Any) -> tuple[Mapping[str, Any], ...]:
     rows = tuple(mapping(name, row) for row in listed(name, form))
+    for row in rows:
+        count("seq", row["seq"])
     if not rows:
         raise ValueError(f"Expected {name}=[] to have a line.")
-    return tuple(
-        {key: whole(key, row[key]) if key == "seq" else text(key, row[key]) for key in COLUMNS} for row in rows
-    )
+    return tuple({key: text(key, row[key]) if key != "seq" else row[key] for key in COLUMNS} for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)

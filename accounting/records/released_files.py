@@ -27,7 +27,7 @@ from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import mapping, refuse_link, text
+from dpsweep.accounting.validation import mapping, refuse_link
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
@@ -67,7 +67,7 @@ class ReleasedWinner(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasedFiles:
+class ReleasedFiles(Stored):
     """The SHA-256 of every file below a folder, by its path from there, and the salt of their common digest.
 
     A folder below it is listed by its path with "/" at the end.
@@ -104,17 +104,14 @@ class ReleasedFiles:
 
     def note(self, curator: Path, folder: str) -> None:
         """Writes the files of a release or an export into the curator's list, readable by its owner alone."""
-        lists = {**_lists(curator), folder: {"salt": self.salt, "files": dict(self.files)}}
+        lists = {**_lists(curator), folder: self.to_json()}
         write_json(curator / LIST_FILE, lists, mode=PRIVATE)
 
     @classmethod
     def noted(cls, curator: Path, folder: str) -> ReleasedFiles | None:
         """The files of a release or an export in the curator's list; None if it has none, or is damaged."""
         form = _lists(curator).get(folder)
-        if form is None:
-            return None
-        files = {name: text(name, digest) for name, digest in mapping("files", form["files"]).items()}
-        return cls(salt=text("salt", form["salt"]), files=files)
+        return None if form is None else cls.from_json(form)
 
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:

@@ -80,7 +80,9 @@ class Restoration:
                 behind = True
         if adopted and not lost:
             for account, balance in before.balances.items():
-                self._append(account, balance, _nothing(f"restored: {adopted[0]}"))
+                self._append(
+                    account, balance, Restored(epsilon=0.0, delta=0.0, takes={}, note=f"restored: {adopted[0]}")
+                )
         if self.state is not None and self.state.head != head:
             covered = any(memory.digests().hold(self.state.memory.end) for memory, _ in lost)
             sentences += self._catch_up(self.state, head, None if covered else self._beside(before, self.state, lost))
@@ -92,7 +94,7 @@ class Restoration:
         if behind:
             sentences += self._use_up()
         if lost and self.lines.end() == End():
-            raise LedgerDamaged(self._unknown(lost[0][1].end))
+            raise LedgerDamaged(f"Expected what this machine remembers of {self.chain.name} to name an account.")
         return (*sentences, *self._exceeded(before))
 
     def _catch_up(self, state: WitnessedState, head: str | None, base: Base | None) -> Iterator[str]:
@@ -182,13 +184,6 @@ class Restoration:
                     body = body_of(fact["kind"], fact["body"])
                 self._append(fact["account"], Balance.from_json(last.balance), body, fact["plan"])
 
-    def _unknown(self, end: End) -> str:
-        return (
-            f"This machine remembers that {self.chain.name} had {end.entries} entries, but not what they "
-            "took. Name every sweep folder that was charged on it: dpsweep budget restore FOLDER...; what was spent "
-            "otherwise is then added by dpsweep budget charge."
-        )
-
     def _put_back_account(self, lost: Lost, end: End, note: str) -> str:
         name = lost.account
         balance = lost.there or self._open(name, lost.remembered)
@@ -268,11 +263,6 @@ class Restoration:
 
 def _raised(one: Guarantee, other: Guarantee) -> Raised:
     return Raised(budget=replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta)))
-
-
-def _nothing(note: str) -> Restored:
-    """The body of an entry that notes a restoration and takes nothing."""
-    return Restored(epsilon=0.0, delta=0.0, takes={}, note=note)
 
 
 def _in_words(takes: Mapping[str, float]) -> str:
