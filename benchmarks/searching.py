@@ -188,7 +188,7 @@ def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any
 
 def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[str]:
     """The overrides of a search, with its multiples of the noise of one run."""
-    from dpsweep.reports.advice.evidence import Way
+    from dpsweep.reports.advice.advice import Way
 
     if search.way == ORACLE:
         line = str(settings["oracle"])
@@ -367,7 +367,7 @@ if __name__ == "__main__":
         case ["table"]:
             print(table())
         case ["evidence"]:
-            from dpsweep.reports.advice.evidence import FILE
+            from dpsweep.reports.advice.advice import FILE
 
             FILE.write_text(written_evidence())
         case _:

@@ -33,8 +33,8 @@ from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.threshold import Threshold
-from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures import charts
+from dpsweep.reports.figures import drawing as marks
 from dpsweep.reports.reproduction import one_run
 
 NAME = "price_by_tries"

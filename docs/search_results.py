@@ -16,8 +16,8 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures import charts
+from dpsweep.reports.figures import drawing as marks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "search.png"

@@ -26,9 +26,7 @@ from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction import claims, learning_curves
 from dpsweep.reports.reproduction.figures import d_fig2 as amended
 from dpsweep.reports.reproduction.finding import Finding
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER
-from dpsweep.reports.statistics.score_statistic import best, statistic
+from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, best, point_scores, statistic
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 PAGE = Path(__file__).with_name("reproduction.md")

@@ -15,7 +15,7 @@ _HOME_OF = {
     "attempt": "dpsweep.trainers.foreign.attempt",
     "PlannedSweep": "dpsweep.sweeper.commands.python_api",
     "SweepResults": "dpsweep.sweeper.commands.python_api",
-    "heatmap": "dpsweep.reports.figures.table_heatmap",
+    "heatmap": "dpsweep.reports.figures.heatmap",
     "plan": "dpsweep.sweeper.commands.python_api",
     "rehearse": "dpsweep.sweeper.commands.python_api",
     "results": "dpsweep.sweeper.commands.python_api",

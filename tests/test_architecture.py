@@ -107,7 +107,7 @@ DOORS = {
     "transformers": {"trainers/models/hugging_face.py"},
     "tokenizers": {"trainers/data/vocabularies.py"},
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
-    "seaborn": {"reports/figures/coloured_cells.py"},
+    "seaborn": {"reports/figures/heatmap.py"},
     "pyarrow": {"trainers/data/columns.py", "trainers/data/table_files.py"},
     "tensorboard": {"sweeper/loggers/libraries.py"},
     "mlflow": {"sweeper/loggers/libraries.py"},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.embedded_fonts import embed_as_matplotlib_does, embed_quickly
-from tests.reports.figures.test_vector_file import DRAWN
+from tests.reports.figures.test_drawing_pdf import DRAWN
 
 
 @pytest.fixture(autouse=True)

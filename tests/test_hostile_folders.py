@@ -23,7 +23,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.content.provenance import read_command
+from dpsweep.reports.content.sections import read_command
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.model_export import write_export
 from dpsweep.reports.pages.release import compose, write_release

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.errors import BadInput, DpsweepError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoint
 
 LOGGERS = "dpsweep.loggers"
 FORMATS = "dpsweep.disclosure_formats"
@@ -94,7 +94,7 @@ def configuration_folders() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def _all_entries() -> EntryPoints:
+def _all_entries() -> Any:
     from importlib.metadata import entry_points
 
     return entry_points()

@@ -1,14 +1,146 @@
-"""Advice in words: what an epsilon would buy, by measurements on the nearest data set."""
+"""Advice in words: what a total epsilon bought on the nearest data set, as benchmarks/searching.py measured it.
+
+The numbers come with the program, in evidence.json, and are about public benchmarks: advice never depends on the scores
+or the records of an account.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import noise_up, typed
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.reports.advice.evidence import Comparison, Evidence, Measurement
-from dpsweep.reports.content.frozen_features import FrozenFeatures
+from dpsweep.reports.content.trial_config import FrozenFeatures
+
+FILE = Path(__file__).with_name("evidence.json")
+LARGEST_FACTOR = 10.0
+"""Numbers of records, of a record's inputs, and epsilons that differ by a larger factor are not compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to spend an epsilon: the overrides, where {2} stands for 2 times the noise multiplier of one run alone."""
+
+    name: str
+    words: str
+    shows_map: bool
+
+    def overrides(self, noise: float) -> str:
+        """The overrides where one run alone has this noise multiplier."""
+        return re.sub(r"\{([\d.]+)\}", lambda found: noise_up(float(found[1]) * noise), self.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """A data set that searches were measured on, with its nominal sizes.
+
+    `features` says whether its inputs are frozen features; `words` are overrides that all its searches had.
+    """
+
+    name: str
+    records: int
+    inputs: int
+    features: bool
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """The mean accuracy of the models that a way handed over, and half of the width of its 95 % interval."""
+
+    way: Way
+    mean: float
+    margin: float
+    searches: int
+
+    def as_good_as(self, other: Measurement) -> bool:
+        """Whether the two intervals overlap."""
+        return abs(self.mean - other.mean) <= self.margin + other.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All ways on one data set at one total epsilon, best mean first."""
+
+    measured_on: MeasuredSet
+    epsilon: float
+    outcomes: Sequence[Measurement]
+
+    def overrides(self, one: Measurement, noise: float) -> str:
+        """The overrides of a way, as it was measured, where one run alone has this noise multiplier."""
+        return f"{self.measured_on.words} {one.way.overrides(noise)}".lstrip()
+
+    @property
+    def best(self) -> Measurement:
+        """The way with the best mean."""
+        return self.outcomes[0]
+
+    @property
+    def best_map(self) -> Measurement | None:
+        """The way with the best mean among those that show a map."""
+        return next((one for one in self.outcomes if one.way.shows_map), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All comparisons that were measured."""
+
+    comparisons: Sequence[Comparison]
+
+    @classmethod
+    def read(cls, path: Path = FILE) -> Evidence:
+        """The evidence that comes with the program."""
+        form = json.loads(path.read_text())
+        ways = {name: Way(name=name, **way) for name, way in form["ways"].items()}
+        sets = {name: MeasuredSet(name=name, **sizes) for name, sizes in form["data"].items()}
+
+        def ranked(cells: Mapping[str, Mapping[str, float]]) -> tuple[Measurement, ...]:
+            outcomes = [
+                Measurement(way=ways[name], mean=cell["mean"], margin=cell["margin"], searches=int(cell["searches"]))
+                for name, cell in cells.items()
+            ]
+            return tuple(sorted(outcomes, key=lambda one: -one.mean))
+
+        return cls(
+            comparisons=tuple(
+                Comparison(measured_on=sets[cell["data"]], epsilon=cell["epsilon"], outcomes=ranked(cell["outcomes"]))
+                for cell in form["cells"]
+            )
+        )
+
+    def nearest(
+        self, name: str, records: int, inputs: int, epsilon: float, *, features: bool = False
+    ) -> Comparison | None:
+        """The comparison for this data set, or else for the one nearest in size; None if none is near.
+
+        Sizes are nominal, and nearest in ratio: the number of records (of units, where these are protected) first, then
+        that of a record's inputs, then epsilon. Frozen features are compared with frozen features alone.
+        """
+        if not 0 < epsilon < math.inf:
+            return None
+
+        def distance(one: Comparison) -> tuple[bool, float, float, float]:
+            on = one.measured_on
+            return (
+                on.name != name,
+                abs(math.log(on.records / records)),
+                abs(math.log(on.inputs / inputs)),
+                abs(math.log(one.epsilon / epsilon)),
+            )
+
+        def is_near(one: Comparison) -> bool:
+            other, by_records, by_inputs, by_epsilon = distance(one)
+            most = math.log(LARGEST_FACTOR)
+            return by_epsilon <= most and (not other or max(by_records, by_inputs) <= most)
+
+        alike = [one for one in self.comparisons if one.measured_on.features == features]
+        return min(filter(is_near, alike), key=distance, default=None)
+
 
 SOURCE = "docs/search.md"
 

@@ -1,18 +1,77 @@
-"""Every number of a page with its source, for the page and for `report.json`."""
+"""A sweep's charges and its account's balance, from the ledger alone; and every number of a page with its source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, table_noise
+from dpsweep.accounting.ledger.bodies import Charged, charged, spending
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.reports.content import formatting as notation
-from dpsweep.reports.content.charges import Bill, exact_sum
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """The balance of an account, with this sweep's part of it.
+
+    *Guarantee*: `epsilon` and `delta` are the sums over all charges of the plan, repeats included, so the
+    sweep as a whole satisfies (epsilon, delta)-differential privacy. *Source*: basic composition, Dwork and
+    Roth 2014, Theorem 3.16. `others` is the sum over all other sweeps on the account. `units` is the declared
+    number of records, or of units if a unit has several; None if neither ledger nor plan declares it.
+    """
+
+    epsilon: float
+    delta: float
+    others: tuple[float, float]
+    reserved: tuple[float, float]
+    left: tuple[float, float]
+    budget: tuple[float, float]
+    charges: tuple[Charged, ...]
+    units: int | None = None
+
+    @property
+    def accepted_delta(self) -> float | None:
+        """The delta that was accepted last; None if none was."""
+        return next(
+            (one.facts.accepted_delta for one in reversed(self.charges) if one.facts.accepted_delta is not None), None
+        )
+
+    @property
+    def repeats(self) -> tuple[Charged, ...]:
+        """Charges for repeated runs."""
+        return tuple(charge for charge in self.charges if charge.reason == "repeat")
+
+
+def read_bill(sweep: Sweep) -> Bill:
+    """Reads the sweep's charges and its account's balance."""
+    account = sweep.account
+    charges = tuple(charged(entry) for entry in account.charges if entry.plan == sweep.plan_id)
+    others = [spending(entry) for entry in account.charges if entry.plan != sweep.plan_id]
+    dataset = sweep.plan.trials[0].config["dataset"]
+    declared = dataset.get("units" if dataset.get("unit_column") else "records")
+    units = (*(charge.facts.units for charge in charges), declared)
+    return Bill(
+        epsilon=exact_sum(charge.epsilon for charge in charges),
+        delta=exact_sum(charge.delta for charge in charges),
+        others=(exact_sum(charge.epsilon for charge in others), exact_sum(charge.delta for charge in others)),
+        reserved=account.reserved,
+        left=account.left,
+        budget=(account.budget.epsilon, account.budget.delta),
+        charges=charges,
+        units=next((number for number in units if isinstance(number, int) and number > 0), None),
+    )
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum in exact decimals, like the ledger's sums."""
+    return float(sum((Decimal(repr(float(value))) for value in values), Decimal(0)))
+
 
 LEDGER, PLAN, RESULTS = "ledger", "plan.json", "trials/*/result.json"
 ALONE = "priced by the accountants from one run's event in plan.json"
@@ -25,25 +84,6 @@ class Fact:
     value: float | int | str | None
     text: str
     source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The declared settings of all runs' steps; a tuple holds the distinct values in ascending order.
-
-    If a run's noise multiplier changes, `noise_multipliers` has its range and `bounds` the schedule.
-    """
-
-    sample_rates: tuple[float, ...]
-    batches: tuple[str, ...]
-    epochs: tuple[int, ...]
-    allocations: tuple[int, ...]
-    noise_multipliers: tuple[float | str, ...]
-    bounds: tuple[str, ...]
-    steps: tuple[int, ...]
-    lost_steps: tuple[int, ...]
-    counts_std: tuple[float, ...]
-    minimised_noises: tuple[float, ...]
 
 
 def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
@@ -59,7 +99,7 @@ def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
 
 def is_one_run(sweep: Sweep, bill: Bill) -> bool:
     """Whether what was charged is one run and nothing else, so that the price of the search is that of the run."""
-    runs, whole = sweep.plan.trials + sweep.plan.finals, sweep.plan.event.parts
+    runs, whole = sweep.declared, sweep.plan.event.parts
     return (
         len(runs) == 1
         and not bill.repeats
@@ -76,36 +116,6 @@ def alone_epsilon(sweep: Sweep) -> float | None:
     alone = Alone(delta=sweep.plan.delta, adjacency=sweep.plan.adjacency, quoted={})
     bounds = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
     return max(bounds, default=None)
-
-
-def settings(sweep: Sweep) -> Settings:
-    """The declared settings of the steps, from the events that were priced."""
-    every = sweep.plan.trials + sweep.plan.finals
-    trials = () if sweep.plan.public else every  # a non-private event states no sampling or noise
-    leaves = [leaf for trial in trials for leaf, _ in events.flatten(trial.event.training)]
-    epochs = [(events.is_allocation(leaf), epoch[0]) for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
-    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
-    steps = [step for leaf in others if (step := events.as_gaussian_step(leaf)) is not None]
-    fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
-    stds = {
-        std
-        for trial in every
-        if trial.event.validation is not None
-        for leaf, _ in events.flatten(trial.event.validation)
-        if (std := table_noise(leaf)) is not None
-    }
-    return Settings(
-        sample_rates=tuple(sorted({rate for rate, _ in steps})),
-        batches=tuple(sorted({f"{size} of {records}" for size, records, _ in fixed})),
-        epochs=tuple(sorted({size for random, size in epochs if not random})),
-        allocations=tuple(sorted({size for random, size in epochs if random})),
-        noise_multipliers=_noises(sweep),
-        bounds=_bounds(sweep),
-        steps=tuple(sorted({trial.config["steps"] for trial in sweep.plan.trials})),
-        lost_steps=tuple(sorted({steps_priced(trial) - trial.config["steps"] for trial in sweep.plan.trials} - {0})),
-        counts_std=tuple(sorted(stds)),
-        minimised_noises=tuple(sorted({noise for leaf in leaves if (noise := events.output_noise(leaf)) is not None})),
-    )
 
 
 def to_json(facts: Mapping[str, Fact]) -> dict[str, dict[str, object]]:
@@ -130,7 +140,9 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
 def _by_part(bill: Bill) -> Iterator[tuple[str, Fact]]:
     """The price of the search and of the final run, where they read different records."""
     for name, final in (("search_epsilon", False), ("final_epsilon", True)):
-        own = [[cost for part, cost in one.parts.items() if part.startswith(FINAL) is final] for one in bill.charges]
+        own = [
+            [cost for part, cost in one.facts.parts.items() if part.startswith(FINAL) is final] for one in bill.charges
+        ]
         epsilon = exact_sum(max(costs, default=0.0) for costs in own)
         yield name, Fact(value=epsilon, text=epsilon_up(epsilon), source=f"{LEDGER}: this plan's charges, by part")
 
@@ -139,56 +151,58 @@ def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _whole(len(sweep.plan.trials), PLAN)
     runs = sweep.all_runs
     yield "runs", _whole(len(runs), f"{PLAN}, or the draw that is stored beside it")
-    runs_to_come = 0 if sweep.plan.proposed is None else sweep.plan.proposed.trials - len(sweep.table)
-    runs_to_come += (
-        bool(sweep.plan.finals) and sweep.final.empty and not (sweep.rule.draws_in_secret and sweep.runs.over)
-    )
-    yield "runs_to_come", _whole(runs_to_come, f"{PLAN}, and the proposals that are stored beside it")
+    yield "runs_to_come", _whole(sweep.shown.to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
         number = int((runs["state"] == state).sum())
         yield f"points_{state.name.lower()}", _whole(number, f"{RESULTS} and {LEDGER}: started attempts")
-    charged = sum(charge.runs for charge in bill.charges)
+    charged = sum(charge.attempts for charge in bill.charges)
     yield "runs_charged", _whole(charged, f"{LEDGER}: this plan's charges")
     yield "runs_started", _whole(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
-    yield (
-        "repeats_charged",
-        _whole(sum(charge.runs for charge in bill.repeats), f"{LEDGER}: charges for repeats"),
-    )
+    repeated = sum(charge.attempts for charge in bill.repeats)
+    yield "repeats_charged", _whole(repeated, f"{LEDGER}: charges for repeats")
     yield "ledger_entries", _whole(sweep.entries, f"{LEDGER}: its verified chain")
     seconds = sum(result.seconds for result in sweep.results.values())
     yield "seconds", Fact(value=seconds, text=notation.duration(seconds), source=RESULTS)
 
 
 def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
-    declared = settings(sweep)
-    for name, values in (
-        ("sample_rate", declared.sample_rates),
-        ("batches", declared.batches),
-        ("epochs", declared.epochs),
-        ("allocations", declared.allocations),
-        ("noise_multiplier", declared.noise_multipliers),
-        ("bounds", declared.bounds),
-        ("steps", declared.steps),
-        ("lost_steps", declared.lost_steps),
-        ("counts_std", declared.counts_std),
-        ("minimised_noise", declared.minimised_noises),
-    ):
-        if values:
-            texts = [_setting(value, rate_up if name == "sample_rate" else noise_down) for value in values]
-            text = texts[0] if len(texts) == 1 else notation.listed(texts)
-            single = values[0] if len(values) == 1 else text
-            yield name, Fact(value=single, text=text, source=f"{PLAN}: the events")
+    """The declared settings of all runs' steps, from the events that were priced: the distinct values, ascending.
 
-
-def _setting(value: float | str, write: Callable[[float], str]) -> str:
-    """A number rounded to the safe side: sampling rates up, noise down."""
-    return write(value) if isinstance(value, float) else str(value)
+    If a run's noise multiplier changes, `noise_multiplier` has its range and `bounds` the schedule. Numbers are rounded
+    to the safe side: sampling rates up, noise down.
+    """
+    trials, every = sweep.plan.trials, sweep.declared
+    private = () if sweep.plan.public else every  # a non-private event states no sampling or noise
+    leaves = [leaf for trial in private for leaf, _ in events.flatten(trial.event.training)]
+    epochs = [(events.is_allocation(leaf), epoch[0]) for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
+    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
+    fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
+    scores = [trial.event.validation for trial in every if trial.event.validation is not None]
+    stds = (table_noise(leaf) for score in scores for leaf, _ in events.flatten(score))
+    found: dict[str, Iterable[float | str | None]] = {
+        "sample_rate": {step[0] for leaf in others if (step := events.as_gaussian_step(leaf)) is not None},
+        "batches": {f"{size} of {records}" for size, records, _ in fixed},
+        "epochs": {size for random, size in epochs if not random},
+        "allocations": {size for random, size in epochs if random},
+        "noise_multiplier": _noises(sweep),
+        "bounds": _bounds(sweep),
+        "steps": {trial.config["steps"] for trial in trials},
+        "lost_steps": {steps_priced(trial) - trial.config["steps"] for trial in trials} - {0},
+        "counts_std": {*stds} - {None},
+        "minimised_noise": {events.output_noise(leaf) for leaf in leaves} - {None},
+    }
+    for name, values in found.items():
+        write = rate_up if name == "sample_rate" else noise_down
+        ordered = sorted(values) if isinstance(values, set) else [*values]
+        if ordered:
+            text = notation.listed([write(value) if isinstance(value, float) else str(value) for value in ordered])
+            yield name, Fact(value=ordered[0] if len(ordered) == 1 else text, text=text, source=f"{PLAN}: the events")
 
 
 def _noises(sweep: Sweep) -> tuple[float | str, ...]:
     """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
     pairs = set()
-    for trial in sweep.plan.trials + sweep.plan.finals:
+    for trial in sweep.declared:
         leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
         steps = [
             events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) or events.as_epoch(leaf) for leaf in leaves
@@ -200,11 +214,11 @@ def _noises(sweep: Sweep) -> tuple[float | str, ...]:
     return (*(low for low, high in ranges if low == high), *changing)
 
 
-def _bounds(sweep: Sweep) -> tuple[str, ...]:
+def _bounds(sweep: Sweep) -> set[str]:
     """The runs' clip schedules in words; empty if no clip norm changes."""
     schedules = [trial.config["clip_schedule"] for trial in sweep.plan.trials]
     changing = any(name_of(schedule) != "constant_clip_norm" for schedule in schedules)
-    return tuple(sorted({_schedule(schedule) for schedule in schedules})) if changing else ()
+    return {*map(_schedule, schedules)} if changing else set()
 
 
 def _schedule(config: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
 
@@ -101,11 +101,16 @@ def arrange(
     for _, rows in points.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _roles(rows, keys)
-        shared = {"across": _axis(rows, across), "down": _axis(rows, down)}
+        across_and_down = [
+            Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key]))) for key in (across, down)
+        ]
         marks = {_best(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
-        for facet_rows in _facets(rows, facets):
-            panels.append(_panel(facet_rows, facets, marks, **shared))
-    return _mark_as_good(panels)
+        groups = [rows]
+        for key in facets:
+            groups = [own[[_equal(one, step) for one in own[key]]] for own in groups for step in _steps(own[key])]
+        panels.extend(_panel(own, facets, marks, *across_and_down) for own in groups)
+    top = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
+    return tuple(panels) if top is None else _marked(panels, Mark.AS_GOOD, partial(_as_good, top))
 
 
 def _best(points: pd.DataFrame) -> int | None:
@@ -170,11 +175,6 @@ def clipped(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
 
 
-def _mark_as_good(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
-    best = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
-    return tuple(panels) if best is None else _marked(panels, Mark.AS_GOOD, lambda cell: _as_good(cell, best))
-
-
 def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
     """The panels, with this mark on the finished cells to which it applies and that have no other mark."""
 
@@ -185,7 +185,7 @@ def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bo
     return tuple(replace(panel, cells={place: marked(cell) for place, cell in panel.cells.items()}) for panel in panels)
 
 
-def _as_good(cell: Cell, best: Cell) -> bool:
+def _as_good(best: Cell, cell: Cell) -> bool:
     """Whether 0 is in the 95 % interval of the difference of two independent scores."""
     ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
     if any(end is None for end in ends):
@@ -199,12 +199,7 @@ def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | N
     steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
     ranked = sorted(
         steps,
-        key=lambda key: (
-            len(steps[key]) < 2,
-            axis_label(key) != "lr",
-            not _numeric(steps[key]),
-            -len(steps[key]),
-        ),
+        key=lambda key: (len(steps[key]) < 2, axis_label(key) != "lr", not _numeric(steps[key]), -len(steps[key])),
     )
     across, down, *rest = [*ranked, None, None][: max(2, len(ranked))]
     facets = tuple(key for key in rest if key is not None and len(steps[key]) > 1)
@@ -218,19 +213,14 @@ def _follows_noise(rows: pd.DataFrame, key: str) -> bool:
     return all(len(_steps(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
 
 
-def _facets(rows: pd.DataFrame, facets: Sequence[str]) -> list[pd.DataFrame]:
-    groups = [rows]
-    for key in facets:
-        groups = [
-            group[[_equal(value, step) for value in group[key]]] for group in groups for step in _steps(group[key])
-        ]
-    return groups
-
-
 def _panel(
-    rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], *, across: Axis, down: Axis
+    rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], across: Axis, down: Axis
 ) -> MapPanel:
     first = rows.iloc[0]
+    facet = [f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None]
+    alone = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
+    if len(alone) == 1 and alone != {None}:  # by which the papers name a panel; it is not the price of the search
+        facet.append(f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(*alone)}")
     cells: dict[tuple[int, int], Cell] = {}
     for index, row in zip(rows.index, rows.to_dict("records"), strict=True):
         cells[_position(row, down), _position(row, across)] = Cell(
@@ -241,33 +231,13 @@ def _panel(
             mark=marks.get(int(str(index)), Mark.NONE),
             runs=row[RUNS],
         )
-    return MapPanel(
-        method=str(first["method"]),
-        facet=(
-            *(f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None),
-            *_alone(rows),
-        ),
-        across=across,
-        down=down,
-        cells=cells,
-    )
-
-
-def _alone(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The epsilon of one run, by which the papers name a panel; it is not the price of the search."""
-    epsilons = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
-    (epsilon,) = epsilons if len(epsilons) == 1 else (None,)
-    return () if epsilon is None else (f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(epsilon)}",)
+    return MapPanel(method=str(first["method"]), facet=tuple(facet), across=across, down=down, cells=cells)
 
 
 def _position(row: Mapping[Hashable, Any], axis: Axis) -> int:
     if axis.key is None:
         return 0
     return next(place for place, value in enumerate(axis.values) if _equal(value, row[axis.key]))
-
-
-def _axis(rows: pd.DataFrame, key: str | None) -> Axis:
-    return Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key])))
 
 
 def _steps(column: pd.Series) -> list[object]:

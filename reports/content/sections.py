@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import metadata
 from typing import Any
 
+import yaml
+
+from dpsweep.accounting.errors import DpsweepError
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import noise_down
+from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.reports.content import formatting as notation
-from dpsweep.reports.content.charges import Bill
-from dpsweep.reports.content.facts import Fact
-from dpsweep.reports.content.formatting import axis_label, count, method_label, number, points_in_words
-from dpsweep.reports.content.frozen_features import FrozenFeatures
+from dpsweep.reports.content.facts import Bill, Fact
+from dpsweep.reports.content.formatting import axis_label, method_label, number, points_in_words
 from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, noise_multiplier
+from dpsweep.reports.content.trial_config import FrozenFeatures
 
-SECRET = (
-    "These are the tries of a search that shows its winner alone. The price covers nothing else about them, such as "
-    "scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on."
-)
-NOTHING = "The search has no winner. The reason is not shown: the price does not cover it."
 _LOSSES = {"test_loss": "perplexity on public test records", "training_loss": "perplexity on training records"}
 """By the name of a mean loss in a learning curve: how a page calls its exponential."""
 _LARGEST = 700.0
@@ -73,7 +74,7 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
             overall=row["trial"] == sweep.winner,
             settings=_settings(sweep, str(row["trial"])),
             score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
-            interval=_interval(row) if with_score else "",
+            interval=_ends(row["accuracy_low"], row["accuracy_high"]) if with_score else "",
             also=tuple(_also(sweep, str(row["trial"]))) if with_score else (),
             final=row["trial"] in set(sweep.final["trial"]),
         )
@@ -106,11 +107,6 @@ def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
     return {name: math.exp(loss) if loss < _LARGEST else math.inf for name, loss in losses.items()}
 
 
-def outcome(sweep: Sweep) -> str:
-    """The sentence that a finished secret draw has no winner, which its rule discloses; otherwise empty."""
-    return NOTHING if sweep.rule.draws_in_secret and sweep.runs.over and sweep.winner is None else ""
-
-
 def errors(sweep: Sweep) -> tuple[str, ...]:
     """The error messages of failed runs, in the table's order; for the curator only."""
     messages = zip(sweep.labels, sweep.all_runs["error"], strict=True)
@@ -129,18 +125,22 @@ def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
     """
     if math.isinf(bill.budget[0]):
         return ()
-    total = max(bill.budget[0], bill.reserved[0])
-    segments: list[Segment] = []
-    start = 0.0
-    for name, tone, value, fact in (
-        ("other sweeps", Tone.OTHERS, bill.others[0], facts["other_epsilon"]),
-        ("this sweep", Tone.OWN, bill.epsilon, facts["honest_epsilon"]),
-        ("left", Tone.LEFT, bill.left[0], facts["left_epsilon"]),
-    ):
-        share = value / total if total > 0 else 0.0
-        segments.append(Segment(name=name, tone=tone, start=start, share=share, text=fact.text))
-        start += share
+    parts = (
+        ("other sweeps", Tone.OTHERS, bill.others[0], facts["other_epsilon"].text),
+        ("this sweep", Tone.OWN, bill.epsilon, facts["honest_epsilon"].text),
+        ("left", Tone.LEFT, bill.left[0], facts["left_epsilon"].text),
+    )
+    segments = bar(parts, max(bill.budget[0], bill.reserved[0]))
     return tuple(segment for segment in segments if segment.share > 0 or segment.tone is Tone.LEFT)
+
+
+def bar(parts: Iterable[tuple[str, Tone, float, str]], whole: float) -> Iterator[Segment]:
+    """A segment after the other for parts of a whole: each part's name, meaning, value and text."""
+    start = 0.0
+    for name, tone, value, text in parts:
+        share = value / whole if whole > 0 else 0.0
+        yield Segment(name=name, tone=tone, start=start, share=share, text=text)
+        start += share
 
 
 def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:
@@ -167,19 +167,14 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     row = sweep.row(trial)
     settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
     noise = row["noise_multiplier"]
-    planned = {noise_multiplier(trial) for trial in sweep.plan.trials + sweep.plan.finals} - {None}
+    planned = {noise_multiplier(trial) for trial in sweep.declared} - {None}
     if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = noise_down(noise)
     return tuple(settings.items())
 
 
-def _interval(row: Mapping[str, Any]) -> str:
-    low, high = row["accuracy_low"], row["accuracy_high"]
-    return "" if low is None or high is None else _ends(low, high)
-
-
-def _ends(low: float, high: float) -> str:
-    return f"95 %: {notation.interval(low, high)}"
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"95 %: {notation.interval(low, high)}"
 
 
 def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
@@ -188,11 +183,10 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     methods = [method_label(name) for name in dict.fromkeys(trial.method for trial in plan)]
     models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
     features = FrozenFeatures.of(plan[0].config)
-    runs = plan + sweep.plan.finals
-    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in runs)
+    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in sweep.declared)
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
-        f"{_runs(sweep)}{points_in_words(sweep.plan, methods)}{' and a final run' if sweep.plan.finals else ''}",
+        sweep.shown.among + points_in_words(sweep.plan, methods) + (" and a final run" if sweep.rule.final_run else ""),
         notation.listed([model for model in models if model]),
         "" if features is None else f"frozen features by {features.extractor}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",
@@ -201,7 +195,66 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _runs(sweep: Sweep) -> str:
-    """The number of runs that a sampler proposes, in words."""
-    proposed = sweep.plan.proposed
-    return "" if proposed is None else f"{count(proposed.trials, 'run')} proposed among "
+COMMAND_FILE = "multirun.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The data needed to repeat a sweep and to find its charge, for the curator's page."""
+
+    command: str
+    folder: str
+    plan: str
+    ledger_head: str
+    verified: str
+    versions: tuple[tuple[str, str], ...]
+    devices: tuple[str, ...]
+    began: str
+    ended: str
+
+
+def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
+    """Collects the provenance from Hydra's record, the plan, the ledger and the results."""
+    results = sweep.results.values()
+    versions: dict[str, dict[str, None]] = {}
+    for result in results:
+        for name, version in result.versions.items():
+            versions.setdefault(name, {})[version] = None
+    return Origin(
+        command=read_command(sweep),
+        folder=shlex.quote(str(sweep.folder.absolute())),
+        plan=sweep.plan_id,
+        ledger_head=sweep.account.entries[-1].digest,
+        verified=verified(sweep, ledger),
+        versions=tuple((name, ", ".join(numbers)) for name, numbers in versions.items()),
+        devices=tuple(dict.fromkeys(result.device for result in results)),
+        began=min((result.started for result in results), default=""),
+        ended=max((result.ended for result in results), default=""),
+    )
+
+
+def program_version() -> str:
+    """The version of dpsweep that writes a page."""
+    return metadata.version("dpsweep")
+
+
+def verified(sweep: Sweep, ledger: Ledger) -> str:
+    """The result of `dpsweep verify` on the folder, or its error."""
+    try:
+        return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
+    except DpsweepError as error:
+        return str(error)
+
+
+def read_command(sweep: Sweep) -> str:
+    """The command line, empty if Hydra left no record of it."""
+    try:
+        record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
+        return ""
+    node: object = record
+    for key in ("hydra", "overrides", "task"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, list) or not all(isinstance(override, str) for override in node):
+        return ""
+    return shlex.join(["dpsweep", "sweep", *node])

@@ -7,10 +7,11 @@ one source: prices come from the ledger alone, settings from the plan alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -34,6 +34,7 @@ from dpsweep.accounting.searches.interface import PlannedSearch, search_of
 from dpsweep.accounting.searches.run_records import RunRecord, Runs
 from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
+from dpsweep.reports.content.shown_search import ShownSearch, shown_search
 
 FINAL = "final"
 """The label of the final run, which has no number."""
@@ -118,15 +119,30 @@ class Sweep:
         """What tells one run from another: the swept keys, and the repeat if points are repeated."""
         return (*self.axes, REPEAT) if REPEAT in self.table else self.axes
 
+    @cached_property
+    def shown(self) -> ShownSearch:
+        """The search as pages show it."""
+        return shown_search(self.plan, self.rule, self.runs, private_scores=self.scored_privately)
+
+    @property
+    def grid(self) -> pd.DataFrame:
+        """The rows of the table that are compared with one another: tries of a secret draw never are."""
+        return self.table if self.shown.compared else self.table.iloc[:0]
+
+    @property
+    def declared(self) -> tuple[Trial, ...]:
+        """The points of the plan, and their final runs."""
+        return self.plan.trials + self.plan.finals
+
     @property
     def cells(self) -> pd.DataFrame:
-        """The rows of a map: the table, and a row for each point that was not tried, in the plan's order."""
+        """The rows of a map: the grid, and a row for each point that was not tried, in the plan's order."""
         if not self.runs.untried:
-            return self.table
+            return self.grid
         untried = tuple(RunRecord(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
         missing = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
         order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
-        rows = pd.concat([self.table, missing], ignore_index=True)
+        rows = pd.concat([self.grid, missing], ignore_index=True)
         places = [order[self._point(str(row["method"]), row)] for _, row in rows.iterrows()]
         return rows.iloc[sorted(range(len(rows)), key=places.__getitem__)].reset_index(drop=True)
 
@@ -145,8 +161,8 @@ class Sweep:
 
     @property
     def winners(self) -> dict[str, str]:
-        """The run by which each method would win alone."""
-        rows = self.runs.rows
+        """The run by which each method would win alone; none where runs are not compared."""
+        rows = self.runs.rows if self.shown.compared else ()
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
         best = {}
         for method in dict.fromkeys(row.trial.method for row in rows):
@@ -259,59 +275,46 @@ def noise_multiplier(trial: Trial) -> float | None:
 
 def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
+    repeat = (REPEAT,) if any(REPEAT in trial.config for trial in plan.trials) else ()
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
-    columns: dict[str, Callable[[RunRecord], object]] = {
-        "trial": lambda run: run.trial.id,
-        "method": lambda run: run.trial.method,
-        **{key: partial(_axis, key) for key in axes},
-        **({REPEAT: _repeat} if any(REPEAT in trial.config for trial in plan.trials) else {}),
-        "noise_multiplier": lambda run: noise_multiplier(run.trial),
-        "state": lambda run: _state(run.result, run.started),
-        **{name: partial(_score, key) for name, key in _SCORES.items()},
-        **{name: partial(_returned, field) for name, field in _RETURNED.items()},
-        "attempts_charged": lambda run: run.charged,
-        "attempts_started": lambda run: run.started,
-        "epsilon_alone": lambda run: alone.epsilon(run.trial),
-        "conduct": lambda run: _conduct(run.trial, run.result),
-        "folder": lambda run: f"trials/{run.trial.id}",
-    }
-    table = pd.DataFrame(
-        {name: pd.Series([value(run) for run in runs.rows], dtype=object) for name, value in columns.items()}
+    rows = [_row(run, axes, alone) for run in runs.rows]
+    top = max((row.score for row in runs.rows if row.score is not None), default=None)
+    for row in rows:
+        finished = top is not None and row["accuracy"] is not None and row["state"] == State.FINISHED
+        row["gap"] = top - row["accuracy"] if finished else None
+    columns = (
+        *("trial", "method", *axes, *repeat, "noise_multiplier", "state", *_SCORES, "gap", *_RETURNED),
+        *("attempts_charged", "attempts_started", "epsilon_alone", "conduct", "folder"),
     )
-    scores = [row.score for row in runs.rows if row.score is not None]
-    top = max(scores, default=None)
-    gaps = [
-        None if top is None or accuracy is None or state != State.FINISHED else top - accuracy
-        for state, accuracy in zip(table["state"], table["accuracy"], strict=True)
-    ]
-    table.insert(list(table.columns).index("accuracy_high") + 1, "gap", pd.Series(gaps, dtype=object))
-    return table
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in columns})
 
 
-def _axis(key: str, run: RunRecord) -> object:
-    return run.trial.axes.get(key)
-
-
-def _repeat(run: RunRecord) -> object:
-    return run.trial.config.get(REPEAT)
-
-
-def _score(key: str, run: RunRecord) -> float | None:
-    return None if run.result is None or run.result.score is None else run.result.score.get(key)
-
-
-def _returned(field: str, run: RunRecord) -> object:
-    """A field of the result file, None if there is no result."""
-    return None if run.result is None else getattr(run.result, field)
+def _row(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
+    """A run's values by column; None where there is no result, or where the run has no such key."""
+    trial, result = run.trial, run.result
+    score = {} if result is None or result.score is None else result.score
+    return {
+        **{key: trial.axes.get(key) for key in axes},
+        REPEAT: trial.config.get(REPEAT),
+        **{name: score.get(key) for name, key in _SCORES.items()},
+        **{name: None if result is None else getattr(result, field) for name, field in _RETURNED.items()},
+        "trial": trial.id,
+        "method": trial.method,
+        "noise_multiplier": noise_multiplier(trial),
+        "state": _state(result, run.started),
+        "attempts_charged": run.charged,
+        "attempts_started": run.started,
+        "epsilon_alone": alone.epsilon(trial),
+        "conduct": _conduct(trial, result),
+        "folder": f"trials/{trial.id}",
+    }
 
 
 def _state(result: TrialResult | None, started: int) -> State:
     """The state of the latest attempt: if the result is of an earlier one, the latest was killed or still runs."""
     if result is None or result.attempt < started:
         return State.KILLED if started else State.NOT_RUN
-    return {Status.FINISHED: State.FINISHED, Status.DIVERGED: State.DIVERGED, Status.FAILED: State.FAILED}[
-        result.status
-    ]
+    return State(result.status.value)
 
 
 def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
@@ -340,11 +343,9 @@ class Alone:
         """The upper bound on the trial's epsilon; None if no accountant has a proven bound."""
         key = json.dumps([events.to_json(part) for part in trial.event.parts.values()], sort_keys=True)
         if key not in self.quoted:
-            self.quoted[key] = self._quote(trial.event)
+            self.quoted[key] = None
+            with suppress(UnsupportedEvent):
+                self.quoted[key] = (
+                    Panel(claimants=(Pld(), Rdp())).quote(trial.event, self.delta, self.adjacency).epsilon
+                )
         return self.quoted[key]
-
-    def _quote(self, event: PlanEvent) -> float | None:
-        try:
-            return Panel(claimants=(Pld(), Rdp())).quote(event, self.delta, self.adjacency).epsilon
-        except UnsupportedEvent:
-            return None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpsweep.accounting.notation import delta_up, epsilon_up, population
 from dpsweep.reports.content import formatting as notation
-from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.formatting import axis_label, method_label, number
-from dpsweep.reports.content.panels import Cell, MapPanel, Mark
+from dpsweep.reports.content.panels import Cell as MapCell
+from dpsweep.reports.content.panels import MapPanel, Mark
 from dpsweep.reports.content.sweep_table import State, Sweep
 
 TITLES = {
@@ -40,6 +41,16 @@ class Item:
         return "" if written == self.text else written
 
 
+Cell = Item | str | tuple[str, float | None]
+"""A cell as an item, as its text, or as its text and its sort key."""
+
+
+def _as_item(cell: Cell) -> Item:
+    if isinstance(cell, Item):
+        return cell
+    return Item(text=cell) if isinstance(cell, str) else Item(text=cell[0], key=cell[1])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
     """A table with a caption, columns and rows; the first item of a row names the row."""
@@ -47,6 +58,11 @@ class Sheet:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Item, ...], ...]
+
+    @classmethod
+    def of(cls, caption: str, columns: Iterable[str], rows: Iterable[Iterable[Cell]]) -> Sheet:
+        """The sheet with these cells, as texts or with sort keys."""
+        return cls(caption=caption, columns=tuple(columns), rows=tuple(tuple(map(_as_item, row)) for row in rows))
 
     def plain(self) -> list[dict[str, float | str]]:
         """The rows by column, with each item's sort key, or its text if it has none."""
@@ -59,22 +75,20 @@ class Sheet:
 def charges(bill: Bill) -> Sheet:
     """The charges of this sweep, one row each."""
     by_part = [
-        {(part, name): bound for part, bounds in charge.bounds_by_part.items() for name, bound in bounds.items()}
+        {(part, name): bound for part, bounds in charge.facts.bounds_by_part.items() for name, bound in bounds.items()}
         for charge in bill.charges
     ]
     voices = list(dict.fromkeys(voice for bounds in by_part for voice in bounds))
     reasons = {"plan": "the plan", "repeat": "a repeat"}
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for charge, own in zip(bill.charges, by_part, strict=True):
         bounds = [own.get(voice) for voice in voices]
         rows.append(
             (
-                Item(text=reasons.get(charge.reason, charge.reason)),
-                Item(text=str(charge.runs), key=charge.runs),
-                Item(text=epsilon_up(charge.epsilon), key=charge.epsilon),
-                Item(text=delta_up(charge.delta), key=charge.delta),
-                Item(text=charge.claimed_by),
-                *(Item(text="" if bound is None else epsilon_up(bound), key=bound) for bound in bounds),
+                *(reasons.get(charge.reason, charge.reason), (str(charge.attempts), charge.attempts)),
+                *((epsilon_up(charge.epsilon), charge.epsilon), (delta_up(charge.delta), charge.delta)),
+                charge.facts.claimed_by,
+                *(("" if bound is None else epsilon_up(bound), bound) for bound in bounds),
             )
         )
     columns = (
@@ -85,7 +99,7 @@ def charges(bill: Bill) -> Sheet:
         "claimed by",
         *(f"epsilon by {name}, {population(part)}" for part, name in voices),
     )
-    return Sheet(caption="Charges of this sweep", columns=columns, rows=tuple(rows))
+    return Sheet.of("Charges of this sweep", columns, rows)
 
 
 def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
@@ -145,7 +159,7 @@ def _value(value: object) -> Item:
     return Item(text="" if value is None else number(value), key=key)
 
 
-def cell_item(cell: Cell | None) -> Item:
+def cell_item(cell: MapCell | None) -> Item:
     """A cell of a map in words: its score with its interval, or its state."""
     if cell is None:
         return Item(text="not in the grid")

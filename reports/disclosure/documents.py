@@ -31,9 +31,9 @@ from dpsweep.accounting.json_files import in_words
 from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.reports.content.base_model import BaseModel
-from dpsweep.reports.content.provenance import program_version
-from dpsweep.reports.pages.model_card import card_of_release
+from dpsweep.reports.content.sections import program_version
+from dpsweep.reports.content.trial_config import BaseModel
+from dpsweep.reports.pages.model_export import card_of_release
 from dpsweep.reports.pages.released_package import ReleasedPackage
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScore
 

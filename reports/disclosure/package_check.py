@@ -25,12 +25,10 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link
-from dpsweep.reports.pages.released_package import STATEMENT_FILE, price_program
+from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_program
 from dpsweep.reports.pages.templates import fill
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
-from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM_FILE
-from dpsweep.reports.statement.one_page import OnePage, StatementRow, row_of_commitment, row_of_model
-from dpsweep.reports.statement.one_page_pdf import SIZES
+from dpsweep.reports.statement.one_page import SIZES, OnePage, StatementRow, row_of_commitment, row_of_model
 from dpsweep.reports.statement.released_claim import ReleasedModel
 
 SECONDS, BYTES = 900, 8 << 30

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, NoiseFinding, Scope
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.reports.content.sections import Segment, Tone
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 
 SOURCE = f"{AUDIT_FILE}, written by `dpsweep audit`"
@@ -28,6 +28,9 @@ def audit_bar(record: AuditRecord | None) -> Exhibit | None:
     """The section on an audit; None without one."""
     if record is None or not record.findings:
         return None
+    sheets = [Sheet.of("Attacks of the audit", COLUMNS, map(_attack_row, record.findings))]
+    if record.noise:
+        sheets.append(Sheet.of("Released noise", NOISE_COLUMNS, map(_noise_row, record.noise)))
     return Exhibit(
         key="audit",
         title="What an audit found",
@@ -35,7 +38,7 @@ def audit_bar(record: AuditRecord | None) -> Exhibit | None:
         source=SOURCE,
         findings=tuple(_sentences(record)),
         bar=tuple(_segments(record)),
-        sheets=(_sheet(record), *_noise_sheet(record)),
+        sheets=tuple(sheets),
     )
 
 
@@ -75,36 +78,19 @@ def _segments(record: AuditRecord) -> Iterator[Segment]:
     )
 
 
-def _sheet(record: AuditRecord) -> Sheet:
-    return Sheet(caption="Attacks of the audit", columns=COLUMNS, rows=tuple(map(_row, record.findings)))
-
-
-def _row(finding: AuditFinding) -> tuple[Item, ...]:
+def _attack_row(finding: AuditFinding) -> tuple[Cell, ...]:
     power = finding.halved_seen
     return (
-        Item(text=finding.attack.value),
-        Item(text=finding.scope.value),
-        Item(text=str(finding.right), key=finding.right),
-        Item(text=str(finding.made), key=finding.made),
-        Item(text=epsilon_down(finding.epsilon), key=finding.epsilon),
-        Item(text=epsilon_up(finding.claimed), key=finding.claimed),
-        Item(text="unknown" if power is None else f"{power:.0%}", key=None if power is None else power),
+        *(finding.attack.value, finding.scope.value, (str(finding.right), finding.right)),
+        *((str(finding.made), finding.made), (epsilon_down(finding.epsilon), finding.epsilon)),
+        *((epsilon_up(finding.claimed), finding.claimed), ("unknown" if power is None else f"{power:.0%}", power)),
     )
 
 
-def _noise_sheet(record: AuditRecord) -> Iterator[Sheet]:
-    if record.noise:
-        yield Sheet(caption="Released noise", columns=NOISE_COLUMNS, rows=tuple(map(_noise_row, record.noise)))
-
-
-def _noise_row(finding: NoiseFinding) -> tuple[Item, ...]:
+def _noise_row(finding: NoiseFinding) -> tuple[Cell, ...]:
     power = finding.halved_seen
     return (
-        Item(text=finding.test.value),
-        Item(text=str(finding.tested), key=finding.tested),
-        Item(text=str(finding.draws), key=finding.draws),
-        Item(text=f"{finding.value:.3f}", key=finding.value),
-        Item(text=finding.place),
-        Item(text=f"{finding.p_value:.2g}", key=finding.p_value),
-        Item(text="none" if power is None else f"{power:.0%}", key=power),
+        *(finding.test.value, (str(finding.tested), finding.tested), (str(finding.draws), finding.draws)),
+        *((f"{finding.value:.3f}", finding.value), finding.place, (f"{finding.p_value:.2g}", finding.p_value)),
+        ("none" if power is None else f"{power:.0%}", power),
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from dpsweep.accounting.accountants.pld import forget_prices
 from dpsweep.reports.content.audience import Needs, Reader
-from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.sections import Segment
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.figures.drawing import Drawing
 
 
 @dataclass(frozen=True, kw_only=True)

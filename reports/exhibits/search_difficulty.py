@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dpsweep.reports.content.facts import RESULTS
 from dpsweep.reports.content.formatting import method_label, percent
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Boxes, Chart, Curve
+from dpsweep.reports.figures.drawing import Drawing
 
 NEAR = (0.01, 0.02)
 """Distances from the best score within which points are counted, as shares."""
@@ -53,7 +53,7 @@ def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
         source=RESULTS,
-        drawings=(_draw(scores, subsets_by_method, measure),),
+        drawings=(_pictures(scores, subsets_by_method, measure),),
         sheets=(_sheet(scores, subsets_by_method, best),),
     )
 
@@ -62,28 +62,19 @@ def subsets(scores: Sequence[float]) -> Iterator[Subset]:
     """The exact result for every number of points, from the number of subsets with each score as their best.
 
     `scores` are in descending order. *Source*: the rank of the maximum of a sample without replacement has the
-    distribution function C(i, k) / C(n, k).
+    distribution function C(i, k) / C(n, k), and C(i, k + 1) / C(n, k + 1) is that times (i - k) / (n - k).
 
     >>> [round(one.mean, 3) for one in subsets([1.0, 0.5, 0.0])]
     [0.5, 0.833, 1.0]
     """
     ranked = np.sort(np.asarray(scores, dtype=float))
-    below = np.arange(1, len(ranked) + 1) / len(ranked)
-    for size in range(1, len(ranked) + 1):
+    points, ranks = len(ranked), np.arange(1, len(ranked) + 1)
+    below = ranks / points
+    for size in range(1, points + 1):
         chance = np.diff(below, prepend=0.0)
         low, high = (ranked[int(np.searchsorted(below, tail - 1e-12))] for tail in TAILS)
         yield Subset(size=size, mean=float(chance @ ranked), low=float(low), high=float(high))
-        below = _with_one_more(below, size)
-
-
-def _with_one_more(below: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """For each rank in ascending order, the share of subsets of `size` + 1 without a better point [points].
-
-    `below` has the shares for `size`: C(i, k + 1) / C(n, k + 1) is C(i, k) / C(n, k) times (i - k) / (n - k).
-    """
-    points = len(below)
-    ranks = np.arange(1, points + 1)
-    return np.asarray(below * (np.maximum(ranks - size, 0) / max(points - size, 1)))
+        below = below * (np.maximum(ranks - size, 0) / max(points - size, 1))
 
 
 def _scores(rows: pd.DataFrame) -> list[float]:
@@ -91,7 +82,7 @@ def _scores(rows: pd.DataFrame) -> list[float]:
     return sorted((float(score) for score in finished), reverse=True)
 
 
-def _draw(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str) -> charts.Drawing:
+def _pictures(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str) -> Drawing:
     label = f"{measure}, %"
     ranked = Chart(
         title="All points, best first",
@@ -130,28 +121,20 @@ def _draw(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subs
 
 
 def _sheet(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float) -> Sheet:
-    def row(method: str) -> Iterator[Item]:
+    def row(method: str) -> Iterator[Cell]:
         own = scores[method]
         few = subsets_by_method[method][min(FEW, len(own)) - 1]
-        yield Item(text=method_label(method))
-        yield Item(text=str(len(own)), key=len(own))
-        for score in (own[0], float(np.median(own)), own[-1]):
-            yield Item(text=percent(score), key=score)
+        yield method_label(method)
+        yield str(len(own)), len(own)
+        yield from ((percent(score), score) for score in (own[0], float(np.median(own)), own[-1]))
         for near in NEAR:
             share = sum(best - score <= near + 1e-12 for score in own) / len(own)
-            yield Item(text=f"{share:.0%}", key=share)
-        yield Item(text=f"{percent(few.mean)} ({percent(few.low)} to {percent(few.high)})", key=few.mean)
+            yield f"{share:.0%}", share
+        yield f"{percent(few.mean)} ({percent(few.low)} to {percent(few.high)})", few.mean
 
-    return Sheet(
-        caption="Scores of the finished points, in percent",
-        columns=(
-            "method",
-            "points",
-            "best",
-            "median",
-            "worst",
-            *(f"within {100 * near:g} of the best of all" for near in NEAR),
-            f"best of {FEW} at random, mean and 95 % of draws",
-        ),
-        rows=tuple(tuple(row(method)) for method in scores),
+    columns = (
+        *("method", "points", "best", "median", "worst"),
+        *(f"within {100 * near:g} of the best of all" for near in NEAR),
+        f"best of {FEW} at random, mean and 95 % of draws",
     )
+    return Sheet.of("Scores of the finished points, in percent", columns, map(row, scores))

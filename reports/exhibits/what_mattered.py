@@ -1,23 +1,38 @@
-"""What explains a method's scores: its learning rate, its other setting, or both together; and advice.
+"""What explains a method's scores: its learning rate, its other setting, or both together, or only their product.
 
-Every sentence rests on an interval, and is left out where the runs cannot decide it.
+Every sentence rests on an interval, and is left out where the runs cannot decide it. Apart from its noise, a clipped
+step is at most lr x clip_norm long, and a normalized one at most lr: so scores are also shown against lr x clip_norm, a
+line per clip norm, and those of normalized methods against lr on the same axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import pandas as pd
 
+from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.reports.content.facts import RESULTS
 from dpsweep.reports.content.formatting import axis_label, interval, method_label, number, percent
-from dpsweep.reports.content.tables import Item, Sheet
+from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.statistics.ridge import Ridge, ridge
-from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, NOISE
-from dpsweep.reports.statistics.score_grid import ScoreGrid, score_grid
-from dpsweep.reports.statistics.variance_shares import BY_BOTH, BY_RATE, BY_SETTING, VarianceShares, variance_shares
+from dpsweep.reports.figures import charts
+from dpsweep.reports.figures.charts import Chart, Curve
+from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, by, point_scores
+from dpsweep.reports.statistics.score_grid import (
+    BY_BOTH,
+    BY_RATE,
+    BY_SETTING,
+    Ridge,
+    VarianceShares,
+    ridge,
+    score_grid,
+    variance_shares,
+)
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 HARDLY = 0.1
@@ -51,6 +66,12 @@ def what_mattered(table: pd.DataFrame) -> Exhibit | None:
     effects = list(_effects(table))
     if not effects:
         return None
+    rows: list[tuple[Cell, ...]] = [
+        (effect.title, one.name, *((percent(share), share) for share in (one.value, one.low, one.high)))
+        for effect in effects
+        for one in effect.estimates
+    ]
+    columns = ("method", "explained by", "share", "at least", "at most")
     return Exhibit(
         key="what-mattered",
         title="What mattered",
@@ -60,7 +81,7 @@ def what_mattered(table: pd.DataFrame) -> Exhibit | None:
         "the same point may end elsewhere. Shares depend on the ranges of the grid.",
         source=RESULTS,
         findings=tuple(" ".join(_sentences(effect)) for effect in effects),
-        sheets=(_sheet(effects),),
+        sheets=(Sheet.of("Shares of the variance, in percent", columns, rows),),
     )
 
 
@@ -77,7 +98,7 @@ def _effects(table: pd.DataFrame) -> Iterator[SettingEffect]:
                 title=f"{method_label(str(method))}{at}",
                 setting=axis_label(key),
                 shares=shares,
-                ridge=_ridge(grid, key),
+                ridge=ridge(grid) if key == CLIP else None,
             )
 
 
@@ -85,17 +106,10 @@ def _setting(rows: pd.DataFrame) -> str | None:
     """The only setting of the trainer beside its learning rate that varies; None if there is none, or several."""
     names = [str(name) for name in rows.columns if str(name).startswith("trainer.") and name != LR]
     varying = [name for name in names if rows[name].nunique() > 1]
-    if len(varying) != 1 or not rows[varying[0]].map(_is_number).all():
+    if len(varying) != 1:
         return None
-    return varying[0]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _ridge(grid: ScoreGrid | None, key: str) -> Ridge | None:
-    return ridge(grid) if key == CLIP else None
+    numbers = (isinstance(value, int | float) and not isinstance(value, bool) for value in rows[varying[0]])
+    return varying[0] if all(numbers) else None
 
 
 def _sentences(effect: SettingEffect) -> Iterator[str]:
@@ -128,18 +142,106 @@ def _percent(one: IntervalEstimate) -> str:
     return f"{percent(one.value)} % ({interval(one.low, one.high)})"
 
 
-def _sheet(effects: list[SettingEffect]) -> Sheet:
-    rows = tuple(
-        (
-            Item(text=effect.title),
-            Item(text=one.name),
-            *(Item(text=percent(share), key=share) for share in (one.value, one.low, one.high)),
+NORMALIZED = {"dp_sgd": ("dp_nsgd",), "dp_momentum": (), "clipped_sgd": ("normalized_sgd",)}
+"""By the tag of a clipped method whose steps are proportional to gradients: its normalized partners' tags."""
+
+FEWEST, MOST_CLIPS = 3, 6
+"""Learning rates that a line needs, and lines that a chart shows: the smallest, the largest, and some between."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CollapseLine:
+    """A line of a chart: `points` has columns `step` (lr x clip_norm, or lr), `score`, `low` and `high`."""
+
+    method: str
+    chart: str
+    label: str
+    points: pd.DataFrame
+    normalized: bool = False
+
+
+def collapse(sweep: Sweep) -> Exhibit | None:
+    """A picture per clipped method with a chart per noise multiplier; None without two lines in one."""
+    finished = sweep.grid[sweep.grid["state"] == State.FINISHED]
+    if not {LR, CLIP} <= set(finished.columns):
+        return None
+    tags = {run.trial.method: name_of(run.trial.config.get("trainer", {})) for run in sweep.runs.rows}
+    charted: dict[str, list[CollapseLine]] = {}
+    for noise, rows in finished.groupby(NOISE, sort=False, dropna=False):
+        at = "" if rows[NOISE].isna().all() else f", noise {number(noise)}"
+        for method in dict.fromkeys(rows[METHOD]):
+            for line in _lines(rows, str(method), tags, at):
+                charted.setdefault(line.chart, []).append(line)
+    crossed = {chart: lines for chart, lines in charted.items() if len(lines) > 1}
+    if not crossed:
+        return None
+    methods = dict.fromkeys(lines[0].method for lines in crossed.values())
+    return Exhibit(
+        key="collapse",
+        title="Does only the product count?",
+        note="The score against lr x clip_norm, a line per clip norm. Where the lines fall on one curve, only the "
+        "product counts, and one axis is enough. Dashed: a normalized method against its lr, the mean over its "
+        "regularizers, shaded from the worst to the best of them. Diverged runs are left out.",
+        source=RESULTS,
+        drawings=tuple(
+            charts.charts(
+                f"collapse-{place}",
+                f"The score of {method_label(method)} against lr x clip_norm, a line per clip norm.",
+                [_chart(chart, lines, sweep.measure) for chart, lines in crossed.items() if lines[0].method == method],
+            )
+            for place, method in enumerate(methods, start=1)
+        ),
+        sheets=tuple(_collapse_sheet(chart, lines, sweep.measure) for chart, lines in crossed.items()),
+    )
+
+
+def _lines(rows: pd.DataFrame, method: str, tags: dict[str, str], at: str) -> Iterator[CollapseLine]:
+    """The lines of a clipped method, and those of its normalized partners."""
+    if tags[method] not in NORMALIZED:
+        return
+    make = partial(CollapseLine, method=method, chart=method_label(method) + at)
+    points = point_scores(rows[rows[METHOD] == method]).table
+    clips = [float(clip) for clip, own in by(points, CLIP) if own[LR].nunique() >= FEWEST]
+    chosen = np.linspace(0, len(clips) - 1, min(MOST_CLIPS, len(clips))).round().astype(int)  # evenly
+    for clip in (clips[place] for place in np.unique(chosen)):
+        own = points[points[CLIP] == clip]
+        steps = own.assign(step=own[LR].astype(float) * clip).groupby("step")
+        best = steps["score"].max().reset_index()  # of a method with further settings
+        yield make(label=f"clip_norm {number(clip)}", points=best.assign(low=best["score"], high=best["score"]))
+    for partner in dict.fromkeys(map(str, rows[METHOD])):
+        if not clips or tags[partner] not in NORMALIZED[tags[method]]:
+            continue
+        own = point_scores(rows[rows[METHOD] == partner]).table
+        if len(own) and own[LR].nunique() >= FEWEST:
+            over_regularizers = own.assign(step=own[LR].astype(float)).groupby("step")["score"]
+            spread = over_regularizers.agg(score="mean", low="min", high="max").reset_index()
+            yield make(label=method_label(partner), points=spread, normalized=True)
+
+
+def _chart(title: str, lines: Sequence[CollapseLine], measure: str) -> Chart:
+    def curve(line: CollapseLine) -> Curve:
+        scores = 100 * line.points[["score", "low", "high"]].to_numpy(dtype=float)
+        return Curve(
+            label=line.label,
+            x=tuple(map(float, line.points["step"])),
+            y=tuple(map(float, scores[:, 0])),
+            dashed=line.normalized,
+            band=tuple((float(low), float(high)) for _, low, high in scores) if line.normalized else (),
         )
-        for effect in effects
-        for one in effect.estimates
+
+    return Chart(
+        title=title,
+        x_label="lr x clip_norm; lr of normalized methods",
+        y_label=f"{measure}, %",
+        curves=tuple(map(curve, lines)),
+        log_x=True,
     )
-    return Sheet(
-        caption="Shares of the variance, in percent",
-        columns=("method", "explained by", "share", "at least", "at most"),
-        rows=rows,
+
+
+def _collapse_sheet(title: str, lines: Sequence[CollapseLine], measure: str) -> Sheet:
+    rows = (
+        (line.label, (number(float(row["step"])), float(row["step"])), (percent(row["score"]), float(row["score"])))
+        for line in lines
+        for row in line.points.to_dict("records")
     )
+    return Sheet.of(title, ("line", "lr x clip_norm, or lr", f"{measure}, %"), rows)

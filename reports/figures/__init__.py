@@ -1,5 +1,5 @@
 """Charts and heatmaps, as PNG and SVG, independent of the user's configuration of matplotlib."""
 
-from dpsweep.reports.figures.drawing_settings import import_matplotlib
+from dpsweep.reports.figures.drawing import import_matplotlib
 
 import_matplotlib()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
@@ -18,10 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from dpsweep.accounting.printing import visible_lines
-from dpsweep.reports.figures import cell_marks as marks
-from dpsweep.reports.figures.drawing_settings import drawn, own_settings
-from dpsweep.reports.figures.vector_file import pdf_of
+from dpsweep.reports.figures.drawing import BLANK, GRID, INK, MUTED, SERIES, Drawing
 
 PNG_DPI = 200
 WIDTH, HEIGHT = 4.3, 3.6
@@ -38,21 +34,6 @@ MOST_MARKERS = 200
 _COLOURS = {"high": "viridis", "low": "viridis_r"}
 MARKERS = ("o", "s", "^", "+", "D", "v", "P")
 _STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.family": ["DejaVu Sans"], "axes.unicode_minus": True}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF.
-
-    `failure` says why it could not be drawn, and is empty otherwise; a picture that failed has no files.
-    """
-
-    name: str
-    alt: str
-    png: bytes = b""
-    svg: str = ""
-    pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
-    failure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +91,8 @@ def maps(name: str, alt: str, measure: str, panels: Sequence[Map], light: Litera
 
     `light` says which values have light colours: high ones, or low ones where these are better.
     """
-    return _drawing(name, alt, lambda: _maps_figure(measure, panels, _COLOURS[light]))
+    figure = partial(_maps_figure, measure, panels, _COLOURS[light])
+    return Drawing(name=name, alt=alt).with_files(figure, _STYLE, PNG_DPI)
 
 
 def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
@@ -124,19 +106,17 @@ def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
     for axes, panel in zip(places, panels, strict=True):
         _draw_map(axes, panel, norm, colours)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=places, shrink=0.8, pad=0.02)
-    bar.set_label(measure, fontsize=8, color=marks.INK)
-    bar.ax.tick_params(labelsize=7.5, colors=marks.INK)
-    bar.outline.set_edgecolor(marks.MUTED)
+    bar.set_label(measure, fontsize=8, color=INK)
+    bar.ax.tick_params(labelsize=7.5, colors=INK)
+    bar.outline.set_edgecolor(MUTED)
     return figure
 
 
 def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
-    axes.set_facecolor(marks.BLANK)
+    axes.set_facecolor(BLANK)
     axes.imshow(panel.values, cmap=colours, norm=norm, origin="lower", aspect="auto", interpolation="none")
     for row, column in panel.white:
-        axes.add_patch(
-            Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor=marks.INK, linewidth=0.4)
-        )
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="white", edgecolor=INK, linewidth=0.4))
     for axis, labels in ((axes.xaxis, panel.columns), (axes.yaxis, panel.rows)):
         every = math.ceil(len(labels) / 10)
         axis.set_ticks(range(0, len(labels), every), labels=list(labels[::every]))
@@ -147,7 +127,7 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
 
 def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
-    return _drawing(name, alt, lambda: _charts_figure(panels))
+    return Drawing(name=name, alt=alt).with_files(partial(_charts_figure, panels), _STYLE, PNG_DPI)
 
 
 def _charts_figure(panels: Sequence[Chart | Boxes]) -> Figure:
@@ -160,40 +140,11 @@ def _charts_figure(panels: Sequence[Chart | Boxes]) -> Figure:
     for place, panel in enumerate(panels):
         origin = ((place * WIDTH + left) / width, bottom / height)
         axes = figure.add_axes((*origin, (WIDTH - left - right) / width, (height - bottom - top) / height))
-        _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw(axes, panel)
+        _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw_curves(axes, panel)
     return figure
 
 
-def _drawing(name: str, alt: str, figure: Callable[[], Figure]) -> Drawing:
-    """The figure that the function makes, as a picture; one that fails is named with its reason."""
-
-    def draw() -> Drawing:
-        with own_settings(_STYLE, name):
-            return finish(figure(), name, alt)
-
-    return drawn(draw, lambda reason: Drawing(name=name, alt=alt, failure=reason))
-
-
-def finish(figure: Figure, name: str, alt: str) -> Drawing:
-    """The figure as deterministic bytes: equal numbers give equal files."""
-    png, svg = io.BytesIO(), io.StringIO()
-    with own_settings(_STYLE, name):
-        if figure.get_layout_engine() is not None:
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # both files have the layout that was searched here
-        figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
-    return Drawing(
-        name=name,
-        alt=alt,
-        png=png.getvalue(),
-        svg=visible_lines(svg.getvalue()),
-        pdf=cache(partial(pdf_of, figure, _STYLE)),
-    )
-
-
-def _draw(axes: Axes, chart: Chart) -> None:
+def _draw_curves(axes: Axes, chart: Chart) -> None:
     for place, curve in enumerate(chart.curves):
         axes.plot(
             curve.x,
@@ -210,9 +161,9 @@ def _draw(axes: Axes, chart: Chart) -> None:
             low, high = zip(*curve.band, strict=True)
             axes.fill_between(curve.x, low, high, color=_colour(place), alpha=0.15, linewidth=0)
     for x in chart.at:
-        axes.axvline(x, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+        axes.axvline(x, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     for level in chart.levels:
-        axes.axhline(level, color=marks.MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
+        axes.axhline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     if chart.log_x:
         axes.set_xscale("log")
         _plain_steps(axes.xaxis, *axes.get_xlim())
@@ -226,7 +177,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
     if len(chart.curves) > 1:
         ncols, below = _columns(chart), (0.5, -0.17)
         below_the_axes: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": below, "ncols": ncols}
-        axes.legend(frameon=False, fontsize=7.5, labelcolor=marks.INK, **below_the_axes)
+        axes.legend(frameon=False, fontsize=7.5, labelcolor=INK, **below_the_axes)
 
 
 def _columns(chart: Chart) -> int:
@@ -235,11 +186,11 @@ def _columns(chart: Chart) -> int:
 
 
 def _colour(place: int) -> str:
-    return marks.SERIES[place % len(marks.SERIES)]
+    return SERIES[place % len(SERIES)]
 
 
 def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
-    line = {"color": marks.INK, "linewidth": 1.0}
+    line = {"color": INK, "linewidth": 1.0}
     artists = axes.boxplot(
         [list(values) for _, values in boxes.groups],
         tick_labels=[name for name, _ in boxes.groups],
@@ -265,13 +216,13 @@ def _plain_steps(axis: Axis, low: float, high: float) -> None:
 
 def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """Sets title, labels and grid lines in the style of all charts."""
-    axes.set_title(title, y=1.0, fontsize=9.5, loc="left", color=marks.INK, fontweight="bold")
-    axes.set_xlabel(x_label, fontsize=8, color=marks.INK)
-    axes.set_ylabel(y_label, fontsize=8, color=marks.INK)
-    axes.tick_params(labelsize=7.5, colors=marks.INK)
-    axes.grid(visible=True, which="major", color=marks.GRID, linewidth=0.6)
+    axes.set_title(title, y=1.0, fontsize=9.5, loc="left", color=INK, fontweight="bold")
+    axes.set_xlabel(x_label, fontsize=8, color=INK)
+    axes.set_ylabel(y_label, fontsize=8, color=INK)
+    axes.tick_params(labelsize=7.5, colors=INK)
+    axes.grid(visible=True, which="major", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("bottom", "left"):
-        axes.spines[side].set_color(marks.MUTED)
+        axes.spines[side].set_color(MUTED)

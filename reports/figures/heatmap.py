@@ -2,34 +2,40 @@
 
 Sizes in inches follow from the number of cells and the length of the labels, so that nothing overlaps on any grid.
 Drawing uses neither pyplot's figures nor any global style. A state is shown by hatch and word, the best cell by frame
-and star, never by colour alone.
+and star, never by colour alone. Seaborn colours the cells, and only this module imports it: it uses scipy's statistics
+for density estimates only, and has its own where they are missing. No map needs them, and they take longer to import
+than seaborn and pandas together, so seaborn is imported as if they were missing.
 """
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
 from itertools import groupby
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
-from dpsweep.accounting.printing import visible_lines
+from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.formatting import count, half_width, percent
-from dpsweep.reports.content.panels import Cell, MapPanel, Mark, clipped, scale
+from dpsweep.reports.content.panels import Cell, MapPanel, Mark, arrange, clipped, scale
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.figures import cell_marks as marks
-from dpsweep.reports.figures.coloured_cells import colour_cells
-from dpsweep.reports.figures.drawing_settings import drawn, own_settings
+from dpsweep.reports.figures.drawing import BLANK, INK, MUTED, PAPER, Drawing, own_settings
 from dpsweep.reports.figures.figure_layout import (
     CELL_FONT,
     FACET_LINE,
@@ -44,12 +50,27 @@ from dpsweep.reports.figures.figure_layout import (
     lay_out,
     meaning,
 )
-from dpsweep.reports.figures.vector_file import pdf_of
+
+
+@contextmanager
+def _missing(name: str) -> Iterator[None]:
+    """Within it this module cannot be imported, unless it was imported before."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment] # the import system's own sign for a module that is missing
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _missing("scipy.stats"):
+    import seaborn as sns
+
 
 PNG_DPI = 300
-FAILED_WIDTH = 4 * PNG_DPI
-"""Pixels of the place in a page where the sentence on a failed map stands."""
-
+NO_LETTER = re.compile("[^a-zA-Z0-9]")
 COLOURS = "viridis"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -59,39 +80,41 @@ STYLE: dict[Any, Any] = {
     "axes.unicode_minus": True,
 }
 
+ON_BLANK, HATCH = "#22242a", "#b3b7be"
+STAR, TRIANGLE = "*", "v"
+HATCHES: Mapping[State, str] = {
+    State.DIVERGED: "////",
+    State.FAILED: "xxxx",
+    State.KILLED: "||||",
+    State.NO_RESULT: "xxxx",
+}
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """A drawn map: its panels, PNG bytes of `width` x `height` pixels, SVG text, and a function that makes its PDF.
+_LINES: Mapping[Mark, tuple[float, float, Any]] = {
+    Mark.BEST: (2.4, 1.3, "solid"),
+    Mark.BEST_OF_METHOD: (2.0, 0.9, (0, (2.2, 1.4))),
+    Mark.AS_GOOD: (1.4, 0.5, "solid"),
+}
+"""Widths of the light and the dark line of a frame, and its dashes."""
 
-    `failure` says why it could not be drawn, and is empty otherwise; a picture that failed has its panels alone.
-    """
+SCREEN_DPI = 150
+"""Pixels per inch in a notebook: figures have the size that they have in a paper."""
 
-    name: str
-    alt: str
-    panels: tuple[MapPanel, ...]
-    width: int = FAILED_WIDTH
-    height: int = FAILED_WIDTH
-    png: bytes = b""
-    svg: str = ""
-    pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
-    failure: str = ""
-
-    @property
-    def css_size(self) -> tuple[float, float]:
-        """Width and height in CSS pixels, 96 to an inch."""
-        return self.width * 96 / PNG_DPI, self.height * 96 / PNG_DPI
+METHOD, SCORE, NOISE = "method", "accuracy", "noise_multiplier"
+IN_NOTEBOOKS = "_repr_png_"
+"""IPython's name of the method that shows a value as a picture; it has one for figures only after pyplot was used."""
 
 
-def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Picture, ...]:
-    """The whole sweep in one figure, then a figure per method, all on one colour scale.
+def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Drawing, ...]:
+    """The whole sweep in one figure, then a figure per method, all on one colour scale; none without panels.
 
     `measure` is the label of the colour scale.
     """
+    if not panels:
+        return ()
     panels, limits = clipped(panels), scale(panels)
     whole = _picture("heatmap", panels, limits, measure)
     groups = {
-        f"heatmap-{_file_name(method)}": tuple(group)
+        f"heatmap-{NO_LETTER.sub('-', method)}": tuple(group)  # no name leads out of the folder
         for method, group in groupby(panels, key=lambda panel: panel.method)
     }
     if len(groups) == 1:
@@ -107,7 +130,9 @@ def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
     layout = lay_out(panels)
     colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
     canvas = Figure(figsize=(layout.width, layout.height))
-    sheet = _sheet(canvas, layout)
+    sheet = canvas.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)  # invisible, over the whole figure, in inches
+    sheet.set(xlim=(0, layout.width), ylim=(0, layout.height))
+    sheet.axis("off")
     for panel, place in zip(panels, layout.places, strict=True):
         _draw_panel(canvas, sheet, layout, panel, place, colours, norm)
     _draw_scale(canvas, sheet, layout, colours, norm, measure)
@@ -117,36 +142,10 @@ def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
     return canvas
 
 
-def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Picture:
+def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Drawing:
     """The map, or its panels with the reason why it could not be drawn."""
-    alone = Picture(name=name, alt=_alt(panels), panels=tuple(panels))
-    return drawn(lambda: _drawn_map(alone, limits, measure), lambda reason: replace(alone, failure=reason))
-
-
-def _drawn_map(undrawn: Picture, limits: tuple[float, float], measure: str) -> Picture:
-    with own_settings(STYLE, undrawn.name):
-        canvas = figure(undrawn.panels, limits, measure)
-        png, svg = io.BytesIO(), io.StringIO()
-        canvas.savefig(png, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        canvas.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
-        width, height = (round(inches * PNG_DPI) for inches in canvas.get_size_inches())
-    return replace(
-        undrawn,
-        width=width,
-        height=height,
-        png=png.getvalue(),
-        svg=visible_lines(svg.getvalue()),
-        pdf=cache(partial(pdf_of, canvas, STYLE)),
-    )
-
-
-def _sheet(canvas: Figure, layout: Layout) -> Axes:
-    """Invisible axes over the whole figure, in inches."""
-    sheet = canvas.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)
-    sheet.set(xlim=(0, layout.width), ylim=(0, layout.height))
-    sheet.axis("off")
-    return sheet
+    picture = Drawing(name=name, alt=_alt(panels), panels=tuple(panels))
+    return picture.with_files(partial(figure, panels, limits, measure), STYLE, PNG_DPI)
 
 
 def _draw_panel(
@@ -154,19 +153,17 @@ def _draw_panel(
 ) -> None:
     rows, columns = len(panel.down.values), len(panel.across.values)
     axes = canvas.add_axes(
-        (
-            place.x / layout.width,
-            place.y / layout.height,
-            place.width / layout.width,
-            place.height / layout.height,
-        )
+        (place.x / layout.width, place.y / layout.height, place.width / layout.width, place.height / layout.height)
     )
     values = np.full((rows, columns), math.nan)
     for (row, column), cell in panel.cells.items():
         if cell.state is State.FINISHED and cell.accuracy is not None:
             values[rows - 1 - row, column] = 100 * cell.accuracy
-    line_width = 0.6 if place.annotated else 0
-    colour_cells(axes, values, colours, norm, line_width=line_width, line_colour=marks.PAPER)
+    limits = {"vmin": norm.vmin, "vmax": norm.vmax}
+    lines = {"linewidths": 0.6 if place.annotated else 0, "linecolor": PAPER}
+    without = dict.fromkeys(("cbar", "xticklabels", "yticklabels"), False)
+    sns.heatmap(values, ax=axes, cmap=colours, **limits, **lines, **without)
+    axes.set(xlabel="", ylabel="")
     _draw_ticks(axes, place, rows)
     for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
         _draw_cell(axes, column, rows - 1 - row, cell, place, colours, norm)
@@ -174,7 +171,7 @@ def _draw_panel(
 
 
 def _draw_ticks(axes: Axes, place: Place, rows: int) -> None:
-    style: dict[str, Any] = {"fontsize": TICK_FONT, "color": marks.INK, "parse_math": False}
+    style: dict[str, Any] = {"fontsize": TICK_FONT, "color": INK, "parse_math": False}
     across, down = place.shown_across, place.shown_down
     axes.set_xticks(
         [index + 0.5 for index in across],
@@ -196,53 +193,44 @@ def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
     style: dict[str, Any] = {"parse_math": False, "va": "baseline"}
     y = place.y + place.height + 0.07
     for line in reversed(place.facet_lines):
-        sheet.text(place.x, y, line, fontsize=TICK_FONT, color=marks.MUTED, **style)
+        sheet.text(place.x, y, line, fontsize=TICK_FONT, color=MUTED, **style)
         y += FACET_LINE
     for line in reversed(place.title_lines):
-        sheet.text(place.x, y + 0.015, line, fontsize=TITLE_FONT, color=marks.INK, fontweight="bold", **style)
+        sheet.text(place.x, y + 0.015, line, fontsize=TITLE_FONT, color=INK, fontweight="bold", **style)
         y += TITLE_LINE
     middle = place.x + place.width / 2
     if panel.across.key is not None:
-        sheet.text(
-            middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=marks.INK, ha="center", **style
-        )
+        sheet.text(middle, place.label_y, place.across_label, fontsize=LABEL_FONT, color=INK, ha="center", **style)
     if panel.down.key is not None:
-        sheet.text(
-            place.label_x,
-            place.y + place.height / 2,
-            place.down_label,
-            fontsize=LABEL_FONT,
-            color=marks.INK,
-            rotation=90,
-            ha="left",
-            va="center",
-            parse_math=False,
-        )
+        turned = style | {"rotation": 90, "ha": "left", "va": "center"}
+        middle = place.y + place.height / 2
+        sheet.text(place.label_x, middle, place.down_label, fontsize=LABEL_FONT, color=INK, **turned)
 
 
 def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Colormap, norm: Normalize) -> None:
-    ink = marks.ON_BLANK
+    ink = ON_BLANK
     if cell.state is State.FINISHED and cell.accuracy is not None:
-        ink = marks.legible(colours(norm(100 * cell.accuracy)))
+        ink = legible(colours(norm(100 * cell.accuracy)))
         if place.annotated:
             has_interval = cell.low is not None and cell.high is not None
-            marks.write(axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink)
+            write(axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink)
             if cell.low is not None and cell.high is not None:
-                marks.write(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
+                write(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
     else:
-        marks.blank(axes, x, y, 1, 1, cell.state)
+        blank(axes, x, y, 1, 1, cell.state)
         if place.annotated:
-            word = marks.write(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, marks.word_ink(cell.state))
-            if cell.state in marks.HATCHES:
-                word.set_bbox({"facecolor": marks.BLANK, "edgecolor": "none", "pad": 0.8})
+            ink_of_word = ON_BLANK if cell.state in HATCHES else MUTED
+            word = write(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, ink_of_word)
+            if cell.state in HATCHES:
+                word.set_bbox({"facecolor": BLANK, "edgecolor": "none", "pad": 0.8})
     if cell.runs > 1 and place.annotated:
-        marks.write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
+        write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
     if cell.mark is Mark.BELOW:
-        marks.below(axes, x + 0.87, y + 0.2, ink)
+        symbol(axes, x + 0.87, y + 0.2, TRIANGLE, ink)
     elif cell.mark is not Mark.NONE:
-        marks.frame(axes, x, y, 1, 1, cell.mark)
+        frame(axes, x, y, 1, 1, cell.mark)
     if cell.mark is Mark.BEST and place.annotated:
-        marks.star(axes, x + 0.87, y + 0.2, ink)
+        symbol(axes, x + 0.87, y + 0.2, STAR, ink)
 
 
 def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str) -> None:
@@ -256,32 +244,24 @@ def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, 
     low, high = float(norm.vmin or 0), float(norm.vmax or 0)
     for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
         text = percent((low + place * (high - low)) / 100)
-        sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=marks.INK, ha=align, va="top")
-    sheet.text(
-        x + width + 0.1,
-        y + height / 2,
-        measure,
-        fontsize=TICK_FONT,
-        color=marks.INK,
-        va="center",
-        parse_math=False,
-    )
+        sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=INK, ha=align, va="top")
+    sheet.text(x + width + 0.1, y + height / 2, measure, fontsize=TICK_FONT, color=INK, va="center", parse_math=False)
 
 
 def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
     """Draws a sample and its legend text."""
     width, height = KEY_SAMPLE
     if isinstance(entry, Mark):
-        sheet.add_patch(Rectangle((x, y), width, height, facecolor=marks.BLANK, edgecolor="none"))
+        sheet.add_patch(Rectangle((x, y), width, height, facecolor=BLANK, edgecolor="none"))
         if entry is Mark.BELOW:
-            marks.below(sheet, x + width / 2, y + height / 2, marks.ON_BLANK)
+            symbol(sheet, x + width / 2, y + height / 2, TRIANGLE, ON_BLANK)
         else:
-            marks.frame(sheet, x, y, width, height, entry)
+            frame(sheet, x, y, width, height, entry)
         if entry is Mark.BEST:
-            marks.star(sheet, x + width / 2, y + height / 2, marks.ON_BLANK)
+            symbol(sheet, x + width / 2, y + height / 2, STAR, ON_BLANK)
     else:
-        marks.blank(sheet, x, y, width, height, entry)
-    sheet.text(x + width + 0.06, y + height / 2, meaning(entry), fontsize=TICK_FONT, color=marks.INK, va="center")
+        blank(sheet, x, y, width, height, entry)
+    sheet.text(x + width + 0.06, y + height / 2, meaning(entry), fontsize=TICK_FONT, color=INK, va="center")
 
 
 def _alt(panels: Sequence[MapPanel]) -> str:
@@ -297,6 +277,87 @@ def _alt(panels: Sequence[MapPanel]) -> str:
     return f"Map of scores. {'. '.join(parts())}. The numbers are in the table below."
 
 
-def _file_name(method: str) -> str:
-    """A method's name with ASCII letters and digits only, so that no name leads out of the folder."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in method)
+def blank(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
+    """Draws a cell without a score: hatched if a run started, an empty dashed box if none did."""
+    if state in HATCHES:
+        style: dict[str, Any] = {"facecolor": BLANK, "edgecolor": HATCH, "hatch": HATCHES[state], "linewidth": 0}
+    else:
+        style = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.5, "linestyle": (0, (2, 2))}
+    axes.add_patch(Rectangle((x, y), width, height, zorder=2, **style))
+    if state in HATCHES:
+        axes.add_patch(Rectangle((x, y), width, height, zorder=2, facecolor="none", edgecolor=PAPER, linewidth=0.6))
+
+
+def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
+    """Draws a dark line on a light one, visible on every colour: dashed for a method's best, thin for AS_GOOD."""
+    thick, thin, dashes = _LINES[mark]
+    for line, colour, dash in ((thick, "#ffffff", "solid"), (thin, "#000000", dashes)):
+        box = Rectangle((x, y), width, height, facecolor="none", edgecolor=colour, zorder=4, clip_on=False)
+        box.set(linewidth=line, linestyle=dash)
+        axes.add_patch(box)
+
+
+def symbol(axes: Axes, x: float, y: float, shape: str, ink: str) -> None:
+    """Draws the star of the best cell, in addition to its frame, or a triangle: the score is below the scale."""
+    size = {STAR: 4.0, TRIANGLE: 2.4}[shape]
+    axes.add_line(
+        Line2D([x], [y], marker=shape, markersize=size, color=ink, markeredgewidth=0, zorder=5, clip_on=False)
+    )
+
+
+def write(axes: Axes, x: float, y: float, text: str, size: float, ink: str) -> Text:
+    """Writes text centred at a point; a dollar sign does not start a formula."""
+    return axes.text(x, y, text, fontsize=size, color=ink, ha="center", va="center", zorder=3, parse_math=False)
+
+
+def legible(colour: Sequence[float]) -> str:
+    """Black or white, whichever contrasts more: 4.5 to 1 or better on any colour (WCAG 2.1)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "#000000" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
+
+
+def map_for_notebooks(panels: Sequence[MapPanel], measure: str) -> Figure:
+    """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
+    panels = clipped(panels)
+    with own_settings(STYLE):
+        map_of_scores = figure(panels, scale(panels), f"{measure}, %")
+
+    def png() -> bytes:
+        content = BytesIO()
+        with own_settings(STYLE):
+            map_of_scores.savefig(content, format="png", dpi=SCREEN_DPI, bbox_inches="tight")
+        return content.getvalue()
+
+    setattr(map_of_scores, IN_NOTEBOOKS, png)
+    return map_of_scores
+
+
+def heatmap(table: pd.DataFrame, axes: Sequence[str], *, score: str = SCORE) -> Figure:
+    """A map of results from elsewhere: a row of `table` for each run, a column for each hyperparameter in `axes`.
+
+    The column `score` holds shares of one; a score that is missing or not finite is a run that diverged. Columns named
+    `score` with `_low` and `_high` are the ends of its interval, `method` gives each method a panel of its own, and
+    `noise_multiplier` each noise. Rows with equal hyperparameters are shown as their mean. Raises `BadInput` for a
+    table without such columns or with scores outside [0, 1].
+    """
+    missing = [name for name in (*axes, score) if name not in table]
+    if missing or not axes:
+        raise BadInput(
+            f"Expected columns {', '.join(missing) or 'for axes'} in the table; it has {', '.join(map(str, table))}."
+        )
+    scores = pd.to_numeric(table[score], errors="coerce")
+    outside = scores[(scores < 0) | (scores > 1)]
+    if not outside.empty:
+        raise BadInput(f"Expected {score}={outside.iloc[0]:g} to be a share of one, between 0 and 1.")
+    columns = {
+        METHOD: table.get(METHOD, pd.Series("runs", index=table.index)),
+        NOISE: table.get(NOISE),
+        "state": scores.notna().map({True: State.FINISHED, False: State.DIVERGED}),
+        SCORE: scores,
+        f"{SCORE}_low": table.get(f"{score}_low"),
+        f"{SCORE}_high": table.get(f"{score}_high"),
+        **{axis: table[axis] for axis in axes if axis not in (METHOD, NOISE)},
+    }
+    rows = pd.DataFrame(columns, index=table.index).astype(object).reset_index(drop=True)
+    return map_for_notebooks(arrange(rows.where(rows.notna(), None), [axis for axis in axes if axis != METHOD]), score)

@@ -19,18 +19,23 @@ from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.validation import as_written
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.charges import Bill, exact_sum, read_bill
+from dpsweep.reports.content.facts import Bill, exact_sum, read_bill
 from dpsweep.reports.content.formatting import ACCURACY, interval, listed, method_label, percent
 from dpsweep.reports.content.panels import arrange
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.content.tables import Item, Sheet
-from dpsweep.reports.figures.heatmap import Picture, pictures
+from dpsweep.reports.content.tables import Cell, Sheet
+from dpsweep.reports.figures.drawing import Drawing
+from dpsweep.reports.figures.heatmap import pictures
 from dpsweep.reports.pages.curator_page import Figure, failures, figures
 from dpsweep.reports.pages.page_memory import BESIDE, FAILED, NUMBERS
 from dpsweep.reports.pages.templates import fill, store, store_picture
 from dpsweep.reports.statement.statement import cautions_of
 
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
+COLUMNS = (
+    *("plan", "data", "methods", "points", "rule", "epsilon", "delta"),
+    *("best score", "best method", "95 % interval"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
         audience=Audience.CURATOR,
         title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
         together=tuple(_together(sweeps, bills)),
-        sweeps=_sheet(sweeps, bills),
+        sweeps=Sheet.of("The sweeps", COLUMNS, map(_row, sweeps, bills)),
         figures=figures(images),
         measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
@@ -72,24 +77,17 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
     return target / BESIDE
 
 
-def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Picture, ...]:
-    """A row for each method, a column for each sweep; a secret draw has no map."""
+def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Drawing, ...]:
+    """A row for each method, a column for each sweep."""
     panels = [
-        replace(
-            panel,
-            facet=(
-                f"{sweep.plan.account}, search {EPSILON} {epsilon_up(bill.epsilon)}",
-                *panel.facet,
-            ),
-        )
+        replace(panel, facet=(f"{sweep.plan.account}, search {EPSILON} {epsilon_up(bill.epsilon)}", *panel.facet))
         for sweep, bill in zip(sweeps, bills, strict=True)
-        if not sweep.rule.draws_in_secret
         for panel in arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
     scores = listed([*dict.fromkeys(sweep.measure for sweep in sweeps)])
-    return pictures(ordered, f"{scores}, %") if ordered else ()
+    return pictures(ordered, f"{scores}, %")
 
 
 def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
@@ -111,30 +109,19 @@ def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
         yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
 
 
-def _sheet(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Sheet:
-    return Sheet(
-        caption="The sweeps",
-        columns=(
-            *("plan", "data", "methods", "points", "rule", "epsilon", "delta"),
-            *("best score", "best method", "95 % interval"),
-        ),
-        rows=tuple(_row(sweep, bill) for sweep, bill in zip(sweeps, bills, strict=True)),
-    )
-
-
-def _row(sweep: Sweep, bill: Bill) -> tuple[Item, ...]:
-    methods = dict.fromkeys(trial.method for trial in sweep.plan.trials)
+def _row(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
+    methods, points = dict.fromkeys(trial.method for trial in sweep.plan.trials), len(sweep.plan.trials)
     best = None if sweep.winner is None else sweep.row(sweep.winner)
     unit = "%" if sweep.metric == ACCURACY else f"% {sweep.quality}"
+    found: tuple[Cell, ...] = ("none", "", "")
+    if best is not None:
+        found = (
+            (f"{percent(best['accuracy'])} {unit}", best["accuracy"]),
+            method_label(str(best["method"])),
+            interval(best["accuracy_low"], best["accuracy_high"]),
+        )
     return (
-        Item(text=sweep.plan_id),
-        Item(text=sweep.plan.account),
-        Item(text=listed([method_label(method) for method in methods])),
-        Item(text=str(len(sweep.plan.trials)), key=len(sweep.plan.trials)),
-        Item(text=sweep.rule.name),
-        Item(text=epsilon_up(bill.epsilon), key=bill.epsilon),
-        Item(text=delta_up(bill.delta), key=bill.delta),
-        Item(text="none") if best is None else Item(text=f"{percent(best['accuracy'])} {unit}", key=best["accuracy"]),
-        Item(text="" if best is None else method_label(str(best["method"]))),
-        Item(text="" if best is None else interval(best["accuracy_low"], best["accuracy_high"])),
+        *(sweep.plan_id, sweep.plan.account, listed([method_label(method) for method in methods])),
+        *((str(points), points), sweep.rule.name, (epsilon_up(bill.epsilon), bill.epsilon)),
+        *((delta_up(bill.delta), bill.delta), *found),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -27,31 +27,23 @@ from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
-from dpsweep.reports.content.charges import read_bill
-from dpsweep.reports.content.facts import Fact
+from dpsweep.reports.content.facts import Fact, read_bill
 from dpsweep.reports.content.formatting import listed
 from dpsweep.reports.content.panels import arrange
-from dpsweep.reports.content.provenance import Origin, read_origin
-from dpsweep.reports.content.sections import Best, Segment
+from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits import catalogue
-from dpsweep.reports.exhibits.budget_by_method import with_shares
 from dpsweep.reports.exhibits.exhibit import Exhibit, shown
-from dpsweep.reports.figures.cell_texts import PanelTexts, cell_texts
-from dpsweep.reports.figures.charts import Drawing
-from dpsweep.reports.figures.drawing_settings import drawn
-from dpsweep.reports.figures.heatmap import Picture, pictures
-from dpsweep.reports.figures.page_grid import shares
-from dpsweep.reports.figures.svg import failed, fragment
+from dpsweep.reports.exhibits.prices import with_shares
+from dpsweep.reports.figures.drawing import Drawing
+from dpsweep.reports.figures.heatmap import pictures
+from dpsweep.reports.figures.page_figures import PanelTexts, cell_texts, failed, fragment, shares
 from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
 from dpsweep.reports.pages.templates import fill, store, store_picture
-from dpsweep.reports.statement.declared_public import NOBODY, statement_of
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
-from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement import cautions_of, nobody, statement_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
-
-Image = TypeVar("Image", Picture, Drawing)
 
 SCHEMA = 1
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
@@ -81,7 +73,7 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     """The banner for this sweep's curator; `contradicted` says that the records contradict the statement."""
     line = Audience.CURATOR.banner
     if sweep.plan.public:
-        return Banner(line=NOBODY)
+        return Banner(line=nobody(sweep.plan))
     if contradicted:
         return Banner(line=line, sentences=("The records contradict the claim, so no part of it may be shown.",))
     if not sweep.runs.over:
@@ -158,7 +150,7 @@ class Page:
     facts: Mapping[str, Fact]
     statement: tuple[Line, ...]
     best: tuple[Best, ...]
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[Drawing, ...] = ()
     trials: Sheet | None = None
     records: pd.DataFrame | None = None
     budget: tuple[Segment, ...] = ()
@@ -183,7 +175,7 @@ class Page:
         return (*self.findings, *self.terms)
 
     @property
-    def images(self) -> tuple[Picture | Drawing, ...]:
+    def images(self) -> tuple[Drawing, ...]:
         """All pictures, in the order of the page."""
         return (*self.pictures, *(drawing for exhibit in self.exhibits for drawing in exhibit.drawings))
 
@@ -210,7 +202,7 @@ class Page:
         return figures(self.pictures)
 
 
-def figures(images: Sequence[Picture]) -> tuple[Figure, ...]:
+def figures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
     """The page's figures, from the pictures that `heatmap.pictures` drew."""
     shown = images[1:]
     sizes = [picture.css_size for picture in shown]
@@ -255,12 +247,12 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
-        nobody=nobody(sweep),
+        nobody=nobody(sweep.plan),
         facts=facts,
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
-        pictures=() if sweep.rule.draws_in_secret else draw(sweep),
+        pictures=draw(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(sweep.all_runs),
         budget=sections.budget(bill, facts),
@@ -268,9 +260,9 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         trouble=sections.trouble(facts),
         errors=sections.errors(sweep),
         origin=read_origin(sweep, ledger),
-        outcome=sections.outcome(sweep),
+        outcome=sweep.shown.outcome,
         notes=sweep.plan.notes,
-        secret=sections.SECRET if sweep.rule.draws_in_secret else "",
+        secret=sweep.shown.note,
         runs=sweep.runs.nouns,
         advice=_advice(sweep),
         findings=findings,
@@ -289,15 +281,10 @@ def _advice(sweep: Sweep) -> str:
 def _on_top(sweep: Sweep) -> tuple[str, ...]:
     """The final run if there is one, then each method's best point; for a secret draw the winner alone."""
     winner = () if sweep.winner is None else (sweep.winner,)
-    return winner if sweep.rule.draws_in_secret else tuple(dict.fromkeys((*winner, *sweep.winners.values())))
+    return tuple(dict.fromkeys((*winner, *sweep.winners.values())))
 
 
-def nobody(sweep: Sweep) -> str:
-    """The sentence that data declared public are not protected, in place of a price; otherwise empty."""
-    return NOBODY if sweep.plan.public else ""
-
-
-def draw(sweep: Sweep) -> tuple[Picture, ...]:
+def draw(sweep: Sweep) -> tuple[Drawing, ...]:
     """The sweep's maps, the one with all methods first."""
     return pictures(arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point), f"{sweep.measure}, %")
 
@@ -327,28 +314,17 @@ def _for_all(page: Page) -> Page:
     """The page with pictures that have a PDF file or the kind of the error that they failed with."""
 
     def exhibits(shown: tuple[Exhibit, ...]) -> tuple[Exhibit, ...]:
-        return tuple(replace(one, drawings=tuple(map(_with_pdf, one.drawings))) for one in shown)
+        return tuple(replace(one, drawings=tuple(drawing.for_all() for drawing in one.drawings)) for one in shown)
 
     return replace(
         page,
-        pictures=tuple(map(_with_pdf, page.pictures)),
+        pictures=tuple(drawing.for_all() for drawing in page.pictures),
         findings=exhibits(page.findings),
         terms=exhibits(page.terms),
     )
 
 
-def _with_pdf(picture: Image) -> Image:
-    def failed(reason: str) -> Image:
-        return replace(picture, failure=reason.partition(":")[0], pdf=bytes)
-
-    def with_pdf() -> Image:
-        content = picture.pdf()
-        return replace(picture, pdf=lambda: content)
-
-    return failed(picture.failure) if picture.failure else drawn(with_pdf, failed)
-
-
-def failures(images: Iterable[Picture | Drawing]) -> dict[str, str]:
+def failures(images: Iterable[Drawing]) -> dict[str, str]:
     """The sentences on the pictures that failed, by the pictures' names."""
     return {image.name: failed(image) for image in images if image.failure}
 

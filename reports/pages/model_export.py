@@ -1,16 +1,18 @@
-"""The export of the winner to `export/`: weights, code, configuration, declared preprocessing and a model card.
+"""The export of the winner to `export/`: weights, code, configuration, declared preprocessing, and a model card.
 
-Its only sources are a release and the declaration of the winner's point, so a card never says more than the rule
-discloses.
+A card is Markdown below the YAML that model hubs read. Its only sources are a release, with its page and its claim, and
+the declaration of the winner's point, so it never says more than the rule discloses.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
+from markupsafe import Markup
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.folders import make_folder
@@ -21,15 +23,84 @@ from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.content.base_model import BaseModel
-from dpsweep.reports.content.frozen_features import FrozenFeatures
-from dpsweep.reports.content.user_script import scripts_of
-from dpsweep.reports.pages import model_code, preprocessing
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, scripts_of
 from dpsweep.reports.pages import prediction_code as snippet
-from dpsweep.reports.pages.model_card import render_card
+from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, publish_announced, write_alone
 from dpsweep.reports.pages.released_package import ReleaseFormat
-from dpsweep.reports.statement.released_claim import ReleasedModel
+from dpsweep.reports.pages.templates import fill
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, ReleasedScore
+
+TAG = "differential-privacy"
+LIBRARY = "pytorch"
+
+
+def render_card(
+    page: Page,
+    code: str,
+    *,
+    own: bool,
+    form: Mapping[str, Any] | None,
+    features: FrozenFeatures | None = None,
+    base: BaseModel | None = None,
+    claim: ReleasedClaim | None = None,
+) -> str:
+    """The card in Markdown, for a released page and the code from a raw row to a label.
+
+    `own` says that the model is one of dpsweep's; `form` is the declared preprocessing, None if it is not declared;
+    `features` are the frozen features that the model reads, `base` the pretrained model that it starts from, if any.
+    The claim's numbers stand in the YAML, if it is given.
+    """
+    texts = {"code": Markup(code), "own": own, "form": form, "features": features, "base": base}
+    return _filled(page, claim, **texts)
+
+
+def card_of_release(page: Page, claim: ReleasedClaim) -> str:
+    """The card of a release, which has no code to run its model: `dpsweep export` writes that."""
+    return _filled(page, claim, code="")
+
+
+def front_matter(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
+    """What stands in the YAML above a card, under the names of the Hugging Face hub and `differential_privacy`.
+
+    *Source*: the model card metadata of the hub, as `huggingface_hub.ModelCardData` reads it. Data declared public have
+    no privacy to state.
+    """
+    form: dict[str, Any] = {"library_name": LIBRARY}
+    if not page.nobody:
+        form["tags"] = [TAG]
+    if claim is not None and claim.score is not None:
+        form["metrics"] = [claim.score.metric]
+        form["model-index"] = [_scored(claim.account, claim.score)]
+    if claim is not None and not claim.nobody:
+        form["differential_privacy"] = _privacy(claim)
+    return form
+
+
+def _privacy(claim: ReleasedClaim) -> dict[str, Any]:
+    return {
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "unit": claim.unit,
+        "adjacency": claim.adjacency.value,
+        "scope": "the whole search, with the choice of the best configuration",
+        "rule": claim.rule,
+        "commitment": claim.commitment,
+    }
+
+
+def _scored(account: str, score: ReleasedScore) -> dict[str, Any]:
+    """The winner's score in the form of the hub's model index."""
+    metric = {"type": score.metric, "name": score.name, "value": score.value}
+    result = {"task": {"type": score.task}, "dataset": {"name": account, "type": account}, "metrics": [metric]}
+    return {"name": f"{account}-model", "results": [result]}
+
+
+def _filled(page: Page, claim: ReleasedClaim | None, **texts: object) -> str:
+    above = yaml.safe_dump(front_matter(page, claim), sort_keys=False, allow_unicode=True)
+    winner = page.best[0] if page.best else None
+    return fill("card.md.j2", page=page, winner=winner, front=Markup(above), **texts)
+
 
 FOLDER = "export"
 CARD = "README.md"
@@ -64,20 +135,20 @@ def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat])
     with as_written(f"the sweep in {folder}"):
         winner = sweep.trial(sweep.winner).config
         dataset, features = winner["dataset"], FrozenFeatures.of(winner)
-        form = preprocessing.declared(dataset, features)
+        form = snippet.declared_preprocessing(dataset, features)
         own = snippet.is_own(config["model"])
         code = snippet.snippet(config, dataset, form, MODEL_FILE, features)
         base = BaseModel.of(config)
-        modules = {model_code.FILE: snippet.model_module(config["model"])} if own else {}
+        modules = {snippet.MODEL_CODE: snippet.model_module(config["model"])} if own else {}
         if features is not None and features.package is not None:
             modules[snippet.EXTRACTOR] = home_of(features.node).rpartition(".")[0]
         if config.get("adapter"):
             modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE
-        code_files = {name: model_code.code_of(module) for name, module in modules.items()}
+        code_files = {name: snippet.code_of(module) for name, module in modules.items()}
         card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
     make_folder(partial)
-    for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [preprocessing.FILE])):
+    for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [snippet.PREPROCESSING])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():
         (partial / name).write_text(source)

@@ -1,21 +1,141 @@
-"""The code of a model card: from a raw row to a label, with torch and the files beside the card."""
+"""The code that goes with a model: its source as one file, and the way from a raw row to a label, with torch alone.
+
+The source is that of a module and of the modules of dpsweep that it imports, copied from their files; nothing is
+imported. A test builds every model of conf/ from it in an interpreter that cannot import dpsweep.
+
+Invariant of the declared preprocessing: its only sources are the winner's declaration in the plan and dpsweep's code.
+No file of the data set is opened, no class of the user is imported, and no path is written.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, home_of, name_of
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.numbers import whole
-from dpsweep.reports.content.base_model import BaseModel
-from dpsweep.reports.content.frozen_features import FrozenFeatures
-from dpsweep.reports.pages.language_model_code import INPUTS as SEQUENCE
-from dpsweep.reports.pages.language_model_code import NEXT_TOKEN, functions, predicts_tokens
-from dpsweep.reports.pages.model_code import FILE as MODEL_CODE
-from dpsweep.reports.pages.preprocessing import FILE as PREPROCESSING
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, declared_by
+
+PREPROCESSING = "preprocessing.json"
+OUTPUTS = ("class", "number")
+
+
+def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures | None = None) -> dict[str, Any] | None:
+    """The preprocessing of a data set's declaration, None if only a class of the user defines it.
+
+    If the inputs are frozen `features`, the settings of their extractor are in it. It is also None for an older
+    version's declaration that cannot be read: the model is released without it.
+    """
+    form = declared_by(dataset, "preprocessing")
+    if not isinstance(form, Mapping):
+        return None
+    classes = whole("dataset.classes", dataset["classes"])
+    return {
+        **form,
+        "shape": [whole("dataset.shape", length) for length in dataset["shape"]],
+        "classes": classes,
+        "output": form.get("output", OUTPUTS[classes == 1]),
+        **({"features": features.released} if features else {}),
+    }
+
+
+MODEL_CODE = "model.py"
+_HEAD = '''"""The code of this model, as it was trained: it needs torch, and safetensors where it reads a file."""
+
+from __future__ import annotations
+'''
+
+
+def code_of(module: str, head: str = _HEAD) -> str:
+    """The source of a dpsweep module and of the dpsweep modules that it imports, each once, in import order.
+
+    `head` is the text before them: a docstring and the `__future__` imports.
+    """
+    package = module.partition(".")[0]
+    parts = [_without_imports(source, package) for source in _sources(module, package, set())]
+    return "\n".join([head, *parts])
+
+
+def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:
+    if module in seen:
+        return
+    seen.add(module)
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise BadInput(f"Expected {module} to be a module of this version of dpsweep.")
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if name := _imported(node, package):
+            yield from _sources(name, package, seen)
+    yield source
+
+
+def _imported(node: ast.AST, package: str) -> str | None:
+    """The module of this package that a statement imports names from, if any."""
+    inner = isinstance(node, ast.ImportFrom) and node.module is not None and node.module.partition(".")[0] == package
+    return node.module if inner and isinstance(node, ast.ImportFrom) else None
+
+
+def _without_imports(source: str, package: str) -> str:
+    """The source with `pass` in place of this package's imports, and without `__future__` imports (see _HEAD)."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if isinstance(node, ast.ImportFrom) and (future or _imported(node, package)):
+            first, last = node.lineno - 1, node.end_lineno or node.lineno
+            lines[first:last] = [f"{' ' * node.col_offset}pass" if node.col_offset else ""] + [""] * (last - first - 1)
+    return "\n".join(lines) + "\n"
+
+
+NEXT_TOKEN = "next_token"
+"""The output of a language model, as its preprocessing declares it."""
+
+SEQUENCE = '''
+def inputs(row):
+    """The token numbers of a text in the declared vocabulary, as inputs."""
+    if not 1 <= len(row) <= declared["length"]:
+        raise ValueError(f"Expected 1 to {declared['length']} tokens, got {len(row)}.")
+    numbers = torch.full((1, declared["length"]), float(declared["padding"]))
+    numbers[0, : len(row)] = torch.tensor(row)
+    return numbers
+'''
+_FUNCTIONS = '''
+def logits(row):
+    """The logits [len(row), words] of the token after each token of the row."""
+    with torch.no_grad():
+        return model(inputs(row))[0].T[: len(row)]
+
+
+def next_token(row):
+    """The most likely token number after the row."""
+    return int(logits(row)[-1].argmax())
+
+
+def save(folder):
+    """Writes a folder that AutoModelForCausalLM.from_pretrained reads."""
+    {saving}
+'''
+_PLAIN = "model.network.save_pretrained(folder)"
+_MERGED = """from adapter import merge  # the adapter becomes part of the other weights
+
+    merge(model).network.save_pretrained(folder)"""
+
+
+def predicts_tokens(form: Mapping[str, Any] | None) -> bool:
+    """Whether this preprocessing is that of a language model."""
+    return form is not None and form.get("output") == NEXT_TOKEN
+
+
+def functions(config: Mapping[str, Any]) -> str:
+    """The functions that predict from a row, and the one that saves the model for transformers."""
+    return _FUNCTIONS.replace("{saving}", _MERGED if config.get("adapter") else _PLAIN).strip("\n")
+
 
 EXTRACTOR, ADAPTER = "extractor.py", "adapter.py"
 ADAPTER_MODULE = "dpsweep.trainers.models.replaced_layers"
@@ -137,9 +257,12 @@ def snippet(
     elif features:
         extracted = [_OWN_FEATURES.format(size=features.size, norm=features.norm).strip("\n")]
         example = f"torch.ones({features.size})"
-    kind = None if form is None else str(form["kind"])
+    head = ["import torch\nfrom safetensors.torch import load_file", source]
+    if form is not None:
+        head[0] = _IMPORTS[str(form["kind"])] + head[0]
+        head.append(f'with open("{PREPROCESSING}") as stream:\n    declared = json.load(stream)')
     parts = [
-        _head(kind, source),
+        "\n\n".join(head),
         *(extracted or [_inputs(form, dataset).strip("\n")]),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
         functions(config) if predicts_tokens(form) else _answer(form, dataset, FEATURES if features else INPUTS),
@@ -151,13 +274,6 @@ def snippet(
 def is_own(model: Mapping[str, Any]) -> bool:
     """Whether a model is one of dpsweep's, whose code lies beside the card."""
     return tag_of(name_of(model)) is not None
-
-
-def _head(kind: str | None, source: str) -> str:
-    if kind is None:
-        return f"import torch\nfrom safetensors.torch import load_file\n\n{source}"
-    opened = f'with open("{PREPROCESSING}") as stream:\n    declared = json.load(stream)'
-    return f"{_IMPORTS[kind]}import torch\nfrom safetensors.torch import load_file\n\n{source}\n\n{opened}"
 
 
 def model_module(model: Mapping[str, Any]) -> str:
@@ -247,9 +363,10 @@ def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     columns = form["columns"]
     if len(columns) > _LONGEST_EXAMPLE:
         return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'
-    cells = [f"    {json.dumps(column['name'])}: {json.dumps(_middle(column))}," for column in columns]
-    return "\n".join(["{", *cells, "}"])
-
-
-def _middle(column: Mapping[str, Any]) -> object:
-    return column["values"][0] if "values" in column else (column["low"] + column["high"]) / 2
+    middles = {
+        column["name"]: column["values"][0] if "values" in column else (column["low"] + column["high"]) / 2
+        for column in columns
+    }
+    return "\n".join(
+        ["{", *(f"    {json.dumps(name)}: {json.dumps(middle)}," for name, middle in middles.items()), "}"]
+    )

@@ -37,18 +37,16 @@ from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
-from dpsweep.reports.content.base_model import BaseModel
-from dpsweep.reports.content.charges import Bill, read_bill
-from dpsweep.reports.content.frozen_features import FrozenFeatures
+from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
-from dpsweep.reports.content.user_script import released_trainer
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, released_trainer
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import shown
 from dpsweep.reports.pages import curator_page as pages
-from dpsweep.reports.pages import preprocessing
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
+from dpsweep.reports.pages.prediction_code import PREPROCESSING, declared_preprocessing
 from dpsweep.reports.pages.released_package import (
     ReleasedPackage,
     ReleaseFormat,
@@ -57,10 +55,9 @@ from dpsweep.reports.pages.released_package import (
     write_price,
     write_statement,
 )
-from dpsweep.reports.statement.declared_public import statement_of
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, read_claim
-from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement import cautions_of, nobody, statement_of
 from dpsweep.reports.statement.statement_line import Context, Line, violations
 
 FOLDER = "release"
@@ -68,21 +65,8 @@ LOCK, PATIENCE_SECONDS = ".lock-release", 600
 """The lock of a folder's release and export, and how long a second command waits for the first."""
 
 DECLARED = (
-    "honest_epsilon",
-    "honest_delta",
-    "alone_epsilon",
-    "search_epsilon",
-    "final_epsilon",
-    "points",
-    "sample_rate",
-    "batches",
-    "epochs",
-    "allocations",
-    "noise_multiplier",
-    "steps",
-    "lost_steps",
-    "counts_std",
-    "minimised_noise",
+    *("honest_epsilon", "honest_delta", "alone_epsilon", "search_epsilon", "final_epsilon", "points", "sample_rate"),
+    *("batches", "epochs", "allocations", "noise_multiplier", "steps", "lost_steps", "counts_std", "minimised_noise"),
 )
 COLUMNS = ("state", "accuracy", "interval", "gap")
 RECORDS = ("method", "noise_multiplier", "state", "accuracy", "accuracy_low", "accuracy_high", "gap")
@@ -134,7 +118,7 @@ def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], 
         _write_winner(sweep, partial)
         claim = claim_of(sweep, page, opening.commitment, ReleasedModel.of(partial), day)
         write_statement(claim, partial)
-        if not sweep.plan.public:
+        if not page.nobody:
             write_price(opening, read_bill(sweep), partial)
     write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
     write_opening(opening, curator)
@@ -160,8 +144,8 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     if features is not None:
         config["features"] = features.released
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
-    if (form := preprocessing.declared(winner.config["dataset"], features)) is not None:
-        write_json(target / preprocessing.FILE, form)
+    if (form := declared_preprocessing(winner.config["dataset"], features)) is not None:
+        write_json(target / PREPROCESSING, form)
     for name in OUTPUTS:
         model = sweep.folder / "trials" / winner.id / name
         if model.exists() or model.is_symlink():
@@ -211,22 +195,22 @@ def compose(sweep: Sweep) -> Page:
             f"Expected the search in {sweep.folder} to be finished: an interrupted search is not the one that was "
             "priced. Give its command again to continue it."
         )
-    if sweep.winner is None and not sweep.rule.draws_in_secret:
+    if sweep.winner is None and not sweep.shown.outcome:
         raise BadInput("Expected a finished run to release, got none.")
     disclosed = _disclosed(sweep, reader)
     page = Page(
         audience=reader.audience,
-        banner=pages.Banner(line=pages.nobody(sweep) or reader.audience.banner),
+        banner=pages.Banner(line=nobody(sweep.plan) or reader.audience.banner),
         title=sweep.plan.account,
         headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
-        nobody=pages.nobody(sweep),
+        nobody=nobody(sweep.plan),
         facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=_best(sweep, reader),
-        outcome=sections.outcome(sweep),
+        outcome=sweep.shown.outcome,
         findings=shown(catalogue.FINDINGS, disclosed, bill, reader),
         terms=shown(catalogue.TERMS, disclosed, bill, reader),
         methods=methods_text(context),

@@ -1,7 +1,9 @@
 """What goes with a released page: commitment, one-page statement, recomputable price, and documents on request.
 
 `ReleaseFormat` is the interface of these documents; `reports/disclosure/formats.py` finds them by name. A document is
-written from a `ReleasedPackage` alone, so it cannot say more than the release does.
+written from a `ReleasedPackage` alone, so it cannot say more than the release does. The price is recomputed from the
+event that was charged: sampler, noise, steps and selection rule, with the law of a secret number of tries. All of it
+was fixed before a record was read. The draw itself, and all that happened in the search, is not in it.
 """
 
 from __future__ import annotations
@@ -16,18 +18,54 @@ from typing import Any, Protocol
 import yaml
 
 from dpsweep.accounting.folders import made_folder
-from dpsweep.accounting.json_files import write_json
-from dpsweep.accounting.records.commitment import Opening, write_commitment
+from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.records.commitment import ChargedSweep, Opening, write_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
-from dpsweep.reports.content.charges import Bill
+from dpsweep.reports.content.facts import Bill, exact_sum
 from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.pages.model_code import code_of
+from dpsweep.reports.pages.prediction_code import code_of
 from dpsweep.reports.pages.templates import fill, store
-from dpsweep.reports.recomputation.released_price import PRICE_FILE, PROGRAM, PROGRAM_FILE, released_price
-from dpsweep.reports.statement.one_page import one_page
-from dpsweep.reports.statement.one_page_pdf import pdf_of, size_for
+from dpsweep.reports.statement.one_page import one_page, pdf_of, size_for
 from dpsweep.reports.statement.released_claim import ReleasedClaim
+
+VERSION = 1
+PRICE_FILE, PROGRAM_FILE = "price.json", "price_check.py"
+"""The names in a release of the claim with its event, and of the program that recomputes it."""
+
+PROGRAM = "dpsweep.reports.recomputation.price_check"
+"""The module whose source, with the modules that it imports, is the program."""
+
+
+def released_price(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
+    """`price.json`: the first charge's event and claim by population, and the sum of later charges for repeats.
+
+    None where the charge has no event, hence nothing can be recomputed.
+    """
+    first, claim = charged.charges[0], bill.charges[0]
+    if first["event"] is None:
+        return None
+    form: dict[str, Any] = in_words(
+        {
+            "version": VERSION,
+            "rule": (first["rule"] or {}).get("name"),
+            "unit": charged.unit,
+            "adjacency": charged.adjacency,
+            "epsilon": claim.epsilon,
+            "delta": claim.delta,
+            "claimed_by": claim.facts.claimed_by,
+            "parts": {
+                name: {"epsilon": claim.facts.parts.get(name, claim.epsilon), "event": event}
+                for name, event in first["event"].items()
+            },
+            "repeats": {
+                "epsilon": exact_sum(one.epsilon for one in bill.charges[1:]),
+                "delta": exact_sum(one.delta for one in bill.charges[1:]),
+            },
+        }
+    )
+    return form
+
 
 STATEMENT_FILE, STATEMENT_PDF = "statement.html", "statement.pdf"
 PROGRAM_HEAD = '''"""Recomputes the price that a release of dpsweep claims: `python price_check.py [FOLDER] [OPENING]`.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import os
 from pathlib import Path
-from typing import Protocol
 
 import jinja2
 from markupsafe import Markup
 
 from dpsweep.accounting.printing import visible_lines
-from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.figures.drawing import Drawing
+from dpsweep.reports.figures.page_figures import fragment
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -42,31 +42,7 @@ def store(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-class DrawnPicture(Protocol):
-    """A picture with its files, or the reason why it has none."""
-
-    @property
-    def name(self) -> str:
-        """The name of its files, without their suffixes."""
-        ...
-
-    @property
-    def png(self) -> bytes:
-        """The PNG file."""
-        ...
-
-    @property
-    def svg(self) -> str:
-        """The SVG file."""
-        ...
-
-    @property
-    def failure(self) -> str:
-        """Why it could not be drawn; empty if it was."""
-        ...
-
-
-def store_picture(picture: DrawnPicture, folder: Path, pdf: bytes = b"") -> None:
+def store_picture(picture: Drawing, folder: Path, pdf: bytes = b"") -> None:
     """Writes a picture's files, each in one rename; of one that failed no older file stays."""
     if picture.failure:
         for suffix in ("png", "svg", "pdf"):

@@ -24,12 +24,38 @@ from dpsweep.reports.reproduction.finding import (
     points,
     verdict_of,
 )
-from dpsweep.reports.statistics.point_scores import PointScores, point_scores
-from dpsweep.reports.statistics.ridge import AT_EDGE, BEST, CLEAR, FEWEST_CELLS, FEWEST_PEAKS, Ridge, ridge
-from dpsweep.reports.statistics.run_rows import CLIP, LR, METHOD, NOISE, REGULARIZER, STEPS, by, of_method
-from dpsweep.reports.statistics.score_grid import score_grid
-from dpsweep.reports.statistics.score_statistic import ScoreStatistic, best, mean_best, median, statistic, worst
-from dpsweep.reports.statistics.variance_shares import BY_BOTH, BY_SETTING, VarianceShares, variance_shares
+from dpsweep.reports.statistics.point_scores import (
+    CLIP,
+    LR,
+    METHOD,
+    NOISE,
+    REGULARIZER,
+    STEPS,
+    PointScores,
+    ScoreStatistic,
+    best,
+    by,
+    mean_best,
+    median,
+    of_method,
+    point_scores,
+    statistic,
+    worst,
+)
+from dpsweep.reports.statistics.score_grid import (
+    AT_EDGE,
+    BEST,
+    BY_BOTH,
+    BY_SETTING,
+    CLEAR,
+    FEWEST_CELLS,
+    FEWEST_PEAKS,
+    Ridge,
+    VarianceShares,
+    ridge,
+    score_grid,
+    variance_shares,
+)
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, confidence, unknown
 
 CLOSE = 0.03

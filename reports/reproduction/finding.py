@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.tables import Item, Sheet
-from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of

@@ -16,7 +16,8 @@ import pandas as pd
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import method_label, number
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction.claims import APART
 from dpsweep.reports.reproduction.finding import (
     Finding,
@@ -29,9 +30,8 @@ from dpsweep.reports.reproduction.finding import (
     verdict_of,
 )
 from dpsweep.reports.reproduction.results import RunCurve, SearchResults
-from dpsweep.reports.statistics.repeated import mean_of_repeats
-from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, of_method
-from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
+from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, of_method
+from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence, mean_of_repeats
 
 FLAT = 0.05
 """Largest spread of accuracies over r that counts as almost none."""

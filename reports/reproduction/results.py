@@ -27,11 +27,11 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.json_files import require_version
 from dpsweep.accounting.notation import epsilon_up
-from dpsweep.reports.content.charges import read_bill
+from dpsweep.reports.content.facts import read_bill
 from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.reproduction.processor_time import ProcessorTime, read_processor_time
-from dpsweep.reports.statistics.run_rows import NOISE, STEPS
+from dpsweep.reports.statistics.point_scores import NOISE, STEPS
 
 NOBODY = "protects nobody, since the data were declared public"
 MOST_VALUES = 4

@@ -23,10 +23,9 @@ from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.facts import is_one_run
 from dpsweep.reports.content.formatting import axis_label, count, listed, method_label, points_in_words
-from dpsweep.reports.statement.final_run import final_run
 from dpsweep.reports.statement.statement import searched_elsewhere
 from dpsweep.reports.statement.statement_line import Context
-from dpsweep.reports.statement.what_ran import declared
+from dpsweep.reports.statement.what_ran import declared, final_run
 
 PROGRAM = "dpsweep"
 _SHOWN = {
@@ -132,10 +131,10 @@ def _verb(context: Context, citations: _Citations) -> str:
 
 def _runs(context: Context, citations: _Citations) -> Iterator[str]:
     """How a run trains, and what its score reads."""
-    plan, unit = context.sweep.plan, tex(context.sweep.plan.unit)
-    configs = [trial.config for trial in plan.trials + plan.finals]
+    unit, configs = tex(context.sweep.plan.unit), [trial.config for trial in context.sweep.declared]
     samplers = {work: None for config in configs for work in _works(config.get("sampler", {}), "sampler")}
-    engines = {name: SOFTWARE[name] for name in map(_engine, configs) if name in SOFTWARE}
+    names = (name_of(config.get("engine", {})) for config in configs)
+    engines = {name: SOFTWARE[name] for name in names if name in SOFTWARE}
     steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
     yield tex(declared(context)).removesuffix(".") + citations.cite(*steps, *samplers) + "."
     if engines:
@@ -151,10 +150,9 @@ def _runs(context: Context, citations: _Citations) -> Iterator[str]:
 def _price(context: Context, citations: _Citations) -> Iterator[str]:
     """The guarantee of the whole search, and the accountants that bound it."""
     facts, charges, unit = context.facts, context.bill.charges, tex(context.sweep.plan.unit)
-    change = {
-        Adjacency.ADD_OR_REMOVE_ONE: "is added or removed",
-        Adjacency.REPLACE_ONE: "is replaced by any other",
-    }[context.sweep.plan.adjacency]
+    change = {Adjacency.ADD_OR_REMOVE_ONE: "is added or removed", Adjacency.REPLACE_ONE: "is replaced by any other"}[
+        context.sweep.plan.adjacency
+    ]
     epsilon, delta = (tex_number(facts[name].text) for name in ("honest_epsilon", "honest_delta"))
     search = "the whole search, the choice of the best point included,"
     yield (
@@ -162,16 +160,17 @@ def _price(context: Context, citations: _Citations) -> Iterator[str]:
         f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite(DWORK_2014)} with $\\varepsilon = {epsilon}$ "
         f"and $\\delta = {delta}$ for each {unit}; neighbouring data sets differ in one {unit} that {change}."
     )
-    works = dict(_accountants())
+    kinds = (own_class(tag, family) for tag, family in FAMILY_OF.items() if family == "accountant")
+    works = {kind().name: works_of(kind) for kind in kinds if kind is not None and works_of(kind)}
 
     def cited(name: str) -> str:
         return tex(name) + citations.cite(*works.get(name, ()))
 
-    claimants = sorted({name for charge in charges for name in charge.claimed_by.split(" and ")})
+    claimants = sorted({name for charge in charges for name in charge.facts.claimed_by.split(" and ")})
     totals = {
-        name: sum(charge.bounds[name] for charge in charges)
-        for name in charges[0].bounds
-        if name not in claimants and all(name in charge.bounds for charge in charges)
+        name: sum(charge.facts.bounds[name] for charge in charges)
+        for name in charges[0].facts.bounds
+        if name not in claimants and all(name in charge.facts.bounds for charge in charges)
     }
     bound = f"This is an upper bound by {listed([cited(name) for name in claimants])}"
     yield "; ".join([bound, *(f"{cited(name)} gives ${epsilon_up(total)}$" for name, total in totals.items())]) + "."
@@ -183,15 +182,3 @@ def _works(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
     own = works_of(own_class(tag, family)) if FAMILY_OF.get(tag) == family else ()
     parts = ((name, value) for name, value in fields_of(node).items() if name in NESTED and isinstance(value, Mapping))
     return (*own, *(work for name, value in parts for work in _works(value, NESTED[name])))
-
-
-def _engine(config: Mapping[str, Any]) -> str:
-    return name_of(config.get("engine", {}))
-
-
-def _accountants() -> Iterator[tuple[str, tuple[Work, ...]]]:
-    """Every accountant's name with its works."""
-    for tag, family in FAMILY_OF.items():
-        kind = own_class(tag, family) if family == "accountant" else None
-        if kind is not None and works_of(kind):
-            yield kind().name, works_of(kind)

@@ -19,11 +19,9 @@ from dpsweep.accounting.notation import delta_up, epsilon_up, typed
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.audience import Audience, Needs, Reader
-from dpsweep.reports.content.charges import Bill, exact_sum
-from dpsweep.reports.content.sections import outcome
+from dpsweep.reports.content.facts import Bill, exact_sum
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.statement.declared_public import NOBODY
-from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.statement.statement import cautions_of, nobody
 from dpsweep.reports.statement.statement_line import Line
 
 DISCLOSES: Mapping[Disclosure, str] = {
@@ -144,12 +142,12 @@ def read_claim(
 ) -> ReleasedClaim:
     """The claim of a sweep's release, from its charges and from the lines of its public statement."""
     charges = bill.charges
-    common = [name for name in charges[0].bounds if all(name in charge.bounds for charge in charges)]
+    common = [name for name in charges[0].facts.bounds if all(name in charge.facts.bounds for charge in charges)]
     return ReleasedClaim(
         account=sweep.plan.account,
         headline=headline,
-        outcome=outcome(sweep),
-        nobody=NOBODY if sweep.plan.public else "",
+        outcome=sweep.shown.outcome,
+        nobody=nobody(sweep.plan),
         epsilon=bill.epsilon,
         delta=bill.delta,
         unit=sweep.plan.unit,
@@ -160,8 +158,8 @@ def read_claim(
         reserved=bill.reserved,
         budget=bill.budget,
         policy=sweep.account.policy.name,
-        upper_bounds={name: exact_sum(charge.bounds[name] for charge in charges) for name in common},
-        claimed_by=tuple(dict.fromkeys(charge.claimed_by for charge in charges)),
+        upper_bounds={name: exact_sum(charge.facts.bounds[name] for charge in charges) for name in common},
+        claimed_by=tuple(dict.fromkeys(charge.facts.claimed_by for charge in charges)),
         lines=tuple(lines),
         cautions=cautions_of(sweep.plan, bill),
         commitment=commitment,

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.charges import Bill
-from dpsweep.reports.content.facts import Fact
-from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.facts import Bill, Fact
 from dpsweep.reports.content.sweep_table import Sweep
 
 
@@ -20,6 +18,10 @@ class EvidenceLevel(StrEnum):
     ASSUMED = "assumed"
     STATED = "stated"
     VIOLATED = "violated"
+
+    def line(self, topic: str, text: str, *evidence: str) -> Line:
+        """A line with this support."""
+        return Line(topic=topic, text=text, level=self, evidence=evidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +43,9 @@ class Context:
     facts: Mapping[str, Fact]
     audience: Audience
 
-    @property
-    def draws_in_secret(self) -> bool:
-        """Whether the rule lets out the winner alone."""
-        return self.sweep.rule.draws_in_secret
-
-    @property
-    def row(self) -> str:
-        """The noun for a row of the sweep's table."""
-        return self.sweep.runs.noun
-
     def counted(self, rows: int) -> str:
-        """A number of rows with their noun."""
-        return f"{rows} tries" if self.row == "try" and rows != 1 else count(rows, self.row)
+        """A number of rows of the sweep's table with their noun."""
+        return f"{rows} {self.sweep.runs.noun if rows == 1 else self.sweep.runs.nouns}"
 
     def curator(self, *evidence: str) -> tuple[str, ...]:
         """Evidence that only the curator's page shows."""

@@ -1,14 +1,27 @@
-"""The statement's lines on charges, sampling and randomness: the runs compared with declaration and ledger."""
+"""The statement's lines on what ran: charges, sampling, randomness, the final run, and floating-point noise.
+
+With them, what dpsweep did not train: scripts of the curator's own, of which it is said what was checked and what was
+not; initial weights, frozen features, base models.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.names.stored_classes import class_name, name_of
+from dpsweep.accounting.names.tags import tag_of
+from dpsweep.accounting.notation import delta_up, typed
+from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
+from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.facts import Fact
-from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.formatting import count, listed
 from dpsweep.reports.content.sweep_table import Conduct
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, adapter_in_words, scripts_of
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 SHARED = (
@@ -27,27 +40,18 @@ def charged(context: Context) -> Line:
         or (row["trial"] in context.sweep.results and not row["attempts_started"])
     ]
     if uncharged:
-        return Line(
-            topic="Charges",
-            text=f"{context.counted(len(uncharged))} ran without a charge: the claim does not hold.",
-            level=EvidenceLevel.VIOLATED,
-            evidence=context.curator(*uncharged),
+        return EvidenceLevel.VIOLATED.line(
+            "Charges",
+            f"{context.counted(len(uncharged))} ran without a charge: the claim does not hold.",
+            *context.curator(*uncharged),
         )
     facts = context.facts
     runs_charged, runs_started = facts["runs_charged"].text, facts["runs_started"].text
-    return Line(
-        topic="Charges",
-        text=(
-            "The search was charged before its first run, independently of the draw, and stays charged whatever its "
-            "outcome."
-            if context.draws_in_secret
-            else "Every run was charged before it started, and stays charged whatever its outcome."
-        ),
-        level=EvidenceLevel.CHECKED,
-        evidence=context.curator(
-            f"Searches charged: {runs_charged}, tries started: {runs_started}."
-            if context.draws_in_secret
-            else f"Runs charged: {runs_charged}, started: {runs_started}.",
+    return EvidenceLevel.CHECKED.line(
+        "Charges",
+        context.sweep.shown.charged,
+        *context.curator(
+            context.sweep.shown.starts.format(charged=runs_charged, started=runs_started),
             f"The ledger's hash chain of {context.sweep.entries} lines verifies.",
         ),
     )
@@ -64,11 +68,11 @@ def sampling(context: Context) -> Line:
         verdict = "Every run that reported its steps matches its charge."
     elif conducts[Conduct.UNKNOWN]:
         level, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
-    return Line(
-        topic="Sampling and noise",
-        text=f"{declared(context)} {verdict}",
-        level=level,
-        evidence=(*((SHARED,) if shared else ()), *context.curator(*reports)),
+    return level.line(
+        "Sampling and noise",
+        f"{declared(context)} {verdict}",
+        *((SHARED,) if shared else ()),
+        *context.curator(*reports),
     )
 
 
@@ -76,9 +80,11 @@ def declared(context: Context) -> str:
     """What the runs were declared to do: batches, noise and steps."""
     facts, unit, batches = context.facts, context.sweep.plan.unit, _batches(context)
     if batches:
+        schedule = f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
+        lost = f", and up to {facts['lost_steps'].text} more if a crash repeats them" if "lost_steps" in facts else ""
         return (
             f"Each step takes {batches} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
-            f"{_bounds(facts)}; {facts['steps'].text} steps a run{_lost(facts)}."
+            f"{schedule}; {facts['steps'].text} steps a run{lost}."
         )
     if "minimised_noise" in facts:
         return (
@@ -110,28 +116,207 @@ def _batches(context: Context) -> str:
     return " or ".join(batches)
 
 
-def _bounds(facts: Mapping[str, Fact]) -> str:
-    """The schedule of the clip norm that the noise multiplier refers to."""
-    return f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
-
-
-def _lost(facts: Mapping[str, Fact]) -> str:
-    """The steps that are charged so that a killed run can continue from a checkpoint."""
-    return f", and up to {facts['lost_steps'].text} more if a crash repeats them" if "lost_steps" in facts else ""
-
-
 def randomness(context: Context) -> Line:
     """The line on randomness; a run with a known seed is not a private release."""
     if context.sweep.reproducible:
-        return Line(
-            topic="Randomness",
-            text="Declared reproducible: NOT a private release. A reader who knows the seed can remove the noise.",
-            level=EvidenceLevel.VIOLATED,
+        return EvidenceLevel.VIOLATED.line(
+            "Randomness",
+            "Declared reproducible: NOT a private release. A reader who knows the seed can remove the noise.",
         )
     results = len(context.sweep.results)
-    return Line(
-        topic="Randomness",
-        text="Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        level=EvidenceLevel.CHECKED,
-        evidence=context.curator(f"Checked in {count(results, 'result')}."),
+    return EvidenceLevel.CHECKED.line(
+        "Randomness",
+        "Sampling and noise come from secret entropy of the operating system, which is not recorded.",
+        *context.curator(f"Checked in {count(results, 'result')}."),
     )
+
+
+def final_run(context: Context) -> tuple[Line, ...]:
+    """The line on the final run: the records that it read, and its share of the price; none under a rule without one.
+
+    The share is told where search and final run read different records, so that no single price covers both.
+    """
+    plan, run, facts = context.sweep.plan, context.sweep.rule.final_run, context.facts
+    if run is None:
+        return ()
+    words = {
+        "unit": plan.unit,
+        "key": "its position" if plan.adjacency is Adjacency.REPLACE_ONE else f"the {plan.unit} itself",
+    }
+    evidence = [sentence.format(**words) for sentence in run.evidence]
+    if "final_epsilon" in facts:
+        search, final = (facts[f"{who}_epsilon"].text for who in ("search", "final"))
+        apart = (
+            f"The search costs epsilon {search}, the final run {final}; the claim is the larger, not the sum: no "
+            f"{plan.unit} is in both parts (adaptive parallel composition, McSherry 2009, Theorem 4)."
+        )
+        evidence = [apart, *evidence]
+    return (EvidenceLevel.CHECKED.line("Final run", run.statement.format(**words), *tuple(evidence)),)
+
+
+UNITS = 46_340
+"""The square root of 2**31: the largest sum whose rounding the margin of `trainers/methods/transforms.py` covers."""
+
+RESOLVED = 1e-15
+TINY = "; a claim at a delta below that takes them, and the secret number of tries, as exact"
+"""The smallest delta that draws of 53 random bits resolve, and what a smaller one assumes."""
+
+_BASIS = (
+    "Noise is drawn in float64 by AES and added to sums in float64; the noisy sum is rounded to a lattice whose "
+    f"spacing depends on the noise alone. The probability of each noisy number is within a factor of "
+    f"exp({LOG_RATIO:.2g}) of its probability under exact noise (Mironov 2012 shows how other floating-point noise "
+    "leaks)."
+)
+_ASSUMED = (
+    "This assumes that the processor rounds as IEEE 754 requires and that the output of AES cannot be distinguished "
+    "from random bits. When a {unit} is added, one other {unit} changes its place in the batch, and as many held-out "
+    "records as the added {unit} has change their place in the scoring: their float32 numbers may be rounded "
+    "differently. Sampling probabilities are exact to about 1e-15{tiny}. Sums of more than {units:,} {unit}s a step "
+    "may round by more than the margin by which contributions are shortened."
+)
+
+
+def floating_point(context: Context) -> Line:
+    """The line on floating point: the cost over all runs, or per run where the number of runs is secret.
+
+    A delta below the resolution of uniform draws of 53 bits adds an assumption.
+    """
+    sweep, topic, bill = context.sweep, "Floating point", context.bill
+    tiny = TINY if 0 < bill.delta < RESOLVED else ""
+    assumed = _ASSUMED.format(unit=sweep.plan.unit, units=UNITS, tiny=tiny)
+    shows_all = sweep.shown.compared or context.audience is Audience.CURATOR
+    results = [result for trial, result in sweep.results.items() if shows_all or trial == sweep.winner]
+    if any(result.event is not None and result.parameters is None for result in results):
+        raise BadInput("Expected each result of a run to say how many noisy numbers a step has.")
+    sizes = [result.parameters for result in results if result.parameters is not None]
+    if not sizes:
+        return EvidenceLevel.STATED.line(
+            topic,
+            f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended yet.",
+            _BASIS,
+            assumed,
+        )
+    steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.declared)
+    attempts = sum(charge.attempts for charge in bill.charges)
+    runs = attempts if sweep.shown.compared else 1  # the number of tries is secret
+    numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
+    epsilon, delta = excess(numbers, bill.epsilon, bill.delta)
+    return EvidenceLevel.ASSUMED.line(
+        topic,
+        f"Floating-point noise adds at most {delta_up(epsilon)} to epsilon and "
+        f"{delta_up(delta)} to delta, for {sweep.shown.noisy_runs}: not included in the claim.",
+        f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count(runs, 'run')}: "
+        f"{numbers:.3g} noisy numbers.",
+        _BASIS,
+        assumed,
+    )
+
+
+NOT_CHECKED = (
+    "declared by the script, not checked: that each {unit}'s gradient is clipped, that the noise was added and is "
+    "secret, how batches were drawn, that a prediction depends on one {unit} alone, and that the {unit}s to be scored "
+    "were not trained on"
+)
+CHECKED = (
+    "Checked: the script's checksum, and the noise multiplier, the sampling rate and the number of steps that its "
+    "accountant reported."
+)
+REPORTED = "The noise multiplier, the sampling rate and the steps are those that the script's accountant reported."
+ASSUMED_PREDICTIONS = "Each prediction of the script is assumed to depend on one {unit} alone: it is not checked."
+
+
+def script_line(context: Context) -> Iterator[Line]:
+    """The line that names the scripts; none if dpsweep trained all models."""
+    scripts = scripts_of(context.sweep.plan)
+    if scripts:
+        unit = context.sweep.plan.unit
+        yield EvidenceLevel.ASSUMED.line(
+            "Script",
+            f"The models were trained by {listed([script.label for script in scripts])}, which is no code of "
+            f"dpsweep. {CHECKED} {NOT_CHECKED[0].upper()}{NOT_CHECKED[1:].format(unit=unit)}.",
+            "A script that lies to its accountant, or reads files on its own, is not caught.",
+            "Modules that the script imports are not part of its checksum.",
+            "The files that it hands over are passed on as they are: nothing is known of their content.",
+            "The data that its initial weights were trained on, if any, are assumed to be public.",
+        )
+
+
+def as_reported(context: Context, line: Line, note: str) -> Line:
+    """A checked line of a sweep by scripts: it rests on what they declare."""
+    if not scripts_of(context.sweep.plan):
+        return line
+    level = EvidenceLevel.ASSUMED if line.level is EvidenceLevel.CHECKED else line.level
+    return replace(line, level=level, evidence=(*line.evidence, note.format(unit=context.sweep.plan.unit)))
+
+
+def randomness_of_script(context: Context) -> Line | None:
+    """The line on a script's randomness; None if dpsweep drew all of it, or if it was declared reproducible."""
+    if context.sweep.reproducible or not scripts_of(context.sweep.plan):
+        return None
+    return EvidenceLevel.ASSUMED.line(
+        "Randomness",
+        "The noise of scores comes from secret entropy of the operating system. The script draws that of batches "
+        "and steps: declared secret, not checked.",
+    )
+
+
+def rounding_of_script(context: Context) -> Line | None:
+    """The line on a script's floating-point noise; None if dpsweep drew all noise."""
+    if not scripts_of(context.sweep.plan):
+        return None
+    return EvidenceLevel.ASSUMED.line(
+        "Floating point",
+        "The script's Gaussian noise is assumed to be exact: how it is drawn and rounded is not checked.",
+        "The low bits of float32 noise may reveal whether a record was present (Mironov 2012).",
+    )
+
+
+PUBLISHED = "bert"
+"""Our model that starts from published pretrained weights."""
+
+
+def started_from(context: Context) -> tuple[str, ...]:
+    """The models that start from pretrained weights, which are assumed to be public."""
+    models = (trial.config.get("model", {}) for trial in context.sweep.plan.trials)
+    pretrained = [
+        class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED
+    ]
+    if not any(pretrained):
+        return ()
+    return (
+        f"The initial weights of {listed(list(dict.fromkeys(pretrained)))}, frozen ones included, are assumed to be "
+        "public: no guarantee covers the data that they were trained on.",
+    )
+
+
+def frozen_features(context: Context) -> Iterator[Line]:
+    """The line on frozen features: their extractor, its public training data and its checksum."""
+    features = FrozenFeatures.of(context.sweep.plan.trials[0].config)
+    if features is not None:
+        yield EvidenceLevel.ASSUMED.line(
+            "Features",
+            f"A model's inputs are frozen features by {features.extractor}, which was trained on "
+            f"{features.trained_on}. These data are declared public: no guarantee covers them.",
+            f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
+            f"alone and scaled to norm {typed(features.norm)}.",
+        )
+
+
+def base_models(context: Context) -> Iterator[Line]:
+    """The lines on pretrained folders: their names, licences and checksums, and which weights training changes."""
+    configs = [trial.config for trial in context.sweep.plan.trials]
+    bases = {base.sha256: base for config in configs if (base := BaseModel.of(config)) is not None}
+    for base in bases.values():
+        yield EvidenceLevel.ASSUMED.line(
+            "Base model",
+            f"The model starts from the weights of {base.name} (licence: {base.licence}). They are declared "
+            "public: no guarantee covers the data that they were trained on.",
+            f"The files of weights have sha256 {base.sha256}.",
+        )
+    adapters = dict.fromkeys(words for config in configs if (words := adapter_in_words(config)) is not None)
+    for words in adapters:
+        yield EvidenceLevel.CHECKED.line(
+            "Adapter",
+            f"Training changes {words}, and what the model declares trainable. All other weights stay as published.",
+            "Each job compared all frozen weights, bit by bit, and the file of weights with what it trained.",
+        )

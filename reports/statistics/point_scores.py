@@ -1,27 +1,79 @@
-"""Mean scores of a search's points, the error of each mean, and bootstrap draws of all means.
+"""Mean scores of a search's points, the error of each mean, bootstrap draws of all means, and statistics of them.
 
 Where points were run several times, the error is the spread of the runs around their points' means, pooled over all
 points; but over those of the nearest means where high and low scores do not spread alike: runs near the best may differ
 by a tenth of a point, and those that nearly diverge by tens. Where they were run once, it is the standard error of a
 score, which the number of scored records and the noise of their counts determine; it does not cover that another
 training would end elsewhere. Where neither is known, nothing is decided: the errors are nan.
+
+The largest of many noisy scores is too large, and a plain bootstrap takes only a part of that back. So points are
+ordered by their scores with more noise, and read by their scores less the same noise: the two are independent, so that
+a point that was lucky in the first is not in the second. The statistic is the mean over many such splits: the score
+that a point which runs like these would select has on average. *Source*: data fission, Leiner, Duan, Wasserman and
+Ramdas 2023, Section 2, with tau = 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator, Philox
 from numpy.typing import NDArray
-from scipy.special import fdtrc, ndtri, stdtrit
+from scipy.special import fdtrc, gammaln, ndtri, stdtrit
 
-from dpsweep.reports.statistics.run_rows import METHOD, OUTCOMES, scores, scoring_errors
+from dpsweep.accounting.records.plan import REPEAT
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown
+
+LR, CLIP, REGULARIZER = "trainer.lr", "trainer.clip_norm", "trainer.regularizer"
+NOISE, METHOD = "noise_multiplier", "method"
+STEPS = "steps"
+OUTCOMES = frozenset(
+    {
+        *("trial", "state", "accuracy", "accuracy_low", "accuracy_high", "gap", "steps_run", "seconds", "device"),
+        *("error", "attempts_charged", "attempts_started", "epsilon_alone", "conduct", "folder", "share", REPEAT),
+    }
+)
+"""Columns of a sweep's table that are no settings of a point."""
+
+_Z95 = 1.959963984540054
+
+
+def scores(rows: pd.DataFrame) -> pd.Series[float]:
+    """The rows' scores: 0 for a diverged run, nan for a run without a result."""
+    values = pd.to_numeric(rows["accuracy"]).astype(float).where(rows["state"] == State.FINISHED)
+    return values.where(rows["state"] != State.DIVERGED, 0.0)
+
+
+def scoring_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """The standard error that scoring alone gives each score, from its 95 % interval [rows]; nan if it is unknown.
+
+    It covers the number of scored records and the noise of counts, and no difference between two trainings.
+    """
+    if not {"accuracy_low", "accuracy_high"} <= set(rows.columns):
+        return np.full(len(rows), np.nan)
+    low, high = (pd.to_numeric(rows[name]).to_numpy(dtype=float) for name in ("accuracy_low", "accuracy_high"))
+    widths = np.where((rows["state"] == State.DIVERGED).to_numpy(), 0.0, high - low)
+    return np.asarray(widths / (2 * _Z95), dtype=float)
+
+
+def of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    """The rows of one method."""
+    return table[table[METHOD] == method]
+
+
+def by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
+    """The rows grouped by the values of a numeric column, ascending."""
+    values = pd.to_numeric(table[key]).astype(float)
+    return [(value, table[values == value]) for value in sorted(set(values.dropna()))]
+
 
 DRAWS = 1000
 
@@ -175,3 +227,76 @@ def _spread_alike(groups: Sequence[Values]) -> bool:
     freedoms = len(together) - len(groups)
     within = sum(float(((one - one.mean()) ** 2).sum()) for one in distances) / freedoms
     return bool(between == 0 or fdtrc(len(groups) - 1, freedoms, between / max(within, 1e-300)) >= UNEVEN)
+
+
+Weights = Callable[[int], Values]
+"""The weights of ordered scores, ascending, for a number of points."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreStatistic:
+    """A statistic of mean scores and its bootstrap draws [draws]; no draws if an error is unknown."""
+
+    value: float
+    draws: Values | None
+
+    def __sub__(self, other: ScoreStatistic) -> ScoreStatistic:
+        """The difference; draws of points of one `PointScores` that both statistics use are the same draws."""
+        both = None if self.draws is None or other.draws is None else self.draws - other.draws
+        return ScoreStatistic(value=self.value - other.value, draws=both)
+
+    def estimate(self, name: str, level: float = CONFIDENCE) -> IntervalEstimate:
+        """The statistic with its interval."""
+        return unknown(name, self.value) if self.draws is None else percentiles(name, self.value, self.draws, level)
+
+
+def statistic(points: PointScores, weights: Weights, chosen: Chosen | None = None) -> ScoreStatistic:
+    """The weighted mean of the points' scores, or of the chosen points' scores, in ascending order."""
+    places = np.arange(len(points.means)) if chosen is None else np.flatnonzero(chosen)
+    if not len(places):
+        return ScoreStatistic(value=np.nan, draws=None)
+    means, weighted = points.means[places], weights(len(places))
+    if not points.known:
+        return ScoreStatistic(value=float(np.sort(means) @ weighted), draws=None)
+    draws = points.draws[:, places]
+    order = np.argsort(draws, axis=1)
+    read = np.take_along_axis(2 * means - draws, order, axis=1) @ weighted
+    spread = np.take_along_axis(draws, order, axis=1) @ weighted
+    value = float(read.mean())
+    return ScoreStatistic(value=value, draws=spread - spread.mean() + value)
+
+
+def best(points: int) -> Values:
+    """The largest score."""
+    return mean_best(points, points)
+
+
+def worst(points: int) -> Values:
+    """The smallest score."""
+    return np.asarray(best(points)[::-1])
+
+
+def median(points: int) -> Values:
+    """The median score.
+
+    >>> median(4)
+    array([0. , 0.5, 0.5, 0. ])
+    """
+    ranks = np.arange(points)
+    middle = (ranks == (points - 1) // 2).astype(float) + (ranks == points // 2)
+    return np.asarray(middle / 2)
+
+
+def mean_best(points: int, draws: int) -> Values:
+    """The expected maximum of `draws` distinct points, over all such draws.
+
+    *Source*: the maximum of a sample without replacement has rank i or less with probability C(i, k) / C(n, k).
+
+    >>> mean_best(3, 2).round(3)
+    array([0.   , 0.333, 0.667])
+    """
+    count = min(draws, points)
+    ranks = np.arange(points + 1, dtype=float)
+    logs = gammaln(ranks + 1) - gammaln(np.maximum(ranks - count, 0) + 1)
+    below = np.where(ranks >= count, np.exp(logs - logs[-1]), 0.0)
+    return np.asarray(np.diff(below))

@@ -1,11 +1,15 @@
-"""Three-valued verdicts from intervals: a claim holds, is refuted, or the runs cannot decide it."""
+"""Intervals, and three-valued verdicts from them: a claim holds, is refuted, or the runs cannot decide it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 """Joint confidence of all intervals of one verdict."""
@@ -78,3 +82,30 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     if Verdict.REFUTED in parts:
         return Verdict.REFUTED
     return Verdict.HOLDS if parts == {Verdict.HOLDS} else Verdict.UNDECIDED
+
+
+def percentiles(name: str, value: float, draws: NDArray[np.float64], level: float = CONFIDENCE) -> IntervalEstimate:
+    """The central quantiles of draws [draws] that are spread around the estimate."""
+    if not np.isfinite(value) or not np.isfinite(draws).all():
+        return unknown(name, value)
+    low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
+    return IntervalEstimate(name=name, value=value, low=float(low), high=float(high))
+
+
+def mean_of_repeats(name: str, values: Sequence[float], level: float = CONFIDENCE) -> IntervalEstimate:
+    """The mean with Student's interval; without an interval for fewer than two repetitions.
+
+    A difference between two runs of one repetition is such a quantity: what they share, for example their initial
+    weights, cancels. *Source*: the paired t test.
+
+    >>> one = mean_of_repeats("gap", [1.0, 2.0, 3.0])
+    >>> round(one.value, 2), round(one.low, 2), round(one.high, 2)
+    (2.0, -0.48, 4.48)
+    """
+    kept = np.asarray(values, dtype=float)
+    if len(kept) < 2 or not np.isfinite(kept).all():
+        return unknown(name, float(kept.mean()) if len(kept) else math.nan)
+    margin = float(stdtrit(len(kept) - 1, (1 + level) / 2) * kept.std(ddof=1) / math.sqrt(len(kept)))
+    return IntervalEstimate(
+        name=name, value=float(kept.mean()), low=float(kept.mean()) - margin, high=float(kept.mean()) + margin
+    )

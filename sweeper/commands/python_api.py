@@ -27,7 +27,7 @@ from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.rehearsal import is_rehearsal, ledger_of, subject_of
 from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
-from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.sweeper.commands.hydra_app import CONF, prepared, refuse_words
 from dpsweep.sweeper.commands.readable_files import files_by_name
@@ -144,9 +144,9 @@ class SweepResults:
         """The map of scores, a panel for each method, as a matplotlib figure."""
         self._require(Needs.ALL_SCORES, "the map")
         from dpsweep.reports.content.panels import arrange
-        from dpsweep.reports.figures.table_heatmap import drawn
+        from dpsweep.reports.figures.heatmap import map_for_notebooks
 
-        figure = drawn(
+        figure = map_for_notebooks(
             arrange(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
         )
         if self.rehearsal:

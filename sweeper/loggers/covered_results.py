@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.reports.content.charges import Bill, read_bill
+from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.pages.release import contradictions, covered_records
 from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep, Promise, Value

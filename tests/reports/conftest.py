@@ -30,11 +30,11 @@ from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.reports.exhibits import other_rules
+from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
 
-_PRICES: dict[tuple[Any, ...], tuple[other_rules.Price, ...]] = {}
+_PRICES: dict[tuple[Any, ...], tuple[prices.Price, ...]] = {}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 COUNTS_STD = 9.0
 STEPS = 80
@@ -109,16 +109,16 @@ def make(root: Path, recipe: Recipe) -> Made:
 @pytest.fixture(autouse=True)
 def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most sweeps of these tests have the same events; their prices under other rules take a page's longest time."""
-    price = other_rules.prices
+    price = prices.prices
 
-    def prices(plan: Plan, rule: Callable[[int], Any]) -> tuple[other_rules.Price, ...]:
+    def remembered(plan: Plan, rule: Callable[[int], Any]) -> tuple[prices.Price, ...]:
         runs = tuple(canonical(part) for trial in plan.trials for part in trial.event.parts.values())
         key = (runs, plan.delta, plan.adjacency, repr(rule(3)))
         if key not in _PRICES:
             _PRICES[key] = price(plan, rule)
         return _PRICES[key]
 
-    monkeypatch.setattr(other_rules, "prices", prices)
+    monkeypatch.setattr(prices, "prices", remembered)
 
 
 @pytest.fixture

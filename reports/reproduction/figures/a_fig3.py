@@ -7,7 +7,7 @@ from functools import partial
 
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.panels import arrange
-from dpsweep.reports.figures.charts import Drawing
+from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import pictures
 from dpsweep.reports.reproduction import claims
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet

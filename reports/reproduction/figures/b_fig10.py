@@ -7,7 +7,7 @@ from dpsweep.reports.reproduction.claims import prunable, wins
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.results import SearchResults, at_lengths, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.run_rows import STEPS
+from dpsweep.reports.statistics.point_scores import STEPS
 
 
 def make(results: SearchResults) -> Reproduction:

@@ -17,7 +17,7 @@ from dpsweep.reports.reproduction.claims import diagonal, no_diagonal
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.learning_curves import LOSS, PUBLIC
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.statistics.run_rows import CLIP, LR
+from dpsweep.reports.statistics.point_scores import CLIP, LR
 
 BEST = 0.01
 """The share of DP-SGD's losses that is drawn white; DP-Adam's losses up to the same value are white too."""

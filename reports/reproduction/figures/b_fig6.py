@@ -8,8 +8,7 @@ from dpsweep.reports.reproduction.figures.b_fig7 import ADULT
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import LR
+from dpsweep.reports.statistics.point_scores import LR, point_scores
 
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 

@@ -15,9 +15,7 @@ from dpsweep.reports.reproduction import claims
 from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.results import SearchResults, at_lengths, last_look, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, by, of_method
-from dpsweep.reports.statistics.score_statistic import mean_best
+from dpsweep.reports.statistics.point_scores import METHOD, NOISE, STEPS, by, mean_best, of_method, point_scores
 
 ADAM, WOSM = "dpadam", "dpadamwosm"
 TUNED = ("dpsgd", "dpmomentum")

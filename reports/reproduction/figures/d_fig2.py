@@ -8,7 +8,8 @@ from functools import partial
 import pandas as pd
 
 from dpsweep.reports.content.formatting import number
-from dpsweep.reports.figures.charts import Chart, Curve, Drawing, charts
+from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction.claims import APART
 from dpsweep.reports.reproduction.finding import (
     Finding,
@@ -22,10 +23,16 @@ from dpsweep.reports.reproduction.finding import (
 )
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import METHOD, NOISE, STEPS, scores
-from dpsweep.reports.statistics.score_statistic import ScoreStatistic, statistic
-from dpsweep.reports.statistics.score_statistic import best as highest
+from dpsweep.reports.statistics.point_scores import (
+    METHOD,
+    NOISE,
+    STEPS,
+    ScoreStatistic,
+    point_scores,
+    scores,
+    statistic,
+)
+from dpsweep.reports.statistics.point_scores import best as highest
 from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence
 
 LEAST = "clip_schedule.least"

@@ -8,8 +8,7 @@ from dpsweep.reports.reproduction.figures.d_fig2 import OUR_LENGTHS
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.results import SearchResults, first_look, last_look, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.run_rows import STEPS
+from dpsweep.reports.statistics.point_scores import STEPS, point_scores
 
 
 def make(results: SearchResults) -> Reproduction:

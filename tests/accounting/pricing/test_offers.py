@@ -8,27 +8,19 @@ from dataclasses import replace
 import pytest
 
 from dpsweep import accounting
-from dpsweep.accounting import (
-    Adjacency,
-    Composition,
-    Final,
-    NoisyMax,
-    Offer,
-    Panel,
-    PlanEvent,
-    Pld,
-    PrivateSelection,
-    RandomStopping,
-    Rdp,
-    Subsampled,
-    calibrate_noise,
-    gaussian,
-    largest_count,
-    poisson_gaussian,
-    price_list,
-    repeat,
-)
-from dpsweep.accounting.pricing.rule_prices import cheapest
+from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest, price_list
+from dpsweep.accounting.selection.composition import Composition
+from dpsweep.accounting.selection.final_run import Final
+from dpsweep.accounting.selection.noisy_max import NoisyMax
+from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.accounting.selection.subsampled import Subsampled
 
 DELTA = 1e-5
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -13,8 +13,17 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.reports.advice.advice import comparison_for, in_a_table, in_one_sentence
-from dpsweep.reports.advice.evidence import FILE, Comparison, Evidence, MeasuredSet, Measurement, Way
+from dpsweep.reports.advice.advice import (
+    FILE,
+    Comparison,
+    Evidence,
+    MeasuredSet,
+    Measurement,
+    Way,
+    comparison_for,
+    in_a_table,
+    in_one_sentence,
+)
 from dpsweep.reports.pages.release import write_release
 from tests.forked_programs import CLI
 from tests.randomized import TRAINS

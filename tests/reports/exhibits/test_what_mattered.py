@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.exhibits.collapse import collapse
 from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.exhibits.what_mattered import what_mattered
+from dpsweep.reports.exhibits.what_mattered import collapse, what_mattered
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.reports.conftest import CLIP, LR, REGULARIZER, Made

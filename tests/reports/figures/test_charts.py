@@ -9,8 +9,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from dpsweep.reports.figures.cell_marks import GRID, INK, MUTED, SERIES
 from dpsweep.reports.figures.charts import Boxes, Chart, Curve, Map, charts, maps
+from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES
 
 
 def picture(png: bytes) -> np.ndarray:

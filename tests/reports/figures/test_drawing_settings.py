@@ -14,11 +14,10 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from dpsweep.reports.figures.charts import Boxes, Chart, Curve, Drawing, Map, charts, maps
-from dpsweep.reports.figures.drawing_settings import DATE, own_settings
-from dpsweep.reports.figures.heatmap import Picture, pictures
-from dpsweep.reports.statement.one_page import one_page
-from dpsweep.reports.statement.one_page_pdf import pdf_of, size_for
+from dpsweep.reports.figures.charts import Boxes, Chart, Curve, Map, charts, maps
+from dpsweep.reports.figures.drawing import DATE, Drawing, own_settings
+from dpsweep.reports.figures.heatmap import pictures
+from dpsweep.reports.statement.one_page import one_page, pdf_of, size_for
 from tests.reports.figures.test_heatmap import SHAPES, panels_of
 from tests.reports.statement.test_one_page import claim_with
 
@@ -68,11 +67,11 @@ def _maps() -> Drawing:
     return maps("some", "words", "m", [one])
 
 
-def _heatmap() -> Picture:
+def _heatmap() -> Drawing:
     return pictures(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0]
 
 
-def _files(picture: Drawing | Picture) -> tuple[bytes, ...]:
+def _files(picture: Drawing) -> tuple[bytes, ...]:
     assert picture.failure == ""
     return picture.png, picture.svg.encode(), picture.pdf()
 
@@ -128,7 +127,7 @@ def test_logs_are_silent_within_and_as_before_after(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("draw", [_chart, _maps, _heatmap], ids=["charts", "maps", "heatmap"])
 def test_a_picture_that_fails_is_a_value_with_its_reason(
-    draw: Callable[[], Drawing | Picture], monkeypatch: pytest.MonkeyPatch
+    draw: Callable[[], Drawing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("latex could not be found")

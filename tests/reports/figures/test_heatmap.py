@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 
 from dpsweep.reports.content.panels import MapPanel, arrange, scale
 from dpsweep.reports.content.sweep_table import State, read
-from dpsweep.reports.figures import cell_marks as marks
 from dpsweep.reports.figures.figure_layout import lay_out
-from dpsweep.reports.figures.heatmap import PNG_DPI, figure, pictures
-from dpsweep.reports.figures.svg import fragment
+from dpsweep.reports.figures.heatmap import PNG_DPI, figure, legible, pictures
+from dpsweep.reports.figures.page_figures import fragment
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 
@@ -120,9 +119,10 @@ def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> Non
     ]
     for picture in drawn:
         assert picture.png[:8] == b"\x89PNG\r\n\x1a\n"
-        assert struct.unpack(">II", picture.png[16:24]) == (picture.width, picture.height)
+        pixels = struct.unpack(">II", picture.png[16:24])
+        assert picture.css_size == tuple(length * 96 / PNG_DPI for length in pixels)
         layout = lay_out(picture.panels)
-        assert (picture.width, picture.height) == (
+        assert pixels == (
             round(layout.width * PNG_DPI),
             round(layout.height * PNG_DPI),
         )
@@ -203,7 +203,7 @@ def test_who_sees_few_colours_sees_the_same_order_and_every_mark(blindness: str)
     scores, colours = np.ravel(mesh.get_array()), np.reshape(mesh.get_facecolor(), (-1, 4))[:, :3]
     seen = luminance(colours, blindness)
     assert (np.diff(seen[np.argsort(scores)]) > 0).all(), "the better, the lighter"
-    inks = np.array([mpl.colors.to_rgb(marks.legible(colour)) for colour in colours])
+    inks = np.array([mpl.colors.to_rgb(legible(colour)) for colour in colours])
     ends = np.sort([seen, luminance(inks, blindness)], axis=0)
     assert ((ends[1] + 0.05) / (ends[0] + 0.05)).min() > 4, "texts and stars"
     frames = [patch for patch in axes.patches if patch.get_zorder() == 4]

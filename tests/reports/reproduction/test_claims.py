@@ -27,7 +27,7 @@ from dpsweep.reports.reproduction.claims import (
     quick_start,
     wins,
 )
-from dpsweep.reports.statistics.run_rows import CLIP, LR, REGULARIZER, STEPS
+from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, STEPS
 from dpsweep.reports.statistics.verdict import Verdict
 
 LRS, CLIPS = tuple(10.0**power for power in range(-3, 4)), (0.1, 1.0, 10.0)

@@ -26,7 +26,7 @@ from dpsweep.reports.reproduction.results import (
     read_results,
     write_results,
 )
-from dpsweep.reports.statistics.run_rows import CLIP, LR, STEPS
+from dpsweep.reports.statistics.point_scores import CLIP, LR, STEPS
 
 FACTS = TrainingFacts(
     account="digits",

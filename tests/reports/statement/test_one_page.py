@@ -17,8 +17,7 @@ import pytest
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.commitment import Opening
 from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_statement
-from dpsweep.reports.statement.one_page import one_page
-from dpsweep.reports.statement.one_page_pdf import SIZES, pdf_of, size_for
+from dpsweep.reports.statement.one_page import SIZES, one_page, pdf_of, size_for
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 from dpsweep.reports.statement.statement_line import EvidenceLevel, Line
 from tests.reports.leaks import words_of

@@ -13,12 +13,11 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import agreement, epsilon_up
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.charges import read_bill
-from dpsweep.reports.content.facts import read_facts
+from dpsweep.reports.content.facts import read_bill, read_facts
 from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.statement.floating_point import floating_point
 from dpsweep.reports.statement.statement import write_statement
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, violations
+from dpsweep.reports.statement.what_ran import floating_point
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]
@@ -55,7 +54,8 @@ def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of
     bill = read_bill(sweep)
     (charge,) = bill.charges
     scored = {"RDP": charge.bounds_by_part["validation"]["RDP"]}
-    unlike = replace(charge, bounds_by_part={**charge.bounds_by_part, "validation": scored})
+    by_part = {**charge.bounds_by_part, "validation": scored}
+    unlike = replace(charge, record={**charge.record, "bounds_by_part": by_part})
     bill = replace(bill, charges=(unlike,))
     context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=Audience.CURATOR)
     (line,) = (line for line in write_statement(context) if line.topic == "Accountants")

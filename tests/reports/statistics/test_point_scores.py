@@ -11,12 +11,8 @@ import pytest
 from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.point_scores import point_scores
-from dpsweep.reports.statistics.ridge import peaks, ridge
-from dpsweep.reports.statistics.run_rows import CLIP, LR
-from dpsweep.reports.statistics.score_grid import score_grid
-from dpsweep.reports.statistics.score_statistic import best, mean_best, median, statistic, worst
-from dpsweep.reports.statistics.variance_shares import variance_shares
+from dpsweep.reports.statistics.point_scores import CLIP, LR, best, mean_best, median, point_scores, statistic, worst
+from dpsweep.reports.statistics.score_grid import peaks, ridge, score_grid, variance_shares
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, unknown
 
 HOLDS, REFUTED, UNDECIDED = Verdict

@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from dpsweep.models import privatise
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models import replaced_layers as module
 from dpsweep.trainers.models.checks import refuse_mixing
-from dpsweep.trainers.models.replaced_layers import groups_of
+from dpsweep.trainers.models.replaced_layers import groups_of, privatise
 
 
 class Residual(nn.Module):

@@ -1,0 +1,120 @@
+"""What pages say of each kind of search, and what they make of its runs: the one place that asks which kind it is.
+
+Invariant: of a search that hides its losers nothing is said or drawn that depends on its tries, but for its winner.
+Whether more of an allowed page may be passed on is another question, which `Reader` answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.searches.run_records import Runs
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.reports.content.formatting import count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownSearch:
+    """The words for a search, and what its runs are good for.
+
+    `compared` says whether runs are compared with one another, in maps and tables; of tries that nobody may see, the
+    winner alone is looked at. `charged` is the statement's sentence on the charge, `starts` the curator's evidence of
+    it, with `{charged}` and `{started}` to fill in, `charge` what a charge is for, with `{runs}`. `noisy_runs` are the
+    runs that a sum over noisy numbers is about. `covered` says what the choice among the points read and what of it
+    stays secret, `not_covered` what the claim assumes of the runs, `bounds` what the accountants' bounds are about.
+    `among` precedes the number of points in a headline, `note` the table of runs. `outcome` says that a finished search
+    has no winner, where its rule discloses that. `to_come` is the number of runs that are not known yet; `adds_up` says
+    that the bill is the sum of its runs' shares.
+    """
+
+    compared: bool
+    charged: str
+    starts: str
+    charge: str
+    noisy_runs: str
+    to_come: int
+    covered: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    among: str = ""
+    note: str = ""
+    outcome: str = ""
+    adds_up: bool = False
+
+
+def shown_search(plan: Plan, rule: SelectionRule, runs: Runs, *, private_scores: bool) -> ShownSearch:
+    """The search of a plan as pages show it; `private_scores` says that scores are noisy counts of private records."""
+    if rule.draws_in_secret:
+        return _secret_tries(rule, runs)
+    shown = _open_runs(plan, rule, runs)
+    return shown if plan.proposed is None else _proposed_runs(shown, plan.proposed, len(runs.rows), private_scores)
+
+
+def _open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> ShownSearch:
+    """Every point of the plan as often as the plan says; every run is charged, and may be shown."""
+    several = plan.repeats > 1
+    how = f"their {plan.repeats} runs each" if several else "their runs, where a point was proposed several times"
+    told = "" if rule.final_run else " The model and its score are those of the winning point's first finished run."
+    compared = f"Points were compared by the {rule.average} score of {how}.{told}"
+    return ShownSearch(
+        compared=True,
+        charged="Every run was charged before it started, and stays charged whatever its outcome.",
+        starts="Runs charged: {charged}, started: {started}.",
+        charge="{runs}",
+        noisy_runs="all runs together",
+        to_come=_final_to_come(rule, runs),
+        covered=(compared,) if several or plan.proposed else (),
+        adds_up=plan.paid == tuple(trial.event for trial in plan.trials),
+    )
+
+
+def _proposed_runs(shown: ShownSearch, proposed: Proposed, known: int, private_scores: bool) -> ShownSearch:
+    """Runs whose points a sampler proposes, of which so many are known."""
+    dearest_point = "the most expensive point of its phase" if proposed.phases else "the most expensive point"
+    scores = "noisy scores" if private_scores else "scores on public records"
+    return replace(
+        shown,
+        to_come=shown.to_come + proposed.trials - known,
+        among=f"{count(proposed.trials, 'run')} proposed among ",
+        covered=(
+            *shown.covered,
+            f"{proposed.sampler_name} proposed the point of each run from the {scores} of earlier runs. The number of "
+            f"runs, {proposed.trials}, was fixed beforehand, and each is charged like {dearest_point} (adaptive "
+            "composition, Mironov 2017, Proposition 1; Zhu, Dong, Wang 2022, Theorem 10).",
+            "If a point was run several times, the maps show the mean of its runs.",
+        ),
+        adds_up=False,
+    )
+
+
+def _secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
+    """The tries of a secret draw, of which the winner alone is shown."""
+    each_point = Disclosure.NUMBER_OF_TRIES in rule.discloses
+    secret = "Every point is tried once; the scores of all but the winner are secret."
+    if Disclosure.WINNER_SCORE not in rule.discloses:
+        secret = "Every point is tried once; all scores are secret."
+    elif not each_point:
+        secret = "The number of tries, their points, and the scores of all but the winner are secret."
+    both = "RDP bounds all runs together; PLD also bounds the winner alone, which costs less."
+    no_winner = "The search has no winner. The reason is not shown: the price does not cover it."
+    return ShownSearch(
+        compared=False,
+        charged="The search was charged before its first run, independently of the draw, and stays charged whatever "
+        "its outcome.",
+        starts="Searches charged: {charged}, tries started: {started}.",
+        charge="the search",
+        noisy_runs="each run",
+        to_come=0 if runs.over else _final_to_come(rule, runs),
+        covered=(secret,),
+        not_covered=("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",),
+        bounds=(both,) if each_point else (),
+        note="These are the tries of a search that shows its winner alone. The price covers nothing else about them, "
+        "such as scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on.",
+        outcome=no_winner if runs.over and runs.winner is None else "",
+    )
+
+
+def _final_to_come(rule: SelectionRule, runs: Runs) -> int:
+    return int(rule.final_run is not None and runs.final is None)

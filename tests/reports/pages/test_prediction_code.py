@@ -1,0 +1,201 @@
+"""The code of model cards, for every kind of data set and every model of ours: it says what our pipeline says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from dpsweep.accounting.names.stored_classes import home_of
+from dpsweep.accounting.names.tags import HOMES
+from dpsweep.reports.pages.prediction_code import code_of, declared_preprocessing, snippet
+from dpsweep.sweeper.trial.spec import build
+from dpsweep.trainers.data.arrays import bounded_records
+from dpsweep.trainers.data.preprocessing import hashed_counts
+from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
+from dpsweep.trainers.models.fully_connected import logistic
+from dpsweep.trainers.models.weights import build as build_model
+from tests.alone import BLOCKER, answers
+
+CONF = Path(__file__).parents[3] / "conf"
+DATASETS = {path.stem: yaml.safe_load(path.read_text())["dataset"] for path in sorted(CONF.glob("dataset/*.yaml"))}
+TABLE = {
+    "_target_": "dpsweep.trainers.data.sets.own_tables.Table",
+    **{"name": "heart", "file": "heart.csv", "records": 100, "shape": [2], "classes": 2, "unit": "record"},
+    **{"label": "ill", "labels": ["no", "yes"], "bounds": {"pressure": [80, 200], "age": [18, 90]}},
+}
+NPZ = {
+    "_target_": "dpsweep.trainers.data.sets.own_arrays.Npz",
+    **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
+    **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
+}
+GAPS = {"name": "own", "path": "own.npz", "file": "own.csv", "records": 100, "shape": [3], "classes": 3, "label": "l"}
+GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my_data.Mine"}}
+
+
+WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}}
+PICTURES = ("hugging_face", "image_folder")
+OF_A_MODELS_FOLDER = ("sst2_hf", "text_sequences", "text_table")
+
+
+def adult_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    cells = {line: list(row.values()) for line, row in enumerate(rows)}
+    return torch.from_numpy(encode(cells, DATASETS["adult"]["bounds"], "adult.data"))
+
+
+def adult_rows() -> list[dict[str, str]]:
+    return [
+        {
+            name: CATEGORIES[name][place % len(CATEGORIES[name])] if name in CATEGORIES else str(20 * place)
+            for name in COLUMNS
+        }
+        for place in range(4)
+    ]
+
+
+def table_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    low, high = np.array([18.0, 80.0]), np.array([90.0, 200.0])
+    numbers = np.array([[float(row["age"]), float(row["pressure"])] for row in rows])
+    return torch.from_numpy(((np.clip(numbers, low, high) - low) / (high - low)).astype(np.float32))
+
+
+def ward_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    wards = torch.tensor([[float(row["ward"] == ward) for ward in ("a", "b")] for row in rows])
+    return torch.cat([table_inputs(rows), wards], dim=1)
+
+
+def npz_inputs(rows: Sequence[Any]) -> torch.Tensor:
+    records = bounded_records(np.array(rows), np.zeros(len(rows), dtype=np.int64), (-1.0, 3.0))
+    return records.inputs(slice(None), "cpu")
+
+
+def pooled(rows: Sequence[Any]) -> torch.Tensor:
+    images = np.array(rows, dtype=np.uint8).reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype=np.float32)
+    return torch.from_numpy(images) / 255.0
+
+
+def counted(rows: Sequence[str]) -> torch.Tensor:
+    return torch.from_numpy(hashed_counts(rows, 2048, 2)).float() / 2
+
+
+CASES: dict[str, tuple[Mapping[str, Any], Callable[[Any], torch.Tensor], list[Any]]] = {
+    "columns": (
+        TABLE,
+        table_inputs,
+        [{"age": str(a), "pressure": str(p)} for a in (5, 30, 99) for p in (70, 111, 300)],
+    ),
+    "categories": (DATASETS["adult"], adult_inputs, adult_rows()),
+    "unlisted": (
+        WARDS,
+        ward_inputs,
+        [{"age": str(a), "pressure": "111", "ward": ward} for a in (5, 30, 99) for ward in ("a", "b", "c", "")],
+    ),
+    "array": (NPZ, npz_inputs, np.linspace(-2, 4, 48).reshape(8, 2, 3).tolist()),
+    "pooled": (DATASETS["mnist_5k"], pooled, np.random.default_rng(1).integers(0, 256, (6, 1, 28, 28)).tolist()),
+    "words": (DATASETS["sst2_words"], counted, ["A fine film, a FINE film!", "dull", "", "caf\u00e9 \u00fcber 12"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
+    dataset, inputs_of, rows = CASES[case]
+    form, (shape, classes) = declared_preprocessing(dataset), (tuple(dataset["shape"]), dataset["classes"])
+    assert form is not None
+    model = build_model(lambda: logistic(shape, classes), 3)
+    with torch.no_grad():
+        inputs = inputs_of(rows)
+        model[1].weight -= model[1].weight.mean(dim=0)
+        model[1].bias.zero_()
+        model[1].bias.copy_(-model[1](inputs.flatten(1)).mean(dim=0))
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.fully_connected"))
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    expected = model(inputs).argmax(dim=1).tolist()
+    assert len(set(expected)) > 1
+    found = answers(
+        tmp_path,
+        snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"),
+        json.loads(json.dumps(rows)),
+    )
+    assert found == (expected if form["labels"] is None else [form["labels"][place] for place in expected])
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
+    dataset = {key: GAPS.get(key, "a" * 64) if value == "???" else value for key, value in DATASETS[name].items()}
+    if name in PICTURES:
+        dataset["shape"] = [1, 8, 8]
+    if name in OF_A_MODELS_FOLDER:
+        dataset["vocabulary"] = dataset["vocabulary"] | {"path": "/model", "sha256": "a" * 64, "words": 9, "padding": 0}
+    if dataset["classes"] is None:
+        dataset["classes"] = 9
+    if name == "table":
+        dataset["bounds"] = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+    form = declared_preprocessing(dataset)
+    assert form is not None
+    assert json.loads(json.dumps(form)) == form
+    assert form["labels"] is None or len(form["labels"]) == form["classes"]
+    if form["kind"] == "columns":
+        width = sum(len(column.get("values", "1")) for column in form["columns"])
+        assert [width] == form["shape"]
+    compile(snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"), name, "exec")
+    assert build(dataset, "dataset").preprocessing["labels"] == form["labels"]
+    told = json.dumps(form)
+    assert all(str(dataset.get(key, "nowhere")) not in told for key in ("path", "source"))
+
+
+MODELS = {
+    "cnn": ((1, 16, 16), {"activation": "tempered_sigmoid"}),
+    "linear": ((4,), {}),
+    "logistic": ((4,), {}),
+    "mlp": ((4,), {"widths": [3, 5], "activation": "tanh"}),
+    "one_hidden": ((4,), {}),
+    "resnet20": ((3, 8, 8), {}),
+    "strided_cnn": ((1, 16, 16), {}),
+    "wide_resnet": ((3, 8, 8), {"depth": 10, "widening": 1}),
+}
+CHECK = """
+import importlib
+import torch
+for tag, (code, name, shape, classes, given) in cases.items():
+    with open(tag + ".py", "w") as stream:
+        stream.write(code)
+    model = getattr(importlib.import_module(tag), name)(tuple(shape), classes, **given) if given is not None else None
+    if model is not None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
+        torch.save(model(torch.linspace(-1, 1, 2 * model_numbers(shape)).view(2, *shape)).detach(), tag + ".pt")
+"""
+
+
+def test_the_code_of_every_model_of_ours_is_whole_without_us(tmp_path: Path) -> None:
+    tags = [tag for tag in HOMES if HOMES[tag].startswith("dpsweep.trainers.models.")]
+    assert set(tags) == {*MODELS, "bert", "hf", "hf_causal"}, "these have tests of their own"
+    cases = {}
+    for tag in tags:
+        module, _, name = home_of({"kind": tag}).rpartition(".")
+        shape, given = MODELS.get(tag, ((4,), None))
+        cases[tag] = (code_of(module), name, list(shape), 1 if tag == "linear" else 3, given)
+    numbers = "import math\nmodel_numbers = math.prod\n"
+    script = f"{BLOCKER}\nimport json\ncases = json.loads({json.dumps(json.dumps(cases))})\n{numbers}{CHECK}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for tag, (shape, given) in MODELS.items():
+        _, name, _, classes, _ = cases[tag]
+        module = __import__(home_of({"kind": tag}).rpartition(".")[0], fromlist=[name])
+        model = getattr(module, name)(shape, classes, **given)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view(parameter.shape))
+        expected = model(torch.linspace(-1, 1, 2 * int(np.prod(shape))).view(2, *shape)).detach()
+        torch.testing.assert_close(torch.load(tmp_path / f"{tag}.pt"), expected)  # the number of threads may differ
