@@ -131,8 +131,8 @@ def from_json(kind: type[Value], form: Any) -> Value:
     """The value of a class in a form; raises ValueError or TypeError unless the form says exactly that."""
     form = mapping(kind.__name__, form)
     own = _fields_of(kind)
-    known = {key for field in own for key in field.keys}
-    others = {key: value for key, value in form.items() if key not in known}
+    known = _keys_of(kind)
+    others = {} if form.keys() <= known else {key: value for key, value in form.items() if key not in known}
     values: dict[str, Any] = {}
     for field in own:
         if field.place is REST:
@@ -210,6 +210,11 @@ def _field_of(one: Field[Any], annotation: Any) -> _Field:
 
 
 @_once
+def _keys_of(kind: Any) -> frozenset[str]:
+    return frozenset(key for field in _fields_of(kind) for key in field.keys)
+
+
+@_once
 def _checks_of(kind: Any) -> tuple[tuple[str, Check], ...]:
     """Each field's name with a check."""
     hints = get_type_hints(kind, include_extras=True)
@@ -272,7 +277,7 @@ def _form_of_type(plain: Any) -> StoredForm:
         return StoredForm(
             read=lambda name, stored: read(mapping(name, stored)),
             write=getattr(kind, "to_json", to_json),
-            keys=lambda: tuple(key for field in _fields_of(kind) for key in field.keys),
+            keys=lambda: tuple(_keys_of(kind)),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
 

@@ -82,18 +82,24 @@ def integer(name: str, value: object) -> None:
         raise TypeError(f"Expected {name}={value!r} to be an integer.")
 
 
-def positive_int(name: str, value: object) -> None:
-    """An integer, 1 or above."""
-    integer(name, value)
-    if not is_whole(value, 1):
-        raise ValueError(f"Expected {name}={value} >= 1.")
+@dataclass(frozen=True, kw_only=True)
+class IntegerCheck:
+    """Requires an integer of at least `least`."""
+
+    least: int
+
+    def __call__(self, name: str, value: object) -> None:
+        """Raises ValueError for a smaller one, TypeError for no integer."""
+        integer(name, value)
+        if not is_whole(value, self.least):
+            raise ValueError(f"Expected {name}={value} >= {self.least}.")
 
 
-def count(name: str, value: object) -> None:
-    """An integer, 0 or above."""
-    integer(name, value)
-    if not is_whole(value, 0):
-        raise ValueError(f"Expected {name}={value} >= 0.")
+positive_int = IntegerCheck(least=1)
+"""An integer, 1 or above."""
+
+count = IntegerCheck(least=0)
+"""An integer, 0 or above."""
 
 
 def whole(name: str, value: object, least: int = 0) -> int:

@@ -89,10 +89,6 @@ class Balance(Stored):
             return replace(self, budget=_as_stored(body.budget))
         return replace(self, closed=True) if isinstance(body, Closed) else self
 
-    def stands_in(self, form: Mapping[str, Any]) -> bool:
-        """Whether a stored balance equals this one."""
-        return form == self.to_json()
-
     @classmethod
     def opened(cls, body: Opened) -> Balance:
         """The balance of an account that was just opened."""

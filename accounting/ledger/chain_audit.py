@@ -47,7 +47,7 @@ def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
             after = known[1].after(body)
         else:
             raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
-        if not after.stands_in(entry.balance):
+        if after.to_json() != entry.balance:
             raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
         balances[entry.account] = (entry.balance, after)
         yield entry, after

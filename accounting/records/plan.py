@@ -125,6 +125,8 @@ class Block:
 
 def _read_budget(name: str, form: Mapping[str, Any]) -> Guarantee:
     limits = mapping(name, form[name])
+    if limits.keys() != {"epsilon", "delta"}:
+        raise ValueError(f"Expected {name}={limits!r} to be an epsilon and a delta.")
     return Guarantee.from_json({**limits, "adjacency": form["adjacency"], "unit": form["unit"]})
 
 

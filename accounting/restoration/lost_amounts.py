@@ -111,20 +111,6 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
         )
 
 
-def body_of_loss(lost: Lost, end: End, note: str) -> Restored:
-    """The body of the entry that charges the loss."""
-    epsilon, delta = lost.claim
-    return Restored(
-        epsilon=epsilon,
-        delta=delta,
-        takes=lost.takes,
-        note=note,
-        remembered=end,
-        known=True,
-        reserved=lost.remembered.reserved,
-    )
-
-
 def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
     """The growth of each amount; an amount that was infinite before cannot grow."""
     known = {name: earlier.get(name, Decimal(0)) for name in later}

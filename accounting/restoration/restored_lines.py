@@ -25,7 +25,7 @@ from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedE
 from dpsweep.accounting.ledger.witness import WitnessedState
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, last_digest
 from dpsweep.accounting.restoration.another_identity import use_up, void_launches
-from dpsweep.accounting.restoration.lost_amounts import Base, Lost, body_of_loss, larger, losses, read_base
+from dpsweep.accounting.restoration.lost_amounts import Base, Lost, larger, losses, read_base
 from dpsweep.accounting.validation import as_written
 
 
@@ -188,8 +188,20 @@ class Restoration:
         name = lost.account
         balance = lost.there or self._open(name, lost.remembered)
         if lost.raised:
-            balance = self._append(name, balance, _raised(balance.budget, lost.remembered.budget))
-        balance = self._append(name, balance, body_of_loss(lost, end, note))
+            one, other = balance.budget, lost.remembered.budget
+            higher = replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta))
+            balance = self._append(name, balance, Raised(budget=higher))
+        epsilon, delta = lost.claim
+        body = Restored(
+            epsilon=epsilon,
+            delta=delta,
+            takes=lost.takes,
+            note=note,
+            remembered=end,
+            known=True,
+            reserved=lost.remembered.reserved,
+        )
+        balance = self._append(name, balance, body)
         if lost.closed:
             self._append(name, balance, Closed())
         also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
@@ -259,10 +271,6 @@ class Restoration:
     def _append(self, account: str, balance: Balance, body: Body, plan: str = "") -> Balance:
         append_body(self.lines, account, body, plan=plan, before=balance)
         return balance.after(body)
-
-
-def _raised(one: Guarantee, other: Guarantee) -> Raised:
-    return Raised(budget=replace(one, epsilon=max(one.epsilon, other.epsilon), delta=max(one.delta, other.delta)))
 
 
 def _in_words(takes: Mapping[str, float]) -> str:

@@ -39,7 +39,7 @@ class StoredKind:
     """A kind of file, by the name that it has in its folder.
 
     `write` gives the JSON form of what was read. With `strict`, a key that nobody reads is refused; elsewhere it is
-    left out, as a later version may have written it, and a hash or a digest covers the keys that are read.
+    left out, as it only says what follows from the keys that are read, or what the file is for.
     """
 
     file: str
@@ -154,7 +154,7 @@ def _entries() -> Iterator[Any]:
 def _read_entry(path: Path) -> Any:
     with as_written("an entry"):
         form = json.loads(path.read_text())
-        if not isinstance(form["kind"], str) or not isinstance(form["body"], dict):
+        if form.keys() != {"kind", "body"} or not isinstance(form["kind"], str) or not isinstance(form["body"], dict):
             raise TypeError("Expected a kind and a body, as the chain stores them.")
         blank = Entry(seq=1, account="a", kind=form["kind"], plan="p", body={}, balance={}, who="", at="", digest="")
         return form["kind"], read_body(replace(blank, body=form["body"]))
@@ -172,12 +172,14 @@ KINDS: Mapping[str, StoredKind] = {
         examples=_plans,
         read=Plan.read,
         write=_plan_form,
+        strict=True,
     ),
     "result": StoredKind(
         file=RESULT_FILE,
         examples=lambda: _json(*sorted((FROZEN / "composition").glob(f"trials/*/{RESULT_FILE}"))[:1]),
         read=lambda path: TrialResult.read(path.parent),
         write=lambda result: {"format": FORMAT} | vars(result),
+        strict=True,
     ),
     "receipt": StoredKind(
         file=RECEIPT_FILE,
@@ -186,12 +188,13 @@ KINDS: Mapping[str, StoredKind] = {
         write=asdict,
         strict=True,
     ),
-    "draw": StoredKind(file="draw.json", examples=_draws, read=StoredDraw.read, write=_draw_form),
+    "draw": StoredKind(file="draw.json", examples=_draws, read=StoredDraw.read, write=_draw_form, strict=True),
     "outcome": StoredKind(
         file="outcome.json",
         examples=lambda: ({"attempt": 1, "winner": 2}, {"attempt": 1, "winner": None}),
         read=SearchOutcome.read,
         write=asdict,
+        strict=True,
     ),
     "opening": StoredKind(
         file=OPENING_FILE,
@@ -229,12 +232,14 @@ KINDS: Mapping[str, StoredKind] = {
         examples=lambda: ({"plan": "7beb1ecff388", "proposals": [1, 0]},),
         read=lambda path: read_proposals(Plan.read(FROZEN / "composition" / "plan.json"), path),
         write=lambda proposals: {"plan": "7beb1ecff388", "proposals": list(proposals)},
+        strict=True,
     ),
     "memory": StoredKind(
         file="memory.json",
         examples=lambda: ({"entries": 3, "head": "1" * 64, "balances": {"digits": {"closed": False}}, "facts": []},),
         read=_read_memory,
         write=lambda memory: memory.to_json(),
+        strict=True,
     ),
-    "entry": StoredKind(file="entry.json", examples=_bodies, read=_read_entry, write=_entry_form),
+    "entry": StoredKind(file="entry.json", examples=_bodies, read=_read_entry, write=_entry_form, strict=True),
 }
