@@ -27,7 +27,11 @@ COPIED = (
     "README.md",
     "pyproject.toml",
 )
-PROGRAMS = {"dpsweep": [sys.executable, "-m", "dpsweep"], "python": [sys.executable]}
+PROGRAMS = {
+    "dpsweep": [sys.executable, "-m", "dpsweep"],
+    "python": [sys.executable],
+    "pip": [sys.executable, "-m", "pip", "--quiet"],
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +96,7 @@ class Checkout:
         elif path.exists():
             raise ValueError(f"Expected {block.path} to be absent from the tree.")
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
         return ""
 
@@ -112,5 +117,7 @@ class Checkout:
     def _environment(self) -> dict[str, str]:
         own = {f"XDG_{kind}_HOME": str(self.root / "home" / kind.lower()) for kind in ("STATE", "CONFIG", "DATA")}
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("DPSWEEP_", "PYTEST_", "COV_"))}
-        places = os.pathsep.join((str(self.root), str(self.root / "sweeper" / "plugin")))
+        site = str(self.root / "site")
+        places = os.pathsep.join((str(self.root), str(self.root / "sweeper" / "plugin"), site))
+        own |= {"PIP_TARGET": site, "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
         return kept | own | {"PYTHONPATH": places, "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}

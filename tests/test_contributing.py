@@ -16,7 +16,7 @@ from tests.randomized import TRAINS
 pytestmark = TRAINS
 
 SECTIONS = sections()
-STEPS = {"a method", "a selection rule", "an accountant", "a data set", "an exhibit"}
+STEPS = {"a method", "a selection rule", "an accountant", "a data set", "an exhibit", "a logger"}
 
 
 @pytest.fixture
@@ -115,6 +115,18 @@ def test_an_exhibit_is_added(checkout: Checkout) -> None:
     folder = sweep_of(checkout, "digits")
     assert "How runs ended" in (folder / "curator" / "report.html").read_text()
     assert "How runs ended" not in (folder / "release" / "report.html").read_text()
+
+
+@pytest.mark.long
+def test_a_logger_is_added(checkout: Checkout) -> None:
+    before = {path for path in checkout.root.rglob("*") if path.is_file()}
+    walk(checkout, "a logger")
+    folder = sweep_of(checkout, "digits")
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert sorted(line["trainer.lr"] for line in lines) == [1, 2]
+    written = {block.path for block in SECTIONS["Add a logger"] if block.path}
+    assert len(written) == 3
+    assert not before & {checkout.root / path for path in written}, "nothing of dpsweep is edited"
 
 
 def test_a_change_that_fits_nowhere_is_noticed() -> None:

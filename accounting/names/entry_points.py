@@ -41,7 +41,7 @@ US = "dpsweep"
 
 def part_names(group: str) -> tuple[str, ...]:
     """The names that distributions have registered in a group, in alphabetical order."""
-    return tuple(sorted({entry.name for entry in _all_entries().select(group=group)}))
+    return tuple(sorted({entry.name for entry in _entries(group)}))
 
 
 def part_path(group: str, name: str) -> str | None:
@@ -85,7 +85,7 @@ def configuration_folders() -> Iterator[tuple[str, Path]]:
 
     The folder is found where Python looks for packages, never in the current folder.
     """
-    for entry in _all_entries().select(group=CONFIGURATIONS):
+    for entry in _entries(CONFIGURATIONS):
         package, *inner = entry.value.split(".")
         spec = PathFinder.find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():
@@ -94,14 +94,14 @@ def configuration_folders() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def _all_entries() -> Any:
+def _entries(group: str) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points
 
-    return entry_points()
+    return tuple(entry_points(group=group))
 
 
 def _entries_named(group: str, name: str) -> tuple[EntryPoint, ...]:
-    return tuple(_all_entries().select(group=group, name=name))
+    return tuple(entry for entry in _entries(group) if entry.name == name)
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -258,9 +258,8 @@ def _require_foreign(path: str, family: str) -> None:
     if not _PATH.fullmatch(path):
         raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
     if is_below_ours(path):
-        raise BadInput(
-            f"Expected {family}={path} to be a class with a tag in accounting/names/tags.py, or one of your own."
-        )
+        ours = f"one of {tags_of(family)}" if family in REGISTERED else "a class with a tag in accounting/names/tags.py"
+        raise BadInput(f"Expected {family}={path} to be {ours}, or one of your own.")
     if family in CLOSED:
         raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")
 

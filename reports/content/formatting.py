@@ -41,7 +41,8 @@ def number(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and math.isfinite(value):
-        return _plain_exponent(f"{value:.6g}")
+        mantissa, letter, exponent = f"{value:.6g}".partition("e")
+        return f"{mantissa}e{int(exponent)}" if letter else mantissa
     return str(value)
 
 
@@ -146,8 +147,3 @@ def shortened(text: str, length: int) -> str:
 def _tenths(share: float, rounding: str) -> str:
     percent = (Decimal(repr(float(share))) * 100).quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
     return f"{percent.quantize(Decimal('0.1'), rounding=rounding):f}"
-
-
-def _plain_exponent(text: str) -> str:
-    mantissa, letter, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if letter else text

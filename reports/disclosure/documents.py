@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import platform
 import re
@@ -62,6 +61,16 @@ _POST_PROCESSING = (
 )
 
 
+class _EntryDumper(yaml.SafeDumper):
+    """Texts of several lines keep them, as the registry asks."""
+
+
+_EntryDumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegistryEntry:
     """The entry as YAML; data declared public have an entry without privacy parameters, which says so."""
@@ -70,52 +79,34 @@ class RegistryEntry:
 
     def text(self, package: ReleasedPackage) -> str:
         """The entry, with a line on what is left to do."""
-        entry = entry_of(package.claim)
-        first = f"# A draft: fields that say '{TO_FILL_IN}' are for people.\n"
-        return first + _dumped(entry)
-
-
-def entry_of(claim: ReleasedClaim) -> dict[str, Any]:
-    """The entry as plain values."""
-    slug = re.sub(r"[^a-z0-9]+", "-", claim.account.lower()).strip("-")
-    protected = {} if claim.nobody else _protected(claim)
-    return {
-        "url_slug": f"{slug or 'model'}-dpsweep-{claim.commitment[:SHORT]}",
-        "status": "Draft",
-        "tier": 3 if protected else 1,
-        "deployment": {
-            "basic": {
-                "name": f"Model trained on {claim.account}",
-                "data_curators": [TO_FILL_IN],
-                "intended_use": TO_FILL_IN,
-                "data_product_type": "Machine learning model",
-                "data_product_region": TO_FILL_IN,
-                "description": claim.description,
-                "publication_date": claim.day.isoformat(),
+        claim = package.claim
+        slug = re.sub(r"[^a-z0-9]+", "-", claim.account.lower()).strip("-")
+        protected = {} if claim.nobody else _protected(claim)
+        entry = {
+            "url_slug": f"{slug or 'model'}-dpsweep-{claim.commitment[:SHORT]}",
+            "status": "Draft",
+            "tier": 3 if protected else 1,
+            "deployment": {
+                "basic": {
+                    "name": f"Model trained on {claim.account}",
+                    "data_curators": [TO_FILL_IN],
+                    "intended_use": TO_FILL_IN,
+                    "data_product_type": "Machine learning model",
+                    "data_product_region": TO_FILL_IN,
+                    "description": claim.description,
+                    "publication_date": claim.day.isoformat(),
+                },
+                **protected,
+                "administrative": {
+                    "notes": f"Written by dpsweep {program_version()}. Salted commitment to what was charged "
+                    f"(SHA-256): {claim.commitment}",
+                    "registry_authors": [TO_FILL_IN],
+                },
             },
-            **protected,
-            "administrative": {
-                "notes": f"Written by dpsweep {program_version()}. Salted commitment to what was charged (SHA-256): "
-                f"{claim.commitment}",
-                "registry_authors": [TO_FILL_IN],
-            },
-        },
-    }
-
-
-def _dumped(entry: dict[str, Any]) -> str:
-    """The entry in YAML; texts of several lines keep them, as the registry asks."""
-    stream = io.StringIO()
-    dumper = yaml.SafeDumper(stream, sort_keys=False, allow_unicode=True, width=sys.maxsize)
-    vars(dumper)["yaml_representers"] = {**dumper.yaml_representers, str: _represented}  # of this dumper alone
-    dumper.open()
-    dumper.represent(entry)
-    dumper.close()
-    return stream.getvalue()
-
-
-def _represented(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        }
+        return f"# A draft: fields that say '{TO_FILL_IN}' are for people.\n" + yaml.dump(
+            entry, Dumper=_EntryDumper, sort_keys=False, allow_unicode=True, width=sys.maxsize
+        )
 
 
 def _protected(claim: ReleasedClaim) -> dict[str, Any]:
@@ -198,25 +189,21 @@ class DisclosureRecord:
 
     def text(self, package: ReleasedPackage) -> str:
         """The record."""
-        return json.dumps(in_words(record_of(package)), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def record_of(package: ReleasedPackage) -> dict[str, Any]:
-    """The record as plain values."""
-    claim = package.claim
-    return {
-        "record": "dpsweep disclosure record",
-        "schema": SCHEMA,
-        "addresses": [{"standard": "SATRE 2.0.0", "requirement": number, "how": how} for number, how in ADDRESSES],
-        "released_on": claim.day.isoformat(),
-        "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
-        "output": {"data_set": claim.account, "search": claim.description},
-        "criteria": {"none": claim.nobody} if claim.nobody else _criteria(claim),
-        "commitment": {"sha256": claim.commitment, "covers": "what the ledger charged for this search"},
-        "statement": [{"topic": one.topic, "text": one.text, "level": one.level.value} for one in claim.lines],
-        "not_covered": list(claim.not_covered),
-        "versions": {"dpsweep": program_version(), "python": platform.python_version()},
-    }
+        claim = package.claim
+        record = {
+            "record": "dpsweep disclosure record",
+            "schema": SCHEMA,
+            "addresses": [{"standard": "SATRE 2.0.0", "requirement": number, "how": how} for number, how in ADDRESSES],
+            "released_on": claim.day.isoformat(),
+            "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
+            "output": {"data_set": claim.account, "search": claim.description},
+            "criteria": {"none": claim.nobody} if claim.nobody else _criteria(claim),
+            "commitment": {"sha256": claim.commitment, "covers": "what the ledger charged for this search"},
+            "statement": [{"topic": one.topic, "text": one.text, "level": one.level.value} for one in claim.lines],
+            "not_covered": list(claim.not_covered),
+            "versions": {"dpsweep": program_version(), "python": platform.python_version()},
+        }
+        return json.dumps(in_words(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _criteria(claim: ReleasedClaim) -> dict[str, Any]:
@@ -266,21 +253,17 @@ class ModelMaterials:
 
     def text(self, package: ReleasedPackage) -> str:
         """The bill."""
-        return json.dumps(bill_of_materials(package), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def bill_of_materials(package: ReleasedPackage) -> dict[str, Any]:
-    """The bill as plain values."""
-    version = program_version()
-    tool = {"type": "application", "name": "dpsweep", "version": version, "purl": f"pkg:pypi/dpsweep@{version}"}
-    return {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": uuid.uuid5(_NUMBERED, package.digest).urn,
-        "version": 1,
-        "metadata": {"tools": {"components": [tool]}, "component": _model(package)},
-        "components": [_data(package.claim), *_base(package)],
-    }
+        version = program_version()
+        tool = {"type": "application", "name": "dpsweep", "version": version, "purl": f"pkg:pypi/dpsweep@{version}"}
+        bill = {
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.6",
+            "serialNumber": uuid.uuid5(_NUMBERED, package.digest).urn,
+            "version": 1,
+            "metadata": {"tools": {"components": [tool]}, "component": _model(package)},
+            "components": [_data(package.claim), *_base(package)],
+        }
+        return json.dumps(bill, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _model(package: ReleasedPackage) -> dict[str, Any]:

@@ -53,14 +53,6 @@ _SHOWN_STATES = (State.FINISHED, State.DIVERGED)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagePart:
-    """A part of the page in words, and what a price must cover before the part may be shown to others."""
-
-    name: str
-    needs: Needs
-
-
-@dataclass(frozen=True, kw_only=True)
 class Banner:
     """The line on top of a page and the sentences below it; `command` writes a page that may be shown, if any may."""
 
@@ -79,9 +71,9 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     if not sweep.runs.over:
         return Banner(line=line, sentences=("The search is not finished, so no part of it may be shown yet.",))
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    parts = [*_parts(sweep), *(PagePart(name=f"“{one.title}”", needs=one.needs) for one in exhibits)]
-    covered = [part.name for part in parts if reader.may_see(part.needs)]
-    uncovered = [part.name for part in parts if not reader.may_see(part.needs)]
+    parts = [*_parts(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
+    covered = [name for name, needs in parts if reader.may_see(needs)]
+    uncovered = [name for name, needs in parts if not reader.may_see(needs)]
     return Banner(
         line=line,
         sentences=(
@@ -92,26 +84,26 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     )
 
 
-def _parts(sweep: Sweep) -> Iterator[PagePart]:
-    """The parts beside the exhibits, in the order of the page."""
+def _parts(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
+    """The parts beside the exhibits, in the order of the page, and what a price must cover before others see them."""
     if sweep.winner is not None:
-        yield PagePart(name="the best point", needs=Needs.WINNER)
-        yield PagePart(name="its score", needs=Needs.WINNER_SCORE)
-    yield PagePart(name="the account's budget", needs=Needs.CURATOR)
+        yield "the best point", Needs.WINNER
+        yield "its score", Needs.WINNER_SCORE
+    yield "the account's budget", Needs.CURATOR
     if sweep.rule.draws_in_secret:
-        yield PagePart(name="the number of tries, their points, scores and times", needs=Needs.CURATOR)
+        yield "the number of tries, their points, scores and times", Needs.CURATOR
     else:
         states = set(sweep.all_runs["state"])
         reasons = not states.issubset(_SHOWN_STATES)
         if reasons:
-            yield PagePart(name="why runs have no score, which the maps show too", needs=Needs.CURATOR)
+            yield "why runs have no score, which the maps show too", Needs.CURATOR
         if State.FINISHED in states:
-            yield PagePart(name="the scores of all runs", needs=Needs.ALL_SCORES)
+            yield "the scores of all runs", Needs.ALL_SCORES
         if State.FINISHED in states and not reasons:
-            yield PagePart(name="the maps", needs=Needs.ALL_SCORES)
-        yield PagePart(name="times and folders of runs", needs=Needs.CURATOR)
-    yield PagePart(name="the charges", needs=Needs.CURATOR)
-    yield PagePart(name="“Reproduce and verify”", needs=Needs.CURATOR)
+            yield "the maps", Needs.ALL_SCORES
+        yield "times and folders of runs", Needs.CURATOR
+    yield "the charges", Needs.CURATOR
+    yield "“Reproduce and verify”", Needs.CURATOR
 
 
 @dataclass(frozen=True, kw_only=True)

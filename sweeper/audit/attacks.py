@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,12 +41,9 @@ from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_o
 from dpsweep.trainers.declarations.scores import scored_part
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from dpsweep.trainers.auditing.canaries import GradientScores, RecordCanaries
     from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
-    from dpsweep.trainers.randomness import Streams
 
 LEAST_NOISE = 1e-6
 """A smaller noise multiplier counts as this in the weight of a run."""
@@ -108,18 +105,17 @@ class GradientAttack:
         return total
 
     def _trained(self, trials: Sequence[Trial], coins: Coins, *, shared: bool) -> Sequence[GradientScores]:
-        groups = [trials] if shared else [[trial] for trial in trials]
-        return [one for group in groups for one in self._group(group, coins, share=shared)]
-
-    def _group(self, trials: Sequence[Trial], coins: Coins, *, share: bool) -> Sequence[GradientScores]:
         from dpsweep.trainers.auditing.canaries import train_on_gradients
         from dpsweep.trainers.randomness import secret_streams
 
-        layout = self.layouts[trials[0].id]
-        noise = self.noise.setdefault(layout, ReleasedNoise(layout=layout))
-        runs = [make_run(trial.config, declare(trial.config)) for trial in trials]
-        streams = [secret_streams() for _ in runs]
-        return train_on_gradients(runs, coins, self.plan.adjacency, streams, noise, share=share)
+        seen: list[GradientScores] = []
+        for group in [trials] if shared else [[trial] for trial in trials]:
+            layout = self.layouts[group[0].id]
+            noise = self.noise.setdefault(layout, ReleasedNoise(layout=layout))
+            runs = [make_run(trial.config, declare(trial.config)) for trial in group]
+            streams = [secret_streams() for _ in runs]
+            seen += train_on_gradients(runs, coins, self.plan.adjacency, streams, noise, share=shared)
+        return seen
 
 
 def _spread(total: Scores) -> float:
@@ -168,7 +164,10 @@ class RecordAttack:
 
     def draw(self, alone: Trial) -> DrawnCanaries:
         """New coins, and the seed of new canaries."""
-        return DrawnCanaries(coins=secret_coins(self._count(alone), self.rng), seed=int(self.rng.integers(2**63)))
+        count = self.canaries
+        if Adjacency(self.plan.adjacency) is Adjacency.REPLACE_ONE:  # no more than records that they may replace
+            count = min(count, len(self.background(self.config(alone.config)).train))
+        return DrawnCanaries(coins=secret_coins(count, self.rng), seed=int(self.rng.integers(2**63)))
 
     def layouts(self) -> dict[str, TensorLayout]:
         """The trained tensors of each point's model, by its id.
@@ -193,12 +192,6 @@ class RecordAttack:
             by_trial[trial.id] = kinds[kind]
         return by_trial
 
-    def _count(self, alone: Trial) -> int:
-        """The number of canaries: no more than records that they may replace."""
-        if Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
-            return self.canaries
-        return min(self.canaries, len(self.background(self.config(alone.config)).train))
-
     def _of_search(self, drawn: DrawnCanaries) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
         runs = kind_of(self.plan).sample(self.plan, SystemRandom())
@@ -214,12 +207,8 @@ class RecordAttack:
         self, trials: Sequence[Trial], drawn: DrawnCanaries, *, shared: bool, scored: bool
     ) -> list[tuple[dict[Attack, Scores], float | None]]:
         """The scores of the canaries after each of these runs, and the run's own score if it is asked for."""
-        groups = [trials] if shared else [[trial] for trial in trials]
-        return [one for group in groups for one in self._group(group, drawn, share=shared, scored=scored)]
-
-    def _group(
-        self, trials: Sequence[Trial], drawn: DrawnCanaries, *, share: bool, scored: bool
-    ) -> Iterator[tuple[dict[Attack, Scores], float | None]]:
+        if len(trials) > 1 and not shared:
+            return [self._trained([one], drawn, shared=False, scored=scored)[0] for one in trials]
         from dpsweep.trainers.auditing.canaries import Alignment, train_observed
         from dpsweep.trainers.randomness import secret_streams
 
@@ -235,13 +224,16 @@ class RecordAttack:
         runs = [make_run(trial.config, one) for trial, one in zip(trials, declarations, strict=True)]
         with gradient_sums(config, declaration, models, data.train, self.machine, streams) as sums:
             observers = seen if self.notes == () else [lambda *_: None for _ in seen]
-            train_observed(runs, models, sums, data.train, streams, observers, device=device, share=share)
+            train_observed(runs, models, sums, data.train, streams, observers, device=device, share=shared)
+        outcomes = []
         for place, model in enumerate(models):
             after = canaries.losses(model, declaration.loss, device)
             found = {Attack.RECORDS: seen[place].total, Attack.LOSSES: before[place] - after}
             scores = {attack: found[attack] for attack in self.attacks}
-            score = self._score(declarations[place], model, data, streams[place]) if scored else None
-            yield scores, score
+            scoring, numbers = declarations[place].score, streams[place].score
+            own = scoring.measure(model, data, numbers, device, declarations[place].loss).value if scored else None
+            outcomes.append((scores, None if own is None else float(own)))
+        return outcomes
 
     @property
     def attacks(self) -> tuple[Attack, ...]:
@@ -267,11 +259,6 @@ class RecordAttack:
         except (RuntimeError, NotImplementedError) as cause:
             return (f"Steps were not compared with gradients of records: {one_line(cause)}",)
         return ()
-
-    def _score(self, declaration: Declaration, model: nn.Module, data: Split, streams: Streams) -> float | None:
-        """The run's own noisy score."""
-        estimate = declaration.score.measure(model, data, streams.score, self.machine.device, declaration.loss)
-        return float(estimate.value)
 
     def config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """A trial's configuration on the audited records; frozen features are generated in place of computed."""

@@ -7,7 +7,6 @@ public; nothing is charged, since nothing is at stake.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,10 +39,26 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
     plan = priced.plan
     refuse(plan, settings)
     torch.set_num_threads(machine.threads)
-    alone, search = _dearest(priced), not (_has_parts(plan) or _by_script(plan))
-    attacked = _attacked(plan, alone, settings, machine, rng, search=search)
+    parts, by_script = _has_parts(plan), _by_script(plan)
+    alone, search = _dearest(priced), not (parts or by_script)
+    by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
+    layouts = {} if by_script else by_records.layouts()
+    evidence: tuple[AttackEvidence, ...] = ()
+    noise: tuple[ReleasedNoise, ...] = ()
+    on_lattice: int | None = 0
+    notes: tuple[str, ...] = (FINAL_RUN,) if parts else ()
+    if by_script:
+        evidence, notes = attack_script(by_records, alone, settings.trainings).evidence(), (*notes, SCRIPT)
+    elif settings.records:
+        evidence = by_records.scores(alone, settings.trainings, search=search).evidence()
+        notes += by_records.notes
+    if settings.gradients and not by_script:
+        by_gradients = GradientAttack(plan=plan, layouts=layouts, canaries=settings.gradients, rng=rng)
+        collected, on_lattice = by_gradients.scores(alone, settings.trainings, search=search)
+        evidence = collected.evidence() + evidence
+        noise = tuple(seen for seen in by_gradients.noise.values() if seen.counts.any())
     scopes = _scopes(priced, alone, search=search)
-    judge = Judge.of(scopes, plan.delta, settings.confidence, len(attacked.evidence), noise=bool(attacked.noise))
+    judge = Judge.of(scopes, plan.delta, settings.confidence, len(evidence), noise=bool(noise))
     return AuditRecord(
         plan=plan.id,
         confidence=settings.confidence,
@@ -51,43 +66,11 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
         delta=plan.delta,
         records=settings.data,
         trainings=settings.trainings,
-        findings=tuple(map(judge.finding, attacked.evidence)),
-        floating_point=attacked.on_lattice,
-        noise=judge.noise(attacked.noise),
-        notes=((FINAL_RUN,) if _has_parts(plan) else ()) + attacked.notes,
+        findings=tuple(map(judge.finding, evidence)),
+        floating_point=on_lattice,
+        noise=judge.noise(noise),
+        notes=notes,
     )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Attacked:
-    """The evidence of all attacks, the noise that was seen, and remarks.
-
-    `on_lattice` is the number of noisy numbers that were on the lattice of their noise, None if one was off.
-    """
-
-    evidence: tuple[AttackEvidence, ...]
-    on_lattice: int | None = 0
-    noise: tuple[ReleasedNoise, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _attacked(
-    plan: Plan, alone: Trial, settings: AuditSettings, machine: Machine, rng: np.random.Generator, *, search: bool
-) -> _Attacked:
-    by_records = RecordAttack(plan=plan, machine=machine, data=settings.data, canaries=settings.records, rng=rng)
-    if _by_script(plan):
-        return _Attacked(evidence=attack_script(by_records, alone, settings.trainings).evidence(), notes=(SCRIPT,))
-    attacked, layouts = _Attacked(evidence=()), by_records.layouts()
-    if settings.records:
-        scores = by_records.scores(alone, settings.trainings, search=search)
-        attacked = replace(attacked, evidence=scores.evidence(), notes=by_records.notes)
-    if settings.gradients:
-        by_gradients = GradientAttack(plan=plan, layouts=layouts, canaries=settings.gradients, rng=rng)
-        collected, on_lattice = by_gradients.scores(alone, settings.trainings, search=search)
-        noise = tuple(seen for seen in by_gradients.noise.values() if seen.counts.any())
-        evidence = collected.evidence() + attacked.evidence
-        attacked = replace(attacked, evidence=evidence, on_lattice=on_lattice, noise=noise)
-    return attacked
 
 
 def refuse(plan: Plan, settings: AuditSettings) -> None:
@@ -116,11 +99,10 @@ def refuse(plan: Plan, settings: AuditSettings) -> None:
 def _dearest(priced: PricedPlan) -> Trial:
     """The point whose single run costs most: whichever wins costs no more."""
     plan = priced.plan
-    prices = {}
-    for trial in plan.trials:
-        event = PlanEvent(training=trial.event.training)
-        if event.training not in prices:
-            prices[event.training] = priced.panel.epsilon(event, plan.delta, plan.adjacency)
+    prices = {
+        event: priced.panel.epsilon(PlanEvent(training=event), plan.delta, plan.adjacency)
+        for event in dict.fromkeys(trial.event.training for trial in plan.trials)
+    }
     return max(plan.trials, key=lambda trial: prices[trial.event.training])
 
 

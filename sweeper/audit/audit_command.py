@@ -6,7 +6,7 @@ a distribution has registered (`audit.by`); ours, `canaries`, is `sweeper/audit/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -97,16 +97,8 @@ NOISE = (
 
 def show_audit(record: AuditRecord, account: str) -> None:
     """Prints the record."""
-    table = TerminalTable(
-        title=f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records",
-        pad_edge=False,
-        box=PLAIN,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("attack", no_wrap=True)
-    table.add_column("sees", no_wrap=True)
-    for column in ("right", "epsilon", "price", "p-value", "power"):
-        table.add_column(column, justify="right", no_wrap=True)
+    title = f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records"
+    table = _table(("attack", "sees"), ("right", "epsilon", "price", "p-value", "power"), title)
     for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
         table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
     terminal = Terminal(soft_wrap=True)
@@ -120,11 +112,16 @@ def show_audit(record: AuditRecord, account: str) -> None:
         print_line(line)
 
 
+def _table(texts: Sequence[str], numbers: Sequence[str], title: str = "") -> TerminalTable:
+    """An empty table with columns of texts, then columns of numbers."""
+    table = TerminalTable(title=title, pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
+    for column in (*texts, *numbers):
+        table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
+    return table
+
+
 def _noise_table(record: AuditRecord) -> TerminalTable:
-    table = TerminalTable(pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
-    table.add_column("released noise", no_wrap=True)
-    for column in ("tested", "draws", "farthest", "p-value", "power"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = _table(("released noise",), ("tested", "draws", "farthest", "p-value", "power"))
     for finding in record.noise:
         power = UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"
         table.add_row(

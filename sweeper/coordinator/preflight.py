@@ -138,7 +138,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             machine.device,
             request.compute.threads,
             request.most_threads,
-            speeds.of_shapes(shapes),
+            list(speeds.of_shapes(shapes).values()),
         )
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause

@@ -26,7 +26,7 @@ from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
-from dpsweep.sweeper.timing.duration import duration
+from dpsweep.sweeper.timing.time_estimate import about
 from dpsweep.sweeper.trial.spec import declare
 
 _WORDS = {
@@ -164,7 +164,7 @@ def show(
 
 def time_in_words(seconds: float | None, device: str) -> str:
     """The estimated time on this device; None is a time that nobody knows."""
-    return "unknown" if seconds is None else f"about {duration(seconds)} on {device}"
+    return "unknown" if seconds is None else f"{about(seconds)} on {device}"
 
 
 def shown(discloses: frozenset[Disclosure]) -> str:

@@ -121,7 +121,7 @@ def _copy(name: str, logger: ResultLogger, sweep: LoggedSweep, folder: SweepFold
     """Writes the runs that are new to a logger; returns a sentence if that failed."""
     place = f"{name} {digest(asdict(logger) if is_dataclass(logger) else {})}"
     try:
-        known = _known(folder)
+        known = json.loads(folder.logged.read_text()) if folder.logged.exists() else {}
         given = known.setdefault(place, [])
         new = [run for run in sweep.runs if run.key not in given]
         try:
@@ -138,12 +138,3 @@ def _copy(name: str, logger: ResultLogger, sweep: LoggedSweep, folder: SweepFold
             "command logs what is missing."
         )
     return None
-
-
-def _known(folder: SweepFolder) -> dict[str, list[str]]:
-    """The attempts that each logger was given, by the logger's name and settings."""
-    try:
-        known: dict[str, list[str]] = json.loads(folder.logged.read_text())
-    except FileNotFoundError:
-        return {}
-    return known

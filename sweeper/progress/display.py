@@ -29,7 +29,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.sweeper.terminal import Terminal, bar_of, draws_bars
-from dpsweep.sweeper.timing.duration import duration
+from dpsweep.sweeper.timing.time_estimate import about
 from dpsweep.sweeper.trial.session import PROGRESS
 
 AHEAD = 512
@@ -196,23 +196,25 @@ class RemainingTime:
         return (now - since[1]) / (share - since[0])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a display shows of a search at one moment; an empty text is left out.
+
+    `counts` says how many trials are over, `state` what goes on and how long it takes, `ended` is a line for each trial
+    that ended since the last moment. `share` is the filled part of the bar; None for a bar without an end.
+    """
+
+    counts: str
+    state: str
+    ended: tuple[str, ...]
+    share: float | None
+
+
 class DisplayWords(Protocol):
-    """What a display may say about one kind of search; an empty text is left out."""
+    """What a display may say about one kind of search."""
 
-    def counts(self, done: int, total: int) -> str:
-        """How many trials are over."""
-        ...
-
-    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
-        """The state of the sweep, with the estimated seconds of the rest."""
-        ...
-
-    def ended(self, result: TrialResult) -> str:
-        """A trial that ended."""
-        ...
-
-    def share(self, snapshot: Snapshot) -> float | None:
-        """The filled part of the bar; None for a bar without an end."""
+    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
+        """The words at this moment, with the estimated seconds of the rest."""
         ...
 
 
@@ -222,23 +224,18 @@ class CountedTrials:
 
     budget: str
 
-    def counts(self, done: int, total: int) -> str:
-        """Trials that are over, of all."""
-        return f"{done}/{total}"
-
-    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
+    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
         """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
-        parts = (_to_go(snapshot, seconds), _at_work(snapshot), f"{snapshot.failed} failed", self.budget)
-        return " | ".join(filter(None, parts))
-
-    def ended(self, result: TrialResult) -> str:
-        """The trial, its state and its score."""
-        score = "" if result.score is None else f", score {result.score['value']:.3f}"
-        return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
-
-    def share(self, snapshot: Snapshot) -> float | None:
-        """The share of all steps."""
-        return snapshot.share
+        before, total = snapshot.done - len(snapshot.ended), snapshot.total
+        to_go = "" if seconds is None else f"{about(seconds)} to go"
+        to_go = "done" if snapshot.done == total else to_go
+        parts = (to_go, _features(snapshot) or _steps(snapshot.running), f"{snapshot.failed} failed", self.budget)
+        return Shown(
+            counts=f"{snapshot.done}/{total}",
+            state=" | ".join(filter(None, parts)),
+            ended=tuple(f"{before + place}/{total} {_ended(one)}" for place, one in enumerate(snapshot.ended, start=1)),
+            share=snapshot.share,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,22 +248,11 @@ class HiddenTries:
     budget: str
     planned: float | None
 
-    def counts(self, done: int, total: int) -> str:
-        """Nothing: the number of tries is as secret as the noise."""
-        return ""
-
-    def state(self, snapshot: Snapshot, seconds: float | None) -> str:
-        """That the search is at work, and the planned time."""
-        planned = "" if self.planned is None else f"about {duration(self.planned)} in the mean over all draws"
-        return " | ".join(filter(None, (_features(snapshot) or "searching", self.budget, planned)))
-
-    def ended(self, result: TrialResult) -> str:
-        """Nothing."""
-        return ""
-
-    def share(self, snapshot: Snapshot) -> float | None:
-        """None: how much is left follows from the draw."""
-        return None
+    def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
+        """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
+        planned = "" if self.planned is None else f"{about(self.planned)} in the mean over all draws"
+        state = " | ".join(filter(None, (_features(snapshot) or "searching", self.budget, planned)))
+        return Shown(counts="", state=state, ended=(), share=None)
 
 
 def budget_in_words(statement: Statement) -> str:
@@ -276,24 +262,23 @@ def budget_in_words(statement: Statement) -> str:
     return f"epsilon reserved {epsilon_up(statement.reserved[0])}, left {epsilon_down(statement.left[0])}"
 
 
-def _at_work(snapshot: Snapshot) -> str:
-    """The steps of the running trials, or the features that are computed first."""
-    if features := _features(snapshot):
-        return features
-    if not snapshot.running:
+def _ended(result: TrialResult) -> str:
+    """A trial that ended, its state and its score."""
+    score = "" if result.score is None else f", score {result.score['value']:.3f}"
+    return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
+
+
+def _steps(running: Sequence[tuple[int, int]]) -> str:
+    """The steps of the running trials."""
+    if not running:
         return ""
-    (done, steps), (most, _) = min(snapshot.running), max(snapshot.running)
-    return f"{len(snapshot.running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
+    (done, steps), (most, _) = min(running), max(running)
+    return f"{len(running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
 
 
 def _features(snapshot: Snapshot) -> str:
+    """The features that are computed before the first step."""
     return "" if snapshot.features is None else "features of {} of {} records".format(*snapshot.features)
-
-
-def _to_go(snapshot: Snapshot, seconds: float | None) -> str:
-    if snapshot.done == snapshot.total:
-        return "done"
-    return "" if seconds is None else f"about {duration(seconds)} to go"
 
 
 def words_of(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
@@ -357,30 +342,21 @@ class Display:
         with self._looking:
             snapshot = self._runs.look(*ahead)
             now = time.monotonic()
-            state = self._words.state(snapshot, self._rest.seconds(snapshot.share, now))
+            words = self._words.shown(snapshot, self._rest.seconds(snapshot.share, now))
             if self._bar.disable:
-                self._say(snapshot, state, now)
+                self._say(snapshot.features, words, now)
             else:
-                self._draw(snapshot, visible(state))
+                total, state = None if words.share is None else 1.0, visible(words.state)
+                self._bar.update(self._task, total=total, completed=words.share, counts=words.counts, state=state)
 
-    def _draw(self, snapshot: Snapshot, state: str) -> None:
-        share = self._words.share(snapshot)
-        counts = self._words.counts(snapshot.done, snapshot.total)
-        self._bar.update(self._task, total=None if share is None else 1.0, completed=share, counts=counts, state=state)
-
-    def _say(self, snapshot: Snapshot, state: str, now: float) -> None:
+    def _say(self, features: tuple[int, int] | None, words: Shown, now: float) -> None:
         """A line for each ended trial, each tenth of the features, and after a long silence; the last has the state."""
-        before = snapshot.done - len(snapshot.ended)
-        lines = [
-            f"{self._words.counts(before + place, snapshot.total)} {line}"
-            for place, result in enumerate(snapshot.ended, start=1)
-            if (line := self._words.ended(result))
-        ]
-        tenth = -1 if snapshot.features is None else 10 * snapshot.features[0] // max(1, snapshot.features[1])
+        lines = [*words.ended]
+        tenth = -1 if features is None else 10 * features[0] // max(1, features[1])
         if not lines and (tenth > self._tenth or now - self._printed > LINE_SECONDS):
-            lines = [self._words.counts(snapshot.done, snapshot.total)]
+            lines = [words.counts]
         if lines:
             self._printed, self._tenth = now, tenth
-            lines[-1] = f"{lines[-1]} | {state}".removeprefix(" | ")
+            lines[-1] = f"{lines[-1]} | {words.state}".removeprefix(" | ")
         for line in lines:
             self._terminal.print_line(line)

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.sweeper.timing.time_estimate import Cost, Shape
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dpsweep.sweeper.trial.spec import Declaration
-    from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
     from dpsweep.trainers.training.gradient_sums import Sums
 
 EXAMPLES = 64
@@ -32,7 +32,7 @@ LONG_ENOUGH = 0.2
 """Seconds; a shorter measurement is repeated with more examples, up to the whole batch."""
 
 
-def seconds_for_all(step: Callable[[int], None], batch_size: int, device: str) -> float:
+def seconds_for_all(step: Callable[[int], object], batch_size: int, device: str) -> float:
     """Seconds of `step(batch_size)`, scaled up from the fewest examples that take long enough; the faster of two."""
     step(2)
     examples = min(EXAMPLES, batch_size)
@@ -43,7 +43,7 @@ def seconds_for_all(step: Callable[[int], None], batch_size: int, device: str) -
         examples = min(4 * examples, batch_size)
 
 
-def seconds_of(step: Callable[[int], None], examples: int, device: str) -> float:
+def seconds_of(step: Callable[[int], object], examples: int, device: str) -> float:
     """Seconds of `step(examples)`."""
     clock = clock_of(device)
     started = clock()
@@ -168,17 +168,15 @@ class _Probe:
         from dpsweep.trainers.features.cache import probes_of
         from dpsweep.trainers.features.extracted import Extracted
 
-        dataset, clock = self.declared.dataset, clock_of(self.device)
+        dataset = self.declared.dataset
         if not isinstance(dataset, Extracted):
             return None
         module = dataset.module().to(self.device)
         records = probes_of(dataset.form).to(self.device)
         with torch.inference_mode():
             module(records[:1])
-            started = clock()
-            for record in records:
-                module(record[None])
-        return (clock() - started) / len(records)
+            seconds = seconds_of(lambda few: [module(one[None]) for one in records[:few]], len(records), self.device)
+        return seconds / len(records)
 
     def _stacked(self, points: int) -> float:
         """Seconds per point of a step of so many points that are trained together."""
@@ -209,7 +207,10 @@ class _Probe:
         positions = target_shape(declared.loss, tuple(declared.dataset.shape))
         targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=self.device)
         batch = Minibatch(inputs, targets)
-        step = partial(_weighted_sum, engine, self.model, batch, task)
+
+        def step(examples: int) -> None:
+            engine.weighted_sum(self.model, batch[:examples], task)
+
         seconds = seconds_for_all(step, batch_size, self.device) if self.patient else seconds_of(step, 2, self.device)
         return seconds + self._noise()
 
@@ -221,39 +222,25 @@ class _Probe:
 
         size = sum(parameter.numel() for parameter in trainable(self.model))
 
-        class Zeros:
-            """Sums of no example."""
+        def no_sum(weights: torch.Tensor, batch: object, shrink: float = 1.0) -> torch.Tensor:
+            return torch.zeros(1, size, dtype=torch.float64, device=weights.device)
 
-            def over(self, rows: object, transforms: object) -> Callable[..., torch.Tensor]:
-                def total(weights: torch.Tensor, batch: object, shrink: float = 1.0) -> torch.Tensor:
-                    return torch.zeros(1, size, dtype=torch.float64, device=weights.device)
-
-                return total
-
-        return self._loop(Zeros(), 1, self.declared)
+        zeros: Any = SimpleNamespace(over=lambda rows, transforms: no_sum)
+        return self._loop(zeros, 1, self.declared)
 
     def _loop(self, sums: Sums, points: int, declared: Declaration) -> float:
         """Seconds of a step of the training loop; the first step is not counted.
 
         Batches are drawn by Poisson sampling, whatever the sampler: a user's own draws for paid attempts alone.
         """
-        from dpsweep.sweeper.trial.build import make_model
+        from dpsweep.sweeper.trial.build import make_model, make_run
         from dpsweep.trainers.declarations.batch_sampling import Poisson
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.loop import train_together
-        from dpsweep.trainers.training.run import Run
 
-        run = Run(
-            trainer=declared.trainer,
-            sampler=Poisson(batch_size=declared.sampler.batch_size),
-            schedule=declared.lr_schedule,
-            bounds=declared.clip_schedule,
-            noise_multiplier=0.0 if declared.trainer.noiseless else 1.0,
-            steps=declared.steps,
-            train_records=declared.train_records,
-            ema=declared.ema,
-            public=declared.public,
-        )
+        noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
+        sampler = Poisson(batch_size=declared.sampler.batch_size)
+        run = replace(make_run({"privacy": noise}, declared), sampler=sampler)
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
         clock, ends = clock_of(self.device), []
 
@@ -272,29 +259,22 @@ class _Probe:
 
     def _fit(self) -> float:
         """Seconds of a convex fit of all records; a first fit is not counted, since torch imports its solver there."""
+        from dpsweep.sweeper.trial.build import make_run
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.convex_fit import fit
-        from dpsweep.trainers.training.run import Run, Unrecorded
+        from dpsweep.trainers.training.run import Unrecorded
 
-        declared, clock = self.declared, clock_of(self.device)
+        declared = self.declared
         sampler: Any = declared.sampler
         few = min(FEW_RECORDS, declared.train_records)
-        run = Run(
-            trainer=declared.trainer,
-            sampler=replace(sampler, batch_size=few),
-            schedule=declared.lr_schedule,
-            bounds=declared.clip_schedule,
-            noise_multiplier=1.0,
-            steps=1,
-            train_records=few,
-            ema=None,
-            public=declared.public,
-        )
+        run = make_run({"privacy": {"noise_multiplier": 1.0}}, declared)
+        run = replace(run, sampler=replace(sampler, batch_size=few), steps=1, train_records=few, ema=None)
         streams, records = reproducible_streams(0, "estimate"), self._records(few, varied=True)
-        fit(run, self.model, records, streams, Unrecorded(), self.device)
-        started = clock()
-        fit(run, self.model, records, streams, Unrecorded(), self.device)
-        return (clock() - started) * declared.train_records / few
+        seconds = [
+            seconds_of(lambda _: fit(run, self.model, records, streams, Unrecorded(), self.device), few, self.device)
+            for _ in range(2)
+        ]
+        return seconds[-1] * declared.train_records / few
 
     def _scores(self) -> float:
         """Seconds of a run's curve and score: forward passes."""
@@ -303,7 +283,7 @@ class _Probe:
         from dpsweep.trainers.data.interface import nominal_units
         from dpsweep.trainers.training.learning_curves import MOST
 
-        declared, dataset, clock = self.declared, self.declared.dataset, clock_of(self.device)
+        declared, dataset = self.declared, self.declared.dataset
         every = declared.score.every
         looks = 0 if every is None else math.ceil(declared.steps / every)
         held_out = nominal_units(dataset) - declared.train_records
@@ -314,9 +294,8 @@ class _Probe:
         self.model.eval()
         with torch.no_grad():
             self.model(inputs[:2])
-            started = clock()
-            self.model(inputs)
-        return (clock() - started) * read / len(inputs)
+            seconds = seconds_of(lambda many: self.model(inputs[:many]), len(inputs), self.device)
+        return seconds * read / len(inputs)
 
     def _inputs(self, count: int) -> torch.Tensor:
         import torch
@@ -353,10 +332,6 @@ def _examples(declared: Declaration) -> int:
     dataset = declared.dataset
     copies = 1 if declared.augmentation is None else declared.augmentation.multiplicity
     return max(1, round(copies * declared.sampler.batch_size * dataset.records / nominal_units(dataset)))
-
-
-def _weighted_sum(engine: Engine, model: nn.Module, batch: Minibatch, task: Task, examples: int) -> None:
-    engine.weighted_sum(model, batch[:examples], task)
 
 
 def main() -> None:

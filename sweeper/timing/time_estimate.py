@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -87,19 +87,14 @@ def shapes_of(
     for config in configs:
         kind = kind_of(config)
         counts[kind], one_each[kind] = counts[kind] + 1, config
+        if not isinstance(config["steps"], int):  # the budget decides their number: one step takes as long
+            one_each[kind] = {**config, "steps": 1}
     most = COMPANY if together is None else min(COMPANY, together)
     points = {kind: min(most, math.ceil(count / max(1, workers))) for kind, count in counts.items()}
     return {
-        kind: Shape(
-            config=_with_a_number_of_steps(one_each[kind]), points=points[kind], processes=processes, extracts=extracts
-        )
+        kind: Shape(config=one_each[kind], points=points[kind], processes=processes, extracts=extracts)
         for kind in counts
     }
-
-
-def _with_a_number_of_steps(config: Config) -> Config:
-    """The configuration, with one step where the budget decides their number: a step takes as long."""
-    return config if isinstance(config["steps"], int) else {**config, "steps": 1}
 
 
 def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0) -> float | None:
@@ -121,6 +116,17 @@ def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, mi
     finals = [final for final in priced.plan.finals if kind_of(final.config) in costs]
     extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
     return extraction + search + max(map(seconds, finals), default=0.0)
+
+
+def about(seconds: float) -> str:
+    """An estimated time in one unit, by its length.
+
+    >>> about(0.2), about(125), about(7322)
+    ('about 1 s', 'about 2 min', 'about 2.0 h')
+    """
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
 
 
 def configs_of(plan: Plan) -> list[Config]:
@@ -180,10 +186,10 @@ class Speeds:
     """Seconds per step by kind of step, for one device and number of threads; in a small file beside the ledger.
 
     A file's values are seconds of a step, seconds beside the steps of a run, and, where records have frozen features,
-    seconds to extract those of a record. `threads` is the number that
-    the user gave, None if it follows from the work of a step; then it is at most `most`. So many `workers` share the
-    points, and a job trains at most `together` of them, if it is given, in so many `processes`. With `extracts`, some
-    features are still to be computed, and a kind of step whose extraction was not timed is unknown.
+    seconds to extract those of a record. `threads` is the number that the user gave, None if it follows from the work
+    of a step; then it is at most `most`. So many `workers` share the points, and a job trains at most `together` of
+    them, if it is given, in so many `processes`. With `extracts`, some features are still to be computed, and a kind of
+    step whose extraction was not timed is unknown.
     """
 
     path: Path
@@ -197,12 +203,8 @@ class Speeds:
 
     def known(self, configs: Iterable[Config]) -> dict[str, Cost] | None:
         """The cost of each kind of step among these; None unless all of them were timed or ran before."""
-        costs = self._known(self._shapes(configs))
+        costs = self.of_shapes(self._shapes(configs))
         return None if None in costs.values() else {kind: cost for kind, cost in costs.items() if cost is not None}
-
-    def of_shapes(self, shapes: Mapping[str, Shape]) -> list[Cost | None]:
-        """The cost of each of these shapes, by kind, where it was timed or ran before."""
-        return list(self._known(shapes).values())
 
     @contextmanager
     def asked(self, configs: Iterable[Config]) -> Iterator[Callable[[], Mapping[str, Cost] | None]]:
@@ -211,7 +213,7 @@ class Speeds:
         Yields a function that waits for the times, stores and returns them, or None if there are none.
         """
         shapes = self._shapes(configs)
-        costs = self._known(shapes)
+        costs = self.of_shapes(shapes)
         known = {kind: cost for kind, cost in costs.items() if cost is not None}
         unknown = {kind: shape for kind, shape in shapes.items() if kind not in known and shape.timeable}
         if not unknown:
@@ -221,7 +223,11 @@ class Speeds:
 
             def timed() -> Mapping[str, Cost] | None:
                 new = answer()
-                return None if new is None else {**known, **self._timed(unknown, new)}
+                if new is None:
+                    return None
+                if self.path.parent.is_dir():  # a plan makes no folder beside the ledger
+                    self._store({self._key(*one): cost for one, cost in zip(unknown.items(), new, strict=True)})
+                return {**known, **dict(zip(unknown, new, strict=True))}
 
             yield timed
 
@@ -234,7 +240,7 @@ class Speeds:
         for result in results:
             if result.steps and (kind := kinds.get(result.trial, "")) in shapes:
                 times.setdefault(kind, []).append(result.seconds / result.steps)
-        costs = self._known({kind: shapes[kind] for kind in times})
+        costs = self.of_shapes({kind: shapes[kind] for kind in times})
         self._store(
             {
                 self._key(kind, shapes[kind]): replace(cost or Cost(step=0.0), step=median(seconds))
@@ -245,7 +251,8 @@ class Speeds:
     def _shapes(self, configs: Iterable[Config]) -> Mapping[str, Shape]:
         return shapes_of(configs, self.workers, self.together, processes=self.processes, extracts=self.extracts)
 
-    def _known(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
+    def of_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
+        """The cost of each of these shapes, by kind, where it was timed or ran before."""
         stored = self._read()
         costs = {kind: stored.get(self._key(kind, shape)) for kind, shape in shapes.items()}
         return {
@@ -253,17 +260,11 @@ class Speeds:
             for kind, cost in costs.items()
         }
 
-    def _timed(self, shapes: Mapping[str, Shape], costs: Sequence[Cost]) -> Mapping[str, Cost]:
-        """Stores measured times where a ledger's folder exists already: a plan makes no folder there."""
-        if self.path.parent.is_dir():
-            keys = (self._key(kind, shape) for kind, shape in shapes.items())
-            self._store(dict(zip(keys, costs, strict=True)))
-        return dict(zip(shapes, costs, strict=True))
-
     def _store(self, costs: Mapping[str, Cost]) -> None:
         stored = {**self._read(), **costs}
         with suppress(OSError):  # a full disk must not cost a sweep its report
-            write_json(self.path, {key: _as_list(cost) for key, cost in stored.items()})
+            lists = {key: [one for one in astuple(cost) if one is not None] for key, cost in stored.items()}
+            write_json(self.path, lists)
 
     def _read(self) -> Mapping[str, Cost]:
         try:
@@ -276,10 +277,6 @@ class Speeds:
         threads = self.threads or self.most
         several = {} if shape.processes == 1 else {"processes": shape.processes}
         return digest({"kind": kind, "points": shape.points, "device": self.device, "threads": threads} | several)
-
-
-def _as_list(cost: Cost) -> list[float]:
-    return [cost.step, cost.beside, *([] if cost.record is None else [cost.record])]
 
 
 def _is_cost(stored: object) -> bool:

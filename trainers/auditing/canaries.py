@@ -272,8 +272,8 @@ def train_on_gradients(
             sums=sums,
             seen=seen,
             noise=noise,
-            total=_zeros(len(coins)),
-            squares=_zeros(len(coins)),
+            total=torch.zeros(len(coins), dtype=torch.float64),
+            squares=torch.zeros(len(coins), dtype=torch.float64),
         )
         for place, run in enumerate(runs)
     ]
@@ -291,10 +291,6 @@ def _canaries(coins: NDArray[np.bool_], places: Tensor, adjacency: Adjacency, re
     coordinates[: len(coins)] = places
     signs[: len(coins)] = torch.from_numpy(np.where(coins, 1.0, -1.0))
     return CanaryGradients(coordinates=coordinates, signs=signs)
-
-
-def _zeros(count: int) -> Tensor:
-    return torch.zeros(count, dtype=torch.float64)
 
 
 TIMES = 4.0

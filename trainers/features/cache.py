@@ -204,14 +204,10 @@ def _in_turn(missing: list[_Shard]) -> Iterator[_Shard]:
     later = []
     for shard in missing:
         try:
-            shard.lock.acquire(timeout=0)
+            with shard.lock.acquire(timeout=0):
+                yield shard
         except Timeout:
             later.append(shard)
-            continue
-        try:
-            yield shard
-        finally:
-            shard.lock.release()
     yield from later
 
 

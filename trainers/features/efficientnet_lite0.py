@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.data.published_files import Published
@@ -32,11 +32,8 @@ class EfficientNetLite0:
     norm: float
     trained_on: str
     size: int = 1280
-
-    @property
-    def fallback(self) -> str:
-        """What runs without the extractor."""
-        return "Without it: features=none, with a model of images (model=cnn, model=resnet20)."
+    fallback: ClassVar[str] = "Without it: features=none, with a model of images (model=cnn, model=resnet20)."
+    """What runs without the extractor."""
 
     def __post_init__(self) -> None:
         positive_int("features.pixels", self.pixels)
@@ -63,6 +60,7 @@ class EfficientNetLite0:
         """The network without its classifier."""
         import torch
         from efficientnet_lite_pytorch import EfficientNet
+        from torch.nn.functional import interpolate
 
         from dpsweep.trainers.features.scaled_rows import ScaledRows
 
@@ -70,7 +68,17 @@ class EfficientNetLite0:
         with torch.random.fork_rng(devices=[]):  # its constructor draws weights, which are replaced
             network = EfficientNet.from_name("efficientnet-lite0", image_size=self.pixels)
         network.load_state_dict(torch.load(self._file().path(), map_location="cpu", weights_only=True))
-        return ScaledRows(_images_to_channels(network, self.pixels, input_range(form)), self.norm)
+        network = network.to(memory_format=torch.channels_last)
+        low, high = input_range(form)
+
+        def means(images: torch.Tensor) -> torch.Tensor:
+            """Of images [n, 1 or 3, height, width] the mean of each of the network's last channels."""
+            colours = ((images - low) * (2 / (high - low)) - 1).expand(-1, 3, -1, -1)
+            resized = interpolate(colours, (self.pixels, self.pixels), mode="bilinear", antialias=True)
+            channels: torch.Tensor = network.extract_features(resized.contiguous(memory_format=torch.channels_last))
+            return channels.mean((2, 3))
+
+        return ScaledRows(network, self.norm, means)
 
     def _file(self) -> Published:
         return Published(**self.weights)
@@ -87,25 +95,3 @@ def input_range(form: InputForm) -> tuple[float, float]:
     low, high = declared["bounds"] or (0.0, 255.0)
     scale, mean, std = (float(declared[name]) for name in ("scale", "mean", "std"))
     return (low / scale - mean) / std, (high / scale - mean) / std
-
-
-def _images_to_channels(network: nn.Module, pixels: int, bounds: tuple[float, float]) -> nn.Module:
-    """A module from images [n, 1 or 3, height, width] to the mean of each of the network's last channels."""
-    import torch
-    from torch import Tensor
-    from torch.nn.functional import interpolate
-
-    class ImagesToChannels(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-        def forward(self, images: Tensor) -> Tensor:
-            low, high = bounds
-            images = (images - low) * (2 / (high - low)) - 1
-            colours = images.expand(-1, 3, -1, -1)
-            resized = interpolate(colours, (pixels, pixels), mode="bilinear", antialias=True)
-            channels: Tensor = self.network.extract_features(resized.contiguous(memory_format=torch.channels_last))
-            return channels.mean((2, 3))
-
-    return ImagesToChannels()

@@ -26,6 +26,10 @@ ROWS = 250
 
 SUFFIX = ".safetensors"
 
+NEEDED = ("weights", "size", "norm", "trained_on", "fallback")
+"""What pages and releases say of an extractor, which is a dataclass with these fields, the last one apart."""
+
+
 _KEPT = (
     *("name", "records", "test_records", "classes", "unit", "unit_column", "units", "contribution_cap"),
     *("public", "left_out", "is_local"),
@@ -45,6 +49,8 @@ class Extracted(DataSet):
             raise ValueError(
                 f"Expected features=none with dataset.name={self.of.name}, whose records are token sequences."
             )
+        if missing := [name for name in NEEDED if not hasattr(self.extractor, name)]:
+            raise ValueError(f"Expected features={self.label} to have {', '.join(missing)}, as an extractor has.")
         self.extractor.check(self.form)
         for name in _KEPT:
             object.__setattr__(self, name, getattr(self.of, name))
@@ -73,7 +79,7 @@ class Extracted(DataSet):
     def missing(self, root: Path) -> int:
         """About how many records' features are still to be computed, by the number of files in the folder."""
         files = sum(not path.name.startswith("probes") for path in self.folder(root).glob(f"*{SUFFIX}"))
-        return max(0, self.records + self.test_records - ROWS * files)
+        return max(0, self.of.records + self.of.test_records - ROWS * files)
 
     def module(self) -> nn.Module:
         """The extractor with its weights: inputs [n, *form.shape] to features [n, size]."""

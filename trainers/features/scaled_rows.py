@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,16 +11,17 @@ from torch import Tensor, nn
 class ScaledRows(nn.Module):
     """A frozen module, in evaluation mode, whose rows of outputs [n, size] are scaled to norm `norm`, in float32.
 
-    A row that is zero or not finite becomes zero: no record may raise.
+    A row that is zero or not finite becomes zero: no record may raise. `rows` computes the outputs by the network, if
+    they are not its own.
     """
 
-    def __init__(self, network: nn.Module, norm: float) -> None:
+    def __init__(self, network: nn.Module, norm: float, rows: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
-        self.network, self.norm = network.eval().requires_grad_(False), norm
+        self.network, self.norm, self._rows = network.eval().requires_grad_(False), norm, rows
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The scaled rows."""
-        rows: Tensor = self.network(inputs)
+        rows: Tensor = self.network(inputs) if self._rows is None else self._rows(inputs)
         if not isinstance(rows, Tensor) or rows.ndim != 2:
             raise ValueError(f"Expected {type(self.network).__name__} to give a tensor [n, size].")
         rows = torch.where(rows.isfinite().all(dim=1, keepdim=True), rows, 0.0).double()

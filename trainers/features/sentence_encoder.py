@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.numbers import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,8 @@ class SentenceEncoder:
     eps: float
     norm: float
     trained_on: str
-
-    @property
-    def fallback(self) -> str:
-        """What runs without the extractor."""
-        return "Without it: dataset=sst2_words, bags of words, or your own counts."
+    fallback: ClassVar[str] = "Without it: dataset=sst2_words, bags of words, or your own counts."
+    """What runs without the extractor."""
 
     def __post_init__(self) -> None:
         for name in ("size", "heads"):
@@ -70,25 +67,14 @@ class SentenceEncoder:
                 f"Expected an encoder of width features.size={self.size} with at least the vocabulary's {words} words, "
                 f"got width {frozen.form.width} and {frozen.form.words} words."
             )
-        return ScaledRows(_without_padding(frozen, self.padding), self.norm)
+
+        def means(tokens: Tensor) -> Tensor:
+            """Of token numbers [n, length] without the columns that are padding in every text: the same means."""
+            used = (tokens != self.padding).any(dim=0).nonzero()
+            rows: Tensor = frozen(tokens[:, : int(used.max()) + 1 if len(used) else 1])
+            return rows
+
+        return ScaledRows(frozen, self.norm, means)
 
     def _file(self) -> Published:
         return Published(**self.weights)
-
-
-def _without_padding(encoder: nn.Module, padding: int) -> nn.Module:
-    """The encoder on token numbers [n, length] without the columns that are padding in every text: the same means."""
-    import torch
-    from torch import Tensor
-
-    class WithoutPadding(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = encoder
-
-        def forward(self, tokens: Tensor) -> Tensor:
-            used = (tokens != padding).any(dim=0).nonzero()
-            means: Tensor = self.encoder(tokens[:, : int(used.max()) + 1 if len(used) else 1])
-            return means
-
-    return WithoutPadding()

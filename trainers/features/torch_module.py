@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpsweep.accounting.names.stored_classes import at_home
 from dpsweep.accounting.numbers import positive_int
@@ -34,11 +34,8 @@ class TorchModule:
     size: int
     norm: float
     trained_on: str
-
-    @property
-    def fallback(self) -> str:
-        """What runs without the extractor."""
-        return "Without it: features=none."
+    fallback: ClassVar[str] = "Without it: features=none."
+    """What runs without the extractor."""
 
     def __post_init__(self) -> None:
         positive_int("features.size", self.size)

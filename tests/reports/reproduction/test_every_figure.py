@@ -13,7 +13,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.reproduction.every_figure import Piece, make_pieces, seconds_in
 from dpsweep.reports.reproduction.training import TrainingFailed, raised
-from dpsweep.sweeper.timing.duration import duration
+from dpsweep.sweeper.timing.time_estimate import about
 
 PIECES = [Piece(name=name, seconds=seconds) for name, seconds in (("a", 60.0), ("b", 7200.0), ("c", math.inf))]
 
@@ -49,7 +49,7 @@ def test_one_that_fails_stops_no_other_and_a_stop_stops_all(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seconds", [1.0, 75.0, 2340.0, 5340.0, 9000.0, 36000.0])
 def test_a_plans_time_is_read_as_it_is_printed(seconds: float) -> None:
-    assert seconds_in(f"│time │ about {duration(seconds)} on the device found │") == pytest.approx(seconds, rel=0.02)
+    assert seconds_in(f"│time │ {about(seconds)} on the device found │") == pytest.approx(seconds, rel=0.02)
     assert seconds_in("time: unknown") == math.inf
 
 

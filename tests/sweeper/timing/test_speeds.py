@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,12 @@ def test_steps_that_the_budget_decides_are_timed_as_one(compose_priced: Compose)
     assert shape.config == config
 
 
+def keep(speeds: Speeds, configs: Sequence[Mapping[str, Any]], cost: Cost) -> None:
+    """Stores the cost of the one kind of step, as if it had been timed."""
+    ((kind, shape),) = speeds._shapes(configs).items()
+    speeds._store({speeds._key(kind, shape): cost})
+
+
 def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
     compose_priced: Compose, tmp_path: Path
 ) -> None:
@@ -69,11 +76,11 @@ def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
     configs = configs_of(priced.plan)
     kind = kind_of(configs[0])
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
-    speeds._timed(speeds._shapes(configs), [Cost(step=1.0, beside=0.5)])
+    keep(speeds, configs, Cost(step=1.0, beside=0.5))
     extracts = replace(speeds, extracts=True)
     assert speeds.known(configs) == {kind: Cost(step=1.0, beside=0.5)}
     assert extracts.known(configs) is None
-    extracts._timed(extracts._shapes(configs), [Cost(step=1.0, beside=0.5, record=0.25)])
+    keep(extracts, configs, Cost(step=1.0, beside=0.5, record=0.25))
     costs = extracts.known(configs)
     assert costs == {kind: Cost(step=1.0, beside=0.5, record=0.25)}
     alone = plan_seconds(priced, costs, 1)
@@ -84,7 +91,7 @@ def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
 def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp_path: Path) -> None:
     configs = configs_of(compose_priced(GRID).plan)
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
-    speeds._timed(speeds._shapes(configs), [Cost(step=1.0)])
+    keep(speeds, configs, Cost(step=1.0))
     assert replace(speeds, processes=2).known(configs) is None
 
 

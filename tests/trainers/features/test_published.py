@@ -36,7 +36,7 @@ def test_image_features_are_the_networks_own_channels(network: torch.nn.Module) 
     features = network(images)
     assert features.shape == (2, 1280)
     assert torch.allclose(features.norm(dim=1), torch.full((2,), 4.0))
-    efficientnet = network.network.network
+    efficientnet = network.network
     resized = torch.nn.functional.interpolate(images, (80, 80), mode="bilinear", antialias=True)
     own = efficientnet._avg_pooling(efficientnet.extract_features(resized)).flatten(1)
     assert torch.allclose(features, 4 * own / own.norm(dim=1, keepdim=True), atol=1e-5)
