@@ -20,13 +20,13 @@ from decimal import Decimal
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import delta_up, epsilon_up, factor_up, typed
+from dpsweep.accounting.notation import all_digits, delta_up, epsilon_up, factor_up
 
 LARGE_EPSILON = 10.0
 """Above this, an epsilon is explained."""
 
 
-def published(delta: float, units: int) -> Decimal:
+def mean_published_units(delta: float, units: int) -> Decimal:
     """The exact mean number of units published by a program that publishes each in full with probability delta.
 
     >>> published(0.05, 1000)
@@ -41,15 +41,15 @@ def is_large(delta: float, units: int) -> bool:
     >>> is_large(0.001, 1000), is_large(0.000999, 1000)
     (True, False)
     """
-    return published(delta, units) >= 1
+    return mean_published_units(delta, units) >= 1
 
 
 def is_noticeable(delta: float, units: int) -> bool:
     """Whether delta is above a tenth of 1 / units."""
-    return published(delta, units) > Decimal("0.1")
+    return mean_published_units(delta, units) > Decimal("0.1")
 
 
-def left_out_in_words(dataset: Mapping[str, Any]) -> str | None:
+def left_out_records_sentence(dataset: Mapping[str, Any]) -> str | None:
     """That a declared rule leaves records of the files out, by the data set's stored declaration; None without one."""
     rule = dataset.get("left_out")
     if not rule:
@@ -61,15 +61,15 @@ def left_out_in_words(dataset: Mapping[str, Any]) -> str | None:
 
 def require_small_delta(delta: float, units: int, unit: str, accepted: object) -> None:
     """Raises `BadInput` for a delta of 1 / units or more, unless `accepted` is the same number."""
-    if not is_large(delta, units) or accepts(accepted, delta):
+    if not is_large(delta, units) or is_accepted_delta(accepted, delta):
         return
-    again = f"privacy.accept_delta={typed(delta)}"
+    again = f"privacy.accept_delta={all_digits(delta)}"
     if accepted is not None:
         raise BadInput(f"Expected privacy.accept_delta={accepted} to be privacy.delta once more, {again}, or null.")
     raise BadInput(
-        f"Expected privacy.delta={typed(delta)} to be below 1 / {units}, one over the declared number of {unit}s: "
-        f"{_satisfied(delta, units, unit)}. Lower it, or type {again} to accept it, which every page of this sweep "
-        "will show."
+        f"Expected privacy.delta={all_digits(delta)} to be below 1 / {units}, one over the declared number of {unit}s: "
+        f"{_satisfied_delta_phrase(delta, units, unit)}. Lower it, or type {again} to accept it, which every page of "
+        "this sweep will show."
     )
 
 
@@ -84,16 +84,17 @@ def delta_in_words(delta: float, units: int, unit: str) -> str:
     if not is_noticeable(delta, units):
         return ""
     size = "large" if is_large(delta, units) else "not small"
-    return f"Delta {delta_up(delta)} is {size} for the declared {units} {unit}s: {_satisfied(delta, units, unit)}."
+    satisfied = _satisfied_delta_phrase(delta, units, unit)
+    return f"Delta {delta_up(delta)} is {size} for the declared {units} {unit}s: {satisfied}."
 
 
-def acceptance(delta: float, units: int, accepted: float | None) -> str:
+def delta_acceptance_sentence(delta: float, units: int, accepted: float | None) -> str:
     """A sentence on who accepted a delta of 1 / units or more; empty below."""
     if not is_large(delta, units):
         return ""
     if accepted is None:
         return "Nobody accepted that when the search was charged."
-    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={typed(accepted)}."
+    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={all_digits(accepted)}."
 
 
 def epsilon_in_words(epsilon: float, unit: str) -> str:
@@ -116,20 +117,24 @@ def epsilon_in_words(epsilon: float, unit: str) -> str:
     )
 
 
-def _satisfied(delta: float, units: int, unit: str) -> str:
+def _satisfied_delta_phrase(delta: float, units: int, unit: str) -> str:
     """A phrase for a program that satisfies this delta, for the middle of a sentence."""
     return (
         f"to publish each {unit} in full with probability {delta_up(delta)}, which is "
-        f"{delta_up(published(delta, units))} of them on average, satisfies it too"
+        f"{delta_up(mean_published_units(delta, units))} of them on average, satisfies it too"
     )
 
 
 def cautions(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
     """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims."""
-    sentences = epsilon_in_words(epsilon, unit), delta_in_words(delta, units, unit), acceptance(delta, units, accepted)
+    sentences = (
+        epsilon_in_words(epsilon, unit),
+        delta_in_words(delta, units, unit),
+        delta_acceptance_sentence(delta, units, accepted),
+    )
     return tuple(filter(None, (sentences[0], " ".join(filter(None, sentences[1:])))))
 
 
-def accepts(accepted: object, delta: float) -> bool:
+def is_accepted_delta(accepted: object, delta: float) -> bool:
     """Whether the value typed as `privacy.accept_delta` equals this delta."""
     return not isinstance(accepted, bool) and isinstance(accepted, (int, float)) and float(accepted) == delta

@@ -29,7 +29,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.json_files import replace_infinities_by_words
 from dpsweep.accounting.numbers import (
     between,
     bound,
@@ -41,7 +41,7 @@ from dpsweep.accounting.numbers import (
     positive_int,
     share,
 )
-from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text, truth
+from dpsweep.accounting.validation import DAMAGE, in_short, mapping, require_bool, require_list, text
 
 Value = TypeVar("Value")
 Found = TypeVar("Found")
@@ -258,7 +258,7 @@ def _form_of_type(plain: Any) -> StoredForm:
     if origin in (tuple, Sequence):
         one = _form_of(arguments[0]) if arguments else _form_of_choice({})
         return StoredForm(
-            read=lambda name, stored: tuple(one.read(name, item) for item in listed(name, stored)),
+            read=lambda name, stored: tuple(one.read(name, item) for item in require_list(name, stored)),
             write=lambda value: [one.write(item) for item in value],
         )
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -317,7 +317,7 @@ def tagged(*kinds: type) -> StoredForm:
     return StoredForm(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
 
 
-def exact(value: float) -> Decimal:
+def shortest_decimal(value: float) -> Decimal:
     """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
     return Decimal(repr(float(value)))
 
@@ -326,7 +326,7 @@ def stored_amount(name: str, value: object) -> Decimal:
     """A stored amount of a charge or a balance; never negative, since no charge gives back."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    amount = Decimal(value) if isinstance(value, str) else exact(value)
+    amount = Decimal(value) if isinstance(value, str) else shortest_decimal(value)
     if amount.is_nan() or not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
     return amount
@@ -347,7 +347,7 @@ _FORMS: Mapping[Any, StoredForm] = {
     int: _kept(integer),
     float: _kept(number),
     str: _kept(text),
-    bool: _kept(truth),
+    bool: _kept(require_bool),
     Decimal: StoredForm(read=stored_amount, write=str),
 }
 
@@ -358,7 +358,9 @@ PositiveInt = Annotated[int, positive_int]
 """An integer, 1 or above."""
 
 Amount = Annotated[
-    float, bound, StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=in_words)
+    float,
+    bound,
+    StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=replace_infinities_by_words),
 ]
 """A number, 0 or above; infinity is stored as a word."""
 
@@ -377,7 +379,7 @@ NonNegative = Annotated[float, non_negative]
 Positive = Annotated[float, partial(between, above=0)]
 """A finite number above 0."""
 
-Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=in_words)]
+Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=replace_infinities_by_words)]
 """Any values by name, with each infinity stored as a word."""
 
 

@@ -36,10 +36,10 @@ Flushing = Generator[Path, None, Returned]
 
 def alone(call: Flushing[Returned]) -> Returned:
     """What one call returns."""
-    return together([call])[0]
+    return run_group_commit([call])[0]
 
 
-def together(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
+def run_group_commit(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
     """What the calls return, in their order.
 
     The first error is raised: calls that had not begun by then do not begin, and the others do not go on.
@@ -98,7 +98,7 @@ def _flush_some(paths: Collection[Path], failures: dict[Path | None, OSError]) -
     try:
         for path in paths:
             try:
-                opened += [(path, handle) for handle in _opened(path)]
+                opened += [(path, handle) for handle in _open_for_flush(path)]
             except OSError as error:
                 failures[path] = error
         flushed = _in_threads(opened, failures)
@@ -110,7 +110,7 @@ def _flush_some(paths: Collection[Path], failures: dict[Path | None, OSError]) -
             os.close(handle)
 
 
-def _opened(path: Path) -> Iterator[int]:
+def _open_for_flush(path: Path) -> Iterator[int]:
     """A handle by which the path can be flushed; none for a folder where the system flushes no folders."""
     if os.name == "posix":
         yield os.open(path, os.O_RDONLY)

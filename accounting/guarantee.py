@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Stored
-from dpsweep.accounting.notation import epsilon_up, typed
+from dpsweep.accounting.notation import all_digits, epsilon_up
 from dpsweep.accounting.numbers import failure_probability
 
 
@@ -53,5 +53,5 @@ class Guarantee(Stored):
     def __str__(self) -> str:
         if self.vacuous:
             return f"no promise to any {self.unit}, as the data were declared public"
-        claim = f"epsilon {epsilon_up(self.epsilon)} at delta {typed(self.delta)}"
+        claim = f"epsilon {epsilon_up(self.epsilon)} at delta {all_digits(self.delta)}"
         return f"{claim} per {self.unit}, {self.adjacency.value}"

@@ -28,7 +28,7 @@ STALE_SECONDS = 600
 """The age from which a temporary file has no writer: writing one takes seconds."""
 
 
-def in_words(form: Any) -> Any:
+def replace_infinities_by_words(form: Any) -> Any:
     """The same plain values, with each infinity replaced by its word.
 
     >>> in_words({"epsilon": math.inf, "parts": [1.0, math.inf]})
@@ -37,9 +37,9 @@ def in_words(form: Any) -> Any:
     True
     """
     if isinstance(form, Mapping):
-        return {key: in_words(value) for key, value in form.items()}
+        return {key: replace_infinities_by_words(value) for key, value in form.items()}
     if isinstance(form, (list, tuple)):
-        return [in_words(value) for value in form]
+        return [replace_infinities_by_words(value) for value in form]
     return WORD if isinstance(form, float) and form == math.inf else form
 
 
@@ -95,15 +95,15 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     `mode` are the file's permissions from its creation on, less the umask.
     """
-    alone(writing(path, content, mode))
+    alone(write_bytes_in_group(path, content, mode))
 
 
 def writing_line(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_line` does, as a part of a group commit."""
-    return writing(path, json.dumps(form, allow_nan=False).encode(), mode)
+    return write_bytes_in_group(path, json.dumps(form, allow_nan=False).encode(), mode)
 
 
-def writing(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
+def write_bytes_in_group(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_bytes` does, as a part of a group commit."""
     make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

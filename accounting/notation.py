@@ -94,16 +94,16 @@ def rate_up(value: Amount) -> str:
     return _digits(value, ROUND_CEILING, RATE_DIGITS)
 
 
-def typed(value: Amount) -> str:
+def all_digits(value: Amount) -> str:
     """A typed number, in all of its digits.
 
     >>> typed(24.0), typed(1e-05), typed(2.0000000001), typed(float("inf"))
     ('24', '1e-5', '2.0000000001', '∞')
     """
-    return _plain(_exact(value)) if math.isfinite(value) else INFINITE
+    return _format_plain(_exact_decimal(value)) if math.isfinite(value) else INFINITE
 
 
-def apart(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
+def demand_and_remainder(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
     """An amount asked for, rounded up, and the rest, rounded down, both written as deltas if `name` is delta.
 
     *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
@@ -115,7 +115,7 @@ def apart(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str
     write, fewest = (_digits, DIGITS) if name == _DELTA else (_decimals, DECIMALS)
     if not (math.isfinite(demand) and math.isfinite(left)):
         return write(demand, ROUND_CEILING, fewest), write(left, ROUND_FLOOR, fewest)
-    gap = _EXACT.subtract(_exact(demand), _exact(left))
+    gap = _EXACT.subtract(_exact_decimal(demand), _exact_decimal(left))
     digits = fewest
     while True:
         up, down = write(demand, ROUND_CEILING, digits), write(left, ROUND_FLOOR, digits)
@@ -158,7 +158,7 @@ def factor_up(exponent: Amount) -> str:
     """
     if not math.isfinite(exponent):
         return INFINITE
-    exact = _exact(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
+    exact = _exact_decimal(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1, _EXACT), ROUND_CEILING, _EXACT)
     if rounded >= _LARGE:
         return f"{_plain_mantissa(rounded)}e{rounded.adjusted()}"
@@ -169,7 +169,7 @@ def _decimals(value: Amount, rounding: str, decimals: int) -> str:
     """A number with this many decimals, or with this many digits if it is small."""
     if not math.isfinite(value):
         return INFINITE
-    exact = _exact(value)
+    exact = _exact_decimal(value)
     if exact == 0:
         return "0"
     return f"{exact.quantize(Decimal(1).scaleb(min(-decimals, exact.adjusted() - decimals + 1)), rounding, _EXACT):f}"
@@ -179,13 +179,13 @@ def _digits(value: Amount, rounding: str, digits: int) -> str:
     """A number with at most this many digits."""
     if not math.isfinite(value):
         return INFINITE
-    exact = _exact(value)
+    exact = _exact_decimal(value)
     if exact == 0:
         return "0"
-    return _plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
+    return _format_plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
 
 
-def _plain(exact: Decimal) -> str:
+def _format_plain(exact: Decimal) -> str:
     """All digits, with a power of ten below 1e-4 and from 1e16 on, as Python writes floats."""
     if exact == 0:
         return "0"
@@ -198,6 +198,6 @@ def _plain_mantissa(exact: Decimal) -> str:
     return f"{exact.scaleb(-exact.adjusted(), _EXACT).normalize(_EXACT):f}"
 
 
-def _exact(value: Amount) -> Decimal:
+def _exact_decimal(value: Amount) -> Decimal:
     """The shortest decimal that denotes a float; a decimal is returned unchanged."""
     return value if isinstance(value, Decimal) else Decimal(repr(float(value)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 
-def real(name: str, value: object) -> float:
+def require_real(name: str, value: object) -> float:
     """A real number, possibly infinity or nan; a number beyond all floats becomes infinity, whatever its sign."""
     if type(value) is float:  # the abstract check takes as long as the rest, and a plan makes a hundred thousand
         return value
@@ -25,7 +25,7 @@ def real(name: str, value: object) -> float:
 
 def number(name: str, value: object) -> float:
     """A finite real number."""
-    as_float = real(name, value)
+    as_float = require_real(name, value)
     if not math.isfinite(as_float):
         raise ValueError(f"Expected {name}={value} to be finite.")
     return as_float
@@ -41,7 +41,7 @@ class NumberCheck:
 
     def __call__(self, name: str, value: object) -> None:
         """Raises ValueError for another number, TypeError for no number."""
-        if not self.holds(number(name, value) if self.finite else real(name, value)):
+        if not self.holds(number(name, value) if self.finite else require_real(name, value)):
             raise ValueError(f"Expected {self.sentence.format(name=name, value=value)}.")
 
 
@@ -72,7 +72,7 @@ share = NumberCheck(holds=lambda value: 0 < value <= 1, sentence="{name}={value}
 
 def between(name: str, value: object, above: float, below: float = math.inf) -> None:
     """A number strictly between two others."""
-    if not above < real(name, value) < below:
+    if not above < require_real(name, value) < below:
         raise ValueError(f"Expected {name}={value} in ({above:g}, {below:g}).")
 
 
@@ -102,7 +102,7 @@ count = IntegerCheck(least=0)
 """An integer, 0 or above."""
 
 
-def whole(name: str, value: object, least: int = 0) -> int:
+def require_stored_integer(name: str, value: object, least: int = 0) -> int:
     """A stored value, if it is an integer of at least `least`; raises `ValueError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")

@@ -39,17 +39,17 @@ def is_visible(text: str) -> bool:
 
 def print_line(sentence: object, *, flush: bool = False) -> None:
     """Prints a sentence as one line on standard output; `flush` is for a reader who waits for it."""
-    _write(visible(sentence), sys.stdout, flush=flush)
+    _write_to_stream(visible(sentence), sys.stdout, flush=flush)
 
 
 def print_lines(text: object, *, flush: bool = False) -> None:
     """Prints text that this program has laid out in lines."""
-    _write(visible_lines(text), sys.stdout, flush=flush)
+    _write_to_stream(visible_lines(text), sys.stdout, flush=flush)
 
 
 def print_error(sentence: object) -> None:
     """Prints a sentence as one line on standard error."""
-    _write(visible(sentence), sys.stderr)
+    _write_to_stream(visible(sentence), sys.stderr)
 
 
 def print_errors(*sentences: str) -> None:
@@ -60,10 +60,10 @@ def print_errors(*sentences: str) -> None:
 
 def print_error_lines(text: object) -> None:
     """Prints text in lines, such as a traceback, on standard error."""
-    _write(visible_lines(text), sys.stderr)
+    _write_to_stream(visible_lines(text), sys.stderr)
 
 
-def _write(text: str, stream: TextIO | None, *, flush: bool = False) -> None:
+def _write_to_stream(text: str, stream: TextIO | None, *, flush: bool = False) -> None:
     """Prints it, with an escape for what the stream's encoding lacks; a process may have no stream."""
     if stream is not None:
         encoding = getattr(stream, "encoding", None) or "utf-8"

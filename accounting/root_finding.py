@@ -39,7 +39,7 @@ def brent(function: Callable[[float], float], low: float, high: float, *, xtol: 
             return here
         shorter = None
         if abs(last) > close and abs(f_here) < abs(f_previous):
-            shorter = _interpolated((previous, here, opposite), (f_previous, f_here, f_opposite))
+            shorter = _interpolation_step((previous, here, opposite), (f_previous, f_here, f_opposite))
         if shorter is not None and 2 * abs(shorter) < min(abs(last), 3 * abs(half) - close):
             last, step = step, shorter
         else:
@@ -52,7 +52,7 @@ def brent(function: Callable[[float], float], low: float, high: float, *, xtol: 
     raise RuntimeError(f"Expected a root between {low} and {high} to be reached in {MOST_STEPS} steps.")
 
 
-def _interpolated(places: tuple[float, float, float], values: tuple[float, float, float]) -> float:
+def _interpolation_step(places: tuple[float, float, float], values: tuple[float, float, float]) -> float:
     """The step to the root of the line, or of the inverse parabola, through the function's values at these places."""
     previous, here, opposite = places
     f_previous, f_here, f_opposite = values

@@ -45,14 +45,14 @@ def text(name: str, value: object) -> str:
     return value
 
 
-def listed(name: str, value: object) -> Sequence[Any]:
+def require_list(name: str, value: object) -> Sequence[Any]:
     """The value, if it is a JSON list; raises `ValueError` otherwise."""
     if not isinstance(value, list):
         raise ValueError(f"Expected {name}={value!r} to be a list.")
     return value
 
 
-def truth(name: str, value: object) -> bool:
+def require_bool(name: str, value: object) -> bool:
     """The value, if it is true or false; raises `ValueError` otherwise."""
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name}={value!r} to be true or false.")
@@ -73,7 +73,7 @@ def refuse_link(path: Path) -> Path:
     return path
 
 
-def within(path: Path, folder: Path) -> Path:
+def require_inside_folder(path: Path, folder: Path) -> Path:
     """The same path; raises `BadInput` if links lead from it out of the folder."""
     refuse_link(path)
     if not path.resolve().is_relative_to(folder.resolve()):

@@ -25,7 +25,7 @@ from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.searches.admission import Retry, admit
+from dpsweep.sweeper.searches.admission import Retry, charge_and_admit_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def seconds(count: int, offset: int) -> float:
         priced = compose_plan(Grid(request, config, loader).points(), plan_settings(config, request.keys))
     with tempfile.TemporaryDirectory() as place:
         search = search_of(priced.plan, SweepFolder(root=Path(place)))
-        due = admit(priced, search, Ledger(Path(place) / "ledger.sqlite"), Retry.KILLED)
+        due = charge_and_admit_runs(priced, search, Ledger(Path(place) / "ledger.sqlite"), Retry.KILLED)
         elapsed = time.perf_counter() - started
     assert len(due) == count
     return elapsed

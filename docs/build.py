@@ -245,7 +245,9 @@ class Numbers:
 
     def figure_9(self) -> str:
         """The number of candidates up to which composition is cheaper, as in the paper's Figure 9."""
-        small, large = (honest_tuning.crossing(honest_tuning.figure_9(records)) for records in (5000, 60_000))
+        small, large = (
+            honest_tuning.crossing_candidates(honest_tuning.figure_9(records)) for records in (5000, 60_000)
+        )
         return f"{small} candidates at 5,000 records, {large} at 60,000"
 
     def figure_1(self) -> str:
@@ -287,7 +289,7 @@ class Numbers:
     @cached_property
     def lecture(self) -> one_run.LectureRow:
         """The numbers of the lecture's theorem."""
-        return one_run.lecture()
+        return one_run.lecture_row()
 
     def handed_over(self) -> str:
         """The noise per example of the released model under rules that end with a run of the winner, and without."""

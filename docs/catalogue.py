@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpsweep.sweeper.planning.keys import first_sentence, header
+from dpsweep.sweeper.planning.keys import file_header_comment, first_sentence
 
 ROOT = Path(__file__).parent.parent
 GROUPS = {
@@ -26,7 +26,7 @@ def render() -> str:
 def _rows() -> Iterator[str]:
     for group in GROUPS:
         for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
-            yield f"| `{group}={path.stem}` | {first_sentence(header(path))} |\n"
+            yield f"| `{group}={path.stem}` | {first_sentence(file_header_comment(path))} |\n"
 
 
 def insert(page: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpsweep.accounting.names.entry_points import EXTRACTORS, part_names, part_path
 from dpsweep.accounting.names.format_defaults import TABLE
-from dpsweep.accounting.names.tags import FAMILY_OF, is_below_ours, own_class
+from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag, is_below_ours
 
 OUTSIDE = frozenset({"accountant", "policy", "logger"})
 """Families of classes that no identity contains."""
@@ -28,7 +28,7 @@ FAMILIES = FAMILY_OF | {
 
 def defaults_of(tag: str) -> Mapping[str, Any]:
     """The plain defaults of the fields of a class, or of the parameters of a model's function, by name."""
-    kind = own_class(tag, FAMILIES[tag])
+    kind = class_of_tag(tag, FAMILIES[tag])
     if is_dataclass(kind):
         given = {one.name: one.default for one in fields(kind) if one.init and one.default is not MISSING}
         made = {one.name: one.default_factory() for one in fields(kind) if one.init and callable(one.default_factory)}

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, find, known
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, find_figure, known
 from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -84,7 +84,7 @@ Topics: TypeAlias = Mapping[tuple[str, str], list[tuple[Made, Finding]]]
 
 def make(name: str) -> Made | None:
     """The figure from its stored results, or from the accountants; None if it was not trained."""
-    figure, file = find(name), STORED / f"{name}{SUFFIX}"
+    figure, file = find_figure(name), STORED / f"{name}{SUFFIX}"
     if isinstance(figure, Computed):
         return Made(name=name, reproduction=figure.make(), facts=None)
     if not file.is_file():
@@ -139,7 +139,7 @@ def _line(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
     where = _where(found).replace("Figures ", "").replace("Figure ", "").replace(" to ", "-").replace(" and ", ", ")
     figures = f"Fig. {where}" if where[:1].isdigit() else where
     places = f"{short}, {figures}" if where else short
-    decides = found[0][1].decisive
+    decides = found[0][1].decisive_part
     interval = "computed" if decides is None else f"{found[0][0].data}{decides.text}"
     return f"| {_cell(topic)} | {places} | {tally([one for _, one in found])} | {_cell(interval)} |\n"
 
@@ -170,7 +170,7 @@ def summary(topics: Topics) -> str:
 
 def entry(made: Made, finding: Finding) -> tuple[str, str]:
     """One verdict of the summary, and what decides it."""
-    decides = "computed, without chance" if finding.decisive is None else finding.decisive.text
+    decides = "computed, without chance" if finding.decisive_part is None else finding.decisive_part.text
     return f"{made.where}: **{finding.words}**", _cell(decides)
 
 

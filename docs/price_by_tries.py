@@ -110,7 +110,7 @@ def draw(drawn: Mapping[str, Prices]) -> bytes:
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    charts.style(axes, "", "expected number of tries (composition: number of runs)", "epsilon")
+    charts.style_axes(axes, "", "expected number of tries (composition: number of runs)", "epsilon")
     figure.text(PLACE[0], 0.945, "The price of a search", fontsize=11.5, fontweight="bold", color=marks.INK)
     run = f"One run: {one_run.RATE:.0%} of the records a step, {one_run.STEPS:,} steps, noise multiplier {NOISE:g}"
     figure.text(PLACE[0], 0.9, f"{run}; delta {delta_down(DELTA)}", fontsize=8.5, color=marks.MUTED)

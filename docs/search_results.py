@@ -63,7 +63,7 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
         axes.set_ylim(-0.7, len(ways) - 0.3)
         means = [100 * mean for mean, _ in own.values()]
         axes.set_xlim(min(means) - 2, max(means) + 1.5)
-        charts.style(axes, "", f"{data}, %", "")
+        charts.style_axes(axes, "", f"{data}, %", "")
         axes.locator_params(axis="x", nbins=4)
         axes.set_yticks(range(len(ways)), ways if place == 0 else [""] * len(ways), fontsize=8, color=marks.INK)
         axes.tick_params(axis="y", length=0)

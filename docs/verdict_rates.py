@@ -142,13 +142,13 @@ def _of_grids() -> Iterator[Criterion]:
     yield Criterion(name="stable in r, while c matters", claim=claims.flat_in_regularizer, nothing=nothing, effect=both)
     yield Criterion(
         name="easier to tune",
-        claim=partial(claims.easier, normalized="dpnsgd", clipped="dpsgd"),
+        claim=partial(claims.normalized_easier_to_tune, normalized="dpnsgd", clipped="dpsgd"),
         nothing=nothing,
         effect=wide,
     )
     yield Criterion(
         name="the same best score",
-        claim=partial(claims.close, methods=("dpnsgd", "dpsgd"), claim=""),
+        claim=partial(claims.best_scores_are_close, methods=("dpnsgd", "dpsgd"), claim=""),
         nothing=nothing,
         effect=both,
     )
@@ -205,7 +205,7 @@ def _of_lengths() -> Iterator[Criterion]:
     methods = ("dpadam", "dpadamwosm")
     yield Criterion(
         name="runs alongside",
-        claim=partial(claims.alongside, one="dpadam", other="dpadamwosm"),
+        claim=partial(claims.second_method_is_no_worse, one="dpadam", other="dpadamwosm"),
         nothing=tuple(Part(method=method, axes=grows) for method in methods),
         effect=tuple(
             Part(method=method, axes=grows, score=lambda **at: at["steps"] / 4000 + 0.3) for method in methods
@@ -214,7 +214,7 @@ def _of_lengths() -> Iterator[Criterion]:
     rates = {LR: LRS[:6], CLIP: CLIPS[:4]} | lengths
     yield Criterion(
         name="half of the learning rates can be pruned",
-        claim=claims.prunable,
+        claim=claims.many_rates_prunable,
         nothing=(Part(method="dpsgd", axes=rates),),
         effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
     )
@@ -238,11 +238,13 @@ def _of_lengths() -> Iterator[Criterion]:
     )
     yield Criterion(
         name="better at every noise",
-        claim=partial(amended.better, methods=[amended.BOTH], claim=""),
+        claim=partial(amended.methods_beat_dpsgd, methods=[amended.BOTH], claim=""),
         nothing=equal,
         effect=unequal,
     )
-    yield Criterion(name="a larger gain for few steps", claim=amended.constrained, nothing=equal, effect=unequal)
+    yield Criterion(
+        name="a larger gain for few steps", claim=amended.advantage_at_few_steps, nothing=equal, effect=unequal
+    )
 
 
 def _moderate(**at: float) -> float:
@@ -289,8 +291,8 @@ def _courses(rows: pd.DataFrame, method: str) -> learning_curves.Courses:
 
 
 def _biased(rows: pd.DataFrame) -> Finding:
-    families = (learning_curves.clipped("dpsgd"), learning_curves.normalized("dpnsgd"))
-    return learning_curves.biased({family: _courses(rows, family.method) for family in families})
+    families = (learning_curves.clipped_family("dpsgd"), learning_curves.normalized_family("dpnsgd"))
+    return learning_curves.bounding_raises_loss({family: _courses(rows, family.method) for family in families})
 
 
 def _flat(rows: pd.DataFrame) -> Finding:
@@ -298,7 +300,7 @@ def _flat(rows: pd.DataFrame) -> Finding:
 
 
 def _rough(rows: pd.DataFrame) -> Finding:
-    return learning_curves.fluctuates(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1)
+    return learning_curves.small_regularizer_fluctuates(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1)
 
 
 def _rows(part: Part, repeats: int) -> pd.DataFrame:

@@ -138,10 +138,10 @@ def end_with(parent: int) -> None:
             return
         except ChildProcessError:
             pass
-    threading.Thread(target=watch, args=(parent,), daemon=True).start()
+    threading.Thread(target=exit_unless_parent_lives, args=(parent,), daemon=True).start()
 
 
-def watch(parent: int) -> None:
+def exit_unless_parent_lives(parent: int) -> None:
     """Ends this process at once when the process `parent` is no longer its parent."""
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)

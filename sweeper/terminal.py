@@ -59,10 +59,10 @@ class Terminal:
 def bar_of(terminal: Terminal, width: int, *, disable: bool) -> Progress:
     """A bar with the fields `counts` and `state` of its task."""
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=_whole(6)),
-        BarColumn(bar_width=width, table_column=_whole(width)),
-        TextColumn("{task.fields[counts]}", markup=False, table_column=_whole(3)),
-        TimeElapsedColumn(table_column=_whole(7)),
+        TextColumn("{task.description}", markup=False, table_column=_unshortened_column(6)),
+        BarColumn(bar_width=width, table_column=_unshortened_column(width)),
+        TextColumn("{task.fields[counts]}", markup=False, table_column=_unshortened_column(3)),
+        TimeElapsedColumn(table_column=_unshortened_column(7)),
         TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=terminal.console,
         disable=disable,
@@ -74,6 +74,6 @@ def draws_bars(console: Console) -> bool:
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
-def _whole(width: int) -> Column:
+def _unshortened_column(width: int) -> Column:
     """A column that a narrow terminal does not shorten."""
     return Column(no_wrap=True, min_width=width)

@@ -21,7 +21,7 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.hydra_app import CONF, prepared
+from dpsweep.sweeper.commands.hydra_app import CONF, words_for_hydra
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
@@ -162,7 +162,7 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
-            request = read_request(prepared(arguments), loader)
+            request = read_request(words_for_hydra(arguments), loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             offered = grid.offered_rules() if "tuning=auto" in arguments else {}

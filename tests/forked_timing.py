@@ -20,7 +20,7 @@ FORKED = get_context("fork")
 
 def time_in_forks() -> None:
     """From now on what this process forks times the steps of its plans so."""
-    time_estimate.asked = asked
+    time_estimate.time_shapes_in_background = asked
 
 
 @contextmanager

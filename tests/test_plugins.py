@@ -17,7 +17,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.entry_points import AUDITS, EXTRACTORS, FORMATS, LOGGERS, load_part, part_names, part_path
-from dpsweep.accounting.names.stored_classes import build_own, foreign_names, stored
+from dpsweep.accounting.names.stored_classes import build_own, foreign_names, stored_form
 from tests.distributions import installed, write_distribution
 from tests.randomized import TRAINS
 from tests.waiting import HANGS
@@ -273,12 +273,12 @@ def test_ours_are_registered_as_others_are() -> None:
 @pytest.mark.parametrize("kind", ["os.system", "Board", "../x", "", "a b", None, 3, []])
 def test_a_stored_name_is_never_a_path(kind: Any) -> None:
     with pytest.raises(BadInput, match=r"^Expected features"):
-        stored({"kind": kind, "size": 3}, "features")
+        stored_form({"kind": kind, "size": 3}, "features")
 
 
 def test_a_stored_name_that_nobody_registered_builds_nothing() -> None:
     form = {"kind": "nobody_has_it", "size": 3}
-    assert stored(form, "features") == form
+    assert stored_form(form, "features") == form
     assert foreign_names({"features": form}) == {"nobody_has_it"}
     with pytest.raises(BadInput, match=r"^Expected features=nobody_has_it to be one of efficientnet_lite0, "):
         build_own(form, "features")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dpsweep.reports.reproduction.finding import Trained, find, known
+from dpsweep.reports.reproduction.finding import Trained, find_figure, known
 from tests.printed_numbers import differences
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -32,7 +32,7 @@ def test_one_line_per_figure_and_none_that_is_missing() -> None:
 def test_what_needs_no_training_is_said_to() -> None:
     for line in PAGE.splitlines():
         if (name := re.match(r"\| `(\w+)` \| [YMB]", line)) and name[1] in known():
-            assert line.endswith("| none |") is not isinstance(find(name[1]), Trained)
+            assert line.endswith("| none |") is not isinstance(find_figure(name[1]), Trained)
 
 
 def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
@@ -103,7 +103,7 @@ def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any])
 
 def test_the_stored_results_are_small_and_each_belongs_to_a_figure(gallery: dict[str, Any]) -> None:
     files = list((DOCS / "full_size").iterdir())
-    trained = {name for name in known() if isinstance(find(name), Trained)}
+    trained = {name for name in known() if isinstance(find_figure(name), Trained)}
     assert {file.name.removesuffix(".json.xz") for file in files} <= trained
     assert sum(file.stat().st_size for file in files) < 5e6
 

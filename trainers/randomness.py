@@ -74,17 +74,23 @@ class Streams:
 
 def secret_streams() -> Streams:
     """Fresh streams, each with a key of 128 bits and a starting point from the operating system's entropy."""
-    return Streams(subsampling=_secret(), noise=_secret(), score=_secret(), augmentation=_secret(), order=_secret())
+    return Streams(
+        subsampling=_secret_generator(),
+        noise=_secret_generator(),
+        score=_secret_generator(),
+        augmentation=_secret_generator(),
+        order=_secret_generator(),
+    )
 
 
 def reproducible_streams(seed: int, identity: str) -> Streams:
     """The same streams for the same seed and trial, unrelated streams for any other; never secret."""
     return Streams(
-        subsampling=_derived(seed, identity, "subsampling"),
-        noise=_derived(seed, identity, "noise"),
-        score=_derived(seed, identity, "score"),
-        augmentation=_derived(seed, identity, "augmentation"),
-        order=_derived(seed, identity, "order"),
+        subsampling=_derived_generator(seed, identity, "subsampling"),
+        noise=_derived_generator(seed, identity, "noise"),
+        score=_derived_generator(seed, identity, "score"),
+        augmentation=_derived_generator(seed, identity, "augmentation"),
+        order=_derived_generator(seed, identity, "order"),
     )
 
 
@@ -93,11 +99,11 @@ def initial_seed(identity: str) -> int:
     return int.from_bytes(_digest(_SEED_BYTES, "initial weights", identity), "big")
 
 
-def _secret() -> np.random.Generator:
+def _secret_generator() -> np.random.Generator:
     return _aes(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
 
 
-def _derived(seed: int, identity: str, use: str) -> np.random.Generator:
+def _derived_generator(seed: int, identity: str, use: str) -> np.random.Generator:
     return _aes(int.from_bytes(_digest(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
 
 

@@ -49,7 +49,7 @@ class UserModules:
             sys.meta_path.append(self)
 
     def __reduce__(self) -> tuple[Callable[..., UserModules], tuple[str | None, set[str], set[str]]]:
-        return _installed, (self.folder, self.names, self.found)
+        return _install_in_other_process, (self.folder, self.names, self.found)
 
 
 FINDER = UserModules()
@@ -68,7 +68,7 @@ def name_module(path: str) -> None:
         FINDER.names.add(parts[0])
 
 
-def _installed(folder: str | None, names: set[str], found: set[str]) -> UserModules:
+def _install_in_other_process(folder: str | None, names: set[str], found: set[str]) -> UserModules:
     """The finder of another process, in this one: what was found there may be asked for here, as by `pickle`."""
     FINDER.names |= names | found
     if folder is not None:

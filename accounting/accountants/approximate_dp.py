@@ -32,7 +32,7 @@ def approximate_dp_epsilon(
 
     def is_separate(leaf: DpEvent) -> bool:
         profiled = isinstance(leaf, SelectionDpEvent) and leaf.limit is not None and leaf.limit <= profiled_limit
-        return _theorem(leaf) is not None and not profiled
+        return _theorem_of_leaf(leaf) is not None and not profiled
 
     leaves = flatten(event)
     if _has_no_theorem(leaves):
@@ -44,7 +44,7 @@ def approximate_dp_epsilon(
     shares = sum(count for _, count in separate) + bool(flatten(rest))
     total = epsilon_at(rest, delta / shares) if flatten(rest) else 0.0
     for leaf, count in separate:
-        theorem = _theorem(leaf)
+        theorem = _theorem_of_leaf(leaf)
         total += count * (math.inf if theorem is None else theorem(leaf, delta / shares, epsilon_at))
     return total
 
@@ -118,13 +118,13 @@ def _log_add(exponent: float, value: float) -> float:
 def _has_no_theorem(leaves: Leaves) -> bool:
     """Whether none of the leaves has a theorem of this module; a plan with a schedule has thousands of leaves."""
     known = _WITHOUT.of(leaves)
-    return _WITHOUT.keep(leaves, all(_theorem(leaf) is None for leaf, _ in leaves)) if known is None else known
+    return _WITHOUT.keep(leaves, all(_theorem_of_leaf(leaf) is None for leaf, _ in leaves)) if known is None else known
 
 
 _WITHOUT: Recent[bool] = Recent(most=64)
 
 
-def _theorem(leaf: DpEvent) -> Theorem | None:
+def _theorem_of_leaf(leaf: DpEvent) -> Theorem | None:
     if isinstance(leaf, SelectionDpEvent) and leaf.limit is None:
         return None
     return _THEOREMS.get(type(leaf))

@@ -67,7 +67,7 @@ class Classical:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no proven bound under {Adjacency(adjacency).value}.")
         steps = coarser(steps, KINDS_OF_STEP)
-        return min(_basic(steps, delta), *(_advanced(steps, delta, share) for share in self.shares))
+        return min(_basic(steps, delta), *(_advanced_composition(steps, delta, share) for share in self.shares))
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """0: composition theorems give upper bounds only."""
@@ -101,7 +101,7 @@ def _basic(steps: tuple[GaussianSteps, ...], delta: float) -> float:
     return sum(epsilon * count for epsilon, count in _claims(steps, delta))
 
 
-def _advanced(steps: tuple[GaussianSteps, ...], delta: float, share: float) -> float:
+def _advanced_composition(steps: tuple[GaussianSteps, ...], delta: float, share: float) -> float:
     """Advanced composition: the mean of the privacy loss plus its deviation at `share` of delta.
 
     A loss of at most e has a mean of at most e tanh(e / 2); Hoeffding's inequality bounds the sum of these losses.

@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.types import TruncatedSubsampledGaussianDpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.loss_grid import Losses
-from dpsweep.accounting.profiles.privacy_loss import Direction, connected, directions, truncated_directions
+from dpsweep.accounting.profiles.privacy_loss import Direction, directions, loss_probabilities, truncated_directions
 from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
@@ -35,10 +35,14 @@ class EqualMechanisms:
         """The losses from both hockey-stick curves on a grid."""
         forth = _on_grid(ahead, interval)
         if behind is ahead:
-            both = _losses(interval, forth, forth)
+            both = _losses_from_curves(interval, forth, forth)
             return cls(ahead=both, behind=both, count=count)
         back = _on_grid(behind, interval)
-        return cls(ahead=_losses(interval, forth, back), behind=_losses(interval, back, forth), count=count)
+        return cls(
+            ahead=_losses_from_curves(interval, forth, back),
+            behind=_losses_from_curves(interval, back, forth),
+            count=count,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +98,11 @@ def _on_grid(direction: Direction, interval: float) -> np.ndarray:
     return direction.curve(interval * np.arange(max(1, math.ceil(direction.reach / interval)) + 1))
 
 
-def _losses(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
+def _losses_from_curves(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
     return Losses(
         lowest=1 - len(other),
         interval=interval,
-        probabilities=connected(curve, other, interval),
+        probabilities=loss_probabilities(curve, other, interval),
         infinite=float(curve[-1]),
     )
 

@@ -24,7 +24,7 @@ def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, d
     >>> round(proposition_e3(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
     8.133
     """
-    _check(sample_rate, noise_multiplier, steps, delta)
+    _require_valid_steps(sample_rate, noise_multiplier, steps, delta)
     largest = noise_multiplier**2 / 2 * math.log(1 / sample_rate)
     if largest <= 1:
         return math.inf
@@ -43,11 +43,11 @@ def gaussian_limit(*, sample_rate: float, noise_multiplier: float, steps: int, d
     >>> round(gaussian_limit(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
     1.557
     """
-    _check(sample_rate, noise_multiplier, steps, delta)
+    _require_valid_steps(sample_rate, noise_multiplier, steps, delta)
     return GaussianProfile(mu=sample_rate * math.sqrt(steps * math.expm1(noise_multiplier**-2))).epsilon(delta)
 
 
-def _check(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> None:
+def _require_valid_steps(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> None:
     if not 0 < sample_rate < 1:
         raise ValueError(f"Expected sample_rate={sample_rate} in (0, 1).")
     if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):

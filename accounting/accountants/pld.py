@@ -63,7 +63,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Profile,
     Sampled,
     Worst,
-    invert,
+    invert_profile,
 )
 from dpsweep.accounting.profiles.selection_envelope import best_of, forget_curves
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
@@ -176,7 +176,7 @@ class Pld:
             raise UnsupportedEvent(f"{self.name} has no proven bound for {word(unknown[0])}.")
         if not steps and not others:
             return Nothing()
-        if any(step.noise_multiplier == 0 for step in (*steps, *_untruncated(others))):
+        if any(step.noise_multiplier == 0 for step in (*steps, *_untruncated_steps(others))):
             return Everything()
         if not others and all(step.sample_rate == 1 for step in steps):
             precision = sum(step.count / step.noise_multiplier**2 for step in steps)
@@ -199,8 +199,8 @@ class Pld:
         ]
         if any(_infinite(profile) >= 1 for profile, _ in profiles):
             return Everything()
-        tops = [invert(profile, _infinite(profile) * (1 + 1e-9) + TAIL / count) for profile, count in profiles]
-        interval = self._grid_step((*steps, *_untruncated(others)), tops, _batches(others))
+        tops = [invert_profile(profile, _infinite(profile) * (1 + 1e-9) + TAIL / count) for profile, count in profiles]
+        interval = self._grid_step((*steps, *_untruncated_steps(others)), tops, _batches(others))
         parts = [steps_together(step, interval, adjacency) for step in steps]
         parts += [
             EqualMechanisms.of(interval, both, both, count)
@@ -249,7 +249,7 @@ class Pld:
     def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
-    def _selected(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
+    def _selection_profile(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
         inner: Any = self.profile(leaf.event, adjacency)
         if isinstance(leaf.tries, EachPoint):
             all_runs = self.profile(repeat(leaf.event, leaf.tries.count), adjacency)
@@ -289,7 +289,7 @@ class Pld:
 _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
     BlackBoxDpEvent: Pld._black_box,
     NoisyMaxDpEvent: Pld._noisy_max,
-    SelectionDpEvent: Pld._selected,
+    SelectionDpEvent: Pld._selection_profile,
     WorstDpEvent: Pld._worst,
     MixtureDpEvent: Pld._mixture,
     PoissonSampledDpEvent: Pld._sampled,
@@ -304,7 +304,7 @@ def _search(inner: Profile, tries: Tries) -> Profile:
     return best_of(inner, tries)
 
 
-def _untruncated(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
+def _untruncated_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
     """The truncated steps as plain Poisson-sampled steps."""
     return [
         GaussianSteps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)

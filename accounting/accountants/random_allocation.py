@@ -67,7 +67,9 @@ def _curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np
     near = at <= LARGEST_ORDER
     if not near.any():
         return gaussian
-    moments = np.maximum(_removed(steps, noise_multiplier, at[near]), _added(steps, noise_multiplier, at[near]))
+    moments = np.maximum(
+        _log_moment_removed(steps, noise_multiplier, at[near]), _log_moment_added(steps, noise_multiplier, at[near])
+    )
     bound = (moments + MARGIN * _summands(steps, noise_multiplier, at[near])) / (at[near] - 1)
     gaussian[near] = np.minimum(gaussian[near], np.maximum(bound, 0.0))
     return gaussian
@@ -78,7 +80,7 @@ def _summands(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.nda
     return np.asarray(1 + orders * math.log(steps) + gammaln(orders + 1) + (orders / noise_multiplier) ** 2)
 
 
-def _removed(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _log_moment_removed(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """ln E[X^order], by chords between integers."""
     powers = np.arange(math.ceil(orders.max()) + 1)
     one = powers * (powers - 1) / (2 * noise_multiplier**2) - gammaln(powers + 1)
@@ -109,7 +111,7 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(logsumexp(terms, axis=1))
 
 
-def _added(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _log_moment_added(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """ln E[X^(1 - order)], from above; infinity where the nodes, or the bounds beyond them, do not decide it."""
     logs = np.arange(-60.0, 40.0 + math.log(steps), NODES)
     decay, slope = _laplace(logs - math.log(steps), noise_multiplier)

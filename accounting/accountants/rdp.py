@@ -96,7 +96,7 @@ class Rdp:
         event, used = _pure_claims(event)
         if used >= delta:
             return math.inf
-        near = self._near
+        near = self._at_summed_orders
         curve = near.curve(event, adjacency)
         epsilon = near.convert(curve, delta - used)
         if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
@@ -104,7 +104,7 @@ class Rdp:
         return self.convert(self.curve(event, adjacency), delta - used)
 
     @cached_property
-    def _near(self) -> Rdp:
+    def _at_summed_orders(self) -> Rdp:
         """The same accountant at the orders up to the largest that are summed; itself if these are all.
 
         Larger orders take most of the time. Divergences grow with the order, and epsilon is about as large as the
@@ -146,16 +146,16 @@ class Rdp:
     def deciding(self, event: DpEvent, delta: float, adjacency: Adjacency) -> int:
         """The index in `orders` of the order that gives epsilon at this delta; divergences of runs add at one order."""
         check_delta(delta)
-        return int(np.nanargmin(self._converted(self.curve(event, adjacency), delta)))
+        return int(np.nanargmin(self._epsilons_by_order(self.curve(event, adjacency), delta)))
 
     def convert(self, curve: renyi.Curve, delta: float) -> float:
         """The smallest epsilon over all orders at `delta`, for a curve at `orders`; infinity if none is known."""
         if not curve.any():
             return 0.0
-        least = float(self._converted(curve, delta).min())
+        least = float(self._epsilons_by_order(curve, delta).min())
         return max(0.0, least) if not math.isnan(least) else math.inf
 
-    def _converted(self, curve: renyi.Curve, delta: float) -> renyi.Curve:
+    def _epsilons_by_order(self, curve: renyi.Curve, delta: float) -> renyi.Curve:
         """The epsilon from each order, shape [len(orders)]."""
         orders = np.array(self.orders)
         converted = curve - math.log(delta) / (orders - 1)
@@ -194,7 +194,7 @@ class Rdp:
         def inner(orders: np.ndarray) -> renyi.Curve:
             return replace(self, orders=tuple(orders)).curve(leaf.event, adjacency)
 
-        return renyi.sampled(leaf.sampling_probability, np.array(self.orders), inner)
+        return renyi.sampled_curve(leaf.sampling_probability, np.array(self.orders), inner)
 
     def _without_replacement(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> renyi.Curve:
         inner = gaussian_part(leaf.event, adjacency)[0]
@@ -218,7 +218,7 @@ class Rdp:
         if not curve.any():
             return curve
         if isinstance(leaf.tries, NegativeBinomial):
-            return renyi.selected(curve, orders, leaf.tries)
+            return renyi.selection_curve(curve, orders, leaf.tries)
         return renyi.selected_poisson(curve, orders, leaf.tries, partial(self.deltas, curve))
 
 

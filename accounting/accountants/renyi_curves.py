@@ -74,7 +74,7 @@ def mixture(curves: Sequence[Curve], weights: Sequence[float], orders: np.ndarra
     return np.asarray(np.clip((moments + ROUNDING * (1 + np.abs(moments))) / (orders - 1), 0.0, np.max(curves, axis=0)))
 
 
-def sampled(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
+def sampled_curve(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
     """The curve of any mechanism on a Poisson sample with sample rate `rate`.
 
     `curve_at` computes the mechanism's own curve at other orders.
@@ -109,7 +109,7 @@ def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
     return max(0.0, float(special.logsumexp(np.append(terms, first)))) + ROUNDING
 
 
-def selected(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
+def selection_curve(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
     """The best of K runs, K truncated negative binomial: each order a uses the best order b for the second term.
 
     b = 1 is allowed and costs ln(1 / gamma), for every finite divergence there.

@@ -83,7 +83,7 @@ class Database(Protocol):
         """Whether an error says that this user may not do it: neither damage nor a server out of reach."""
         ...
 
-    def connected(self) -> AbstractContextManager[DatabaseSession]:
+    def open_session(self) -> AbstractContextManager[DatabaseSession]:
         """A new connection; what was not committed at its end is rolled back."""
         ...
 
@@ -91,7 +91,7 @@ class Database(Protocol):
         """Whether a file exists; True for a server, which says so itself."""
         ...
 
-    def make_room(self) -> None:
+    def create_storage(self) -> None:
         """Creates the file, for its owner alone."""
         ...
 
@@ -99,6 +99,6 @@ class Database(Protocol):
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
         ...
 
-    def locked(self, key: int) -> AbstractContextManager[str | None]:
+    def server_lock(self, key: int) -> AbstractContextManager[str | None]:
         """Holds the lock `key` of a server and yields None, or the process that holds it; a file has no such lock."""
         ...

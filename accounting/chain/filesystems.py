@@ -62,11 +62,11 @@ def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
 
 def refuse_network(path: Path) -> None:
     """Raises `BadInput` if the file's folder is on a known network file system."""
-    _refuse(path.parent)
+    _refuse_network_folder(path.parent)
 
 
 @cache
-def _refuse(folder: Path) -> None:
+def _refuse_network_folder(folder: Path) -> None:
     try:
         mounts = read_mounts(_MOUNTS.read_text(errors="surrogateescape"))
     except OSError:

@@ -104,7 +104,7 @@ class Lines:
         first = self._rows.last(seq=1)
         if first is None:
             return None
-        self._whole(first)
+        self._require_whole_entry(first)
         if IDENTITY.fullmatch(first["previous"]) is None:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
         return str(first["previous"])
@@ -119,7 +119,7 @@ class Lines:
         """Adds a line after the last one, whose hash must be right; requires the only writer's transaction."""
         last = self._newest or self._rows.last()
         if last is not None:
-            self._whole(last)
+            self._require_whole_entry(last)
         previous = self._offered or new_identity() if last is None else last["digest"]
         seq = 1 if last is None else last["seq"] + 1
         row = new_row(seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance)
@@ -131,21 +131,21 @@ class Lines:
     def last(self, account: str) -> Entry | None:
         """The account's last line."""
         row = self._rows.last(account=account)
-        return None if row is None else self._whole(row)
+        return None if row is None else self._require_whole_entry(row)
 
     def of(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
         """An account's lines in order, or those of one plan."""
         one = {} if plan is None else {"plan": plan}
-        return tuple(map(self._whole, self._rows.where(account=account, **one)))
+        return tuple(map(self._require_whole_entry, self._rows.where(account=account, **one)))
 
     def of_kind(self, kind: str) -> tuple[Entry, ...]:
         """All lines of one kind, of all accounts."""
-        return tuple(map(self._whole, self._rows.where(kind=kind)))
+        return tuple(map(self._require_whole_entry, self._rows.where(kind=kind)))
 
     def last_of_kind(self, kind: str) -> Entry | None:
         """The last line of one kind, of all accounts."""
         row = self._rows.last(kind=kind)
-        return None if row is None else self._whole(row)
+        return None if row is None else self._require_whole_entry(row)
 
     @property
     def appended(self) -> tuple[Mapping[str, Any], ...]:
@@ -190,7 +190,7 @@ class Lines:
         """The stored lines after this number, in order; 0 for all."""
         return self._all(seq or None)
 
-    def adopt(self, rows: Iterable[Row]) -> None:
+    def adopt_rows(self, rows: Iterable[Row]) -> None:
         """Appends lines of a copy of this chain, unchanged, after its last line."""
         last = self._rows.last()
         previous = None if last is None else last["digest"]
@@ -208,8 +208,8 @@ class Lines:
                 return
             seq = page[-1]["seq"]
 
-    def _whole(self, row: Row) -> Entry:
-        entry = _whole(row["digest"], *(row[name] for name in _HASHED))
+    def _require_whole_entry(self, row: Row) -> Entry:
+        entry = _entry_if_whole(row["digest"], *(row[name] for name in _HASHED))
         if entry is None:
             raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
         return entry
@@ -231,7 +231,7 @@ def new_row(
         "plan": plan,
         "body": json.dumps(body, sort_keys=True, allow_nan=False),
         "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
-        "who": _who(),
+        "who": _current_user(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "previous": previous,
     }
@@ -244,7 +244,7 @@ def digest(row: Row) -> str:
 
 
 @lru_cache(maxsize=KEPT, typed=True)
-def _whole(digest_of_line: str, *columns: object) -> Entry | None:
+def _entry_if_whole(digest_of_line: str, *columns: object) -> Entry | None:
     """The entry of a line with these hashed columns; None if its digest is another. A changed line is another line."""
     row = dict(zip(_HASHED, columns, strict=True)) | {"digest": digest_of_line}
     return _entry(row) if digest(row) == digest_of_line else None
@@ -261,7 +261,7 @@ def _entry(row: Row) -> Entry:
     return Entry(**{name: row[name] for name in names}, body=body, balance=balance)
 
 
-def _who() -> str:
+def _current_user() -> str:
     """The user and the machine of this process."""
     try:
         user = getpass.getuser()

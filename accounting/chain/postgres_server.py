@@ -79,7 +79,7 @@ class PostgresServer:
         return (f"database {found['name']}, schema {found['part']}, of PostgreSQL cluster {found['cluster']}",)
 
     @contextmanager
-    def connected(self) -> Iterator[DatabaseSession]:
+    def open_session(self) -> Iterator[DatabaseSession]:
         """A new connection."""
         with self._engine.connect() as connection:
             yield PostgresSession(connection)
@@ -93,7 +93,7 @@ class PostgresServer:
         """True: a server says so itself."""
         return True
 
-    def make_room(self) -> None:
+    def create_storage(self) -> None:
         """Nothing: the database exists."""
 
     def reading(self) -> AbstractContextManager[None]:
@@ -101,13 +101,13 @@ class PostgresServer:
         return nullcontext()
 
     @contextmanager
-    def locked(self, key: int) -> Iterator[str | None]:
+    def server_lock(self, key: int) -> Iterator[str | None]:
         """Holds an advisory lock; it ends with this process and with its connection.
 
         A proxy that shares connections between transactions does not keep it.
         """
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            _introduce(connection)
+            _name_connection(connection)
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar()
             yield None if locked else _lock_holder(connection, key)
 
@@ -177,7 +177,7 @@ def _url(address: str, variable: str) -> sa.URL:
     return url
 
 
-def _introduce(connection: sa.Connection) -> None:
+def _name_connection(connection: sa.Connection) -> None:
     """Sets the connection's application name to this process, so that other connections can read it."""
     name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
     connection.execute(sa.select(sa.func.set_config("application_name", name, False)))

@@ -17,9 +17,9 @@ from pathlib import Path
 from dpsweep.accounting.errors import LedgerDamaged
 
 
-def is_still(file: Path) -> bool:
+def is_immutable(file: Path) -> bool:
     """Whether to open the database as immutable: it is not writable here, and it has no log with changes."""
-    return not _is_writable(file) and _log(file) is None
+    return not _is_writable(file) and _unmerged_log(file) is None
 
 
 def refuse_writing(file: Path) -> None:
@@ -29,16 +29,16 @@ def refuse_writing(file: Path) -> None:
 
 
 @contextmanager
-def unchanged(file: Path) -> Iterator[None]:
+def refuse_changed_file(file: Path) -> Iterator[None]:
     """Raises `LedgerDamaged` if a read-only database cannot be read completely, or was written during the read."""
-    before, still, log = _state(file), is_still(file), _log(file)
-    if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _beside(file, "shm")):
+    before, still, log = _file_state(file), is_immutable(file), _unmerged_log(file)
+    if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _companion_file(file, "shm")):
         raise LedgerDamaged(
             f"The ledger {file} has changes in {log.name} that cannot be read in a read-only folder; copy the two "
             "files to a folder of your own and set DPSWEEP_LEDGER to the copy."
         )
     yield
-    if still and _state(file) != before:
+    if still and _file_state(file) != before:
         raise LedgerDamaged(f"The ledger {file} was written while it was read; the same command reads it again.")
 
 
@@ -50,16 +50,16 @@ def _is_readable(*files: Path) -> bool:
     return all(os.access(file, os.R_OK) for file in files)
 
 
-def _log(file: Path) -> Path | None:
+def _unmerged_log(file: Path) -> Path | None:
     """The log file with changes that are not in the database yet, if there is one."""
-    logs = (_beside(file, kind) for kind in ("wal", "journal"))
+    logs = (_companion_file(file, kind) for kind in ("wal", "journal"))
     return next((log for log in logs if log.exists() and log.stat().st_size), None)
 
 
-def _beside(file: Path, kind: str) -> Path:
+def _companion_file(file: Path, kind: str) -> Path:
     return file.with_name(f"{file.name}-{kind}")
 
 
-def _state(file: Path) -> tuple[int, int, int]:
+def _file_state(file: Path) -> tuple[int, int, int]:
     state = file.stat()
     return state.st_ino, state.st_size, state.st_mtime_ns

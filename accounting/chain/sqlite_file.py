@@ -15,7 +15,7 @@ from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain.databases import DatabaseSession, Value
 from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
-from dpsweep.accounting.chain.read_only import is_still, refuse_writing, unchanged
+from dpsweep.accounting.chain.read_only import is_immutable, refuse_changed_file, refuse_writing
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.json_files import flush_folder
@@ -39,19 +39,19 @@ class SqliteFile:
     )
 
     def __init__(self, place: str | Path) -> None:
-        self.file = _resolved(place)
+        self.file = _resolve_links(place)
         self.name = str(self.file)
         self.places = (self.name,)
 
     @contextmanager
-    def connected(self) -> Iterator[DatabaseSession]:
+    def open_session(self) -> Iterator[DatabaseSession]:
         """A new connection; SQLite rolls back what was not committed when it is closed."""
         with closing(self.connect()) as connection:
             yield SqliteSession(connection, self.file)
 
     def connect(self) -> sqlite3.Connection:
         """A connection that begins no transaction by itself."""
-        address = f"file:{quote(str(self.file))}?{'immutable=1' if is_still(self.file) else 'mode=rw'}"
+        address = f"file:{quote(str(self.file))}?{'immutable=1' if is_immutable(self.file) else 'mode=rw'}"
         connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
         try:
@@ -77,7 +77,7 @@ class SqliteFile:
             )
         return True
 
-    def make_room(self) -> None:
+    def create_storage(self) -> None:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""
         refuse_network(self.file)
         refuse_writing(self.file)
@@ -95,14 +95,14 @@ class SqliteFile:
 
     def reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
-        return unchanged(self.file) if self.is_there() else nullcontext()
+        return refuse_changed_file(self.file) if self.is_there() else nullcontext()
 
-    def locked(self, key: int) -> AbstractContextManager[str | None]:
+    def server_lock(self, key: int) -> AbstractContextManager[str | None]:
         """Raises ValueError: the lock belongs to a connection, and a file has none."""
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
 
 
-def _resolved(place: str | Path) -> Path:
+def _resolve_links(place: str | Path) -> Path:
     """The file that a path leads to through symbolic links, so that it has one name, one log and one store.
 
     Raises `BadInput` for what SQLite would read as something else, and for what is no file.

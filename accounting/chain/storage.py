@@ -60,14 +60,14 @@ class Chain:
     @property
     def places(self) -> tuple[str, ...]:
         """The texts under which a machine remembers what lies here; raises `LedgerDamaged` if no server answers."""
-        with self._said():
+        with self._errors_as_damage():
             return self._database.places
 
     def make(self) -> None:
         """Creates the file and the tables if they do not exist."""
-        with self._said():
-            self._database.make_room()
-            with self._database.connected() as session:
+        with self._errors_as_damage():
+            self._database.create_storage()
+            with self._database.open_session() as session:
                 if not session.has_table("schema"):
                     session.begin_making()
                     for statement in TABLES:
@@ -103,8 +103,8 @@ class Chain:
         """
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         with ExitStack() as stack:
-            with self._said():
-                holder = stack.enter_context(self._database.locked(key))
+            with self._errors_as_damage():
+                holder = stack.enter_context(self._database.server_lock(key))
             if holder is not None:
                 raise BadInput(f"{what} is being run by {holder}; nothing was started.")
             yield
@@ -116,7 +116,7 @@ class Chain:
         if not self._database.is_there():
             yield None
             return
-        with self._said(), self._database.connected() as session:
+        with self._errors_as_damage(), self._database.open_session() as session:
             if not session.has_table("schema"):
                 yield None
                 return
@@ -126,7 +126,7 @@ class Chain:
             end(session)
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _errors_as_damage(self) -> Iterator[None]:
         """Turns errors of the database and the file system into `LedgerDamaged` with one sentence."""
         unusable, unreadable = self._database.errors
         try:
@@ -158,7 +158,7 @@ class _Stored:
         self._session.run(_INSERT, **row)
 
     def where(self, **values: Value) -> Iterator[Row]:
-        return iter(self._session.run(f"{_SELECT}{_having(values)} ORDER BY seq", **values))
+        return iter(self._session.run(f"{_SELECT}{_where_condition(values)} ORDER BY seq", **values))
 
     def after(self, seq: int | None, most: int) -> Sequence[Row]:
         beyond = {} if seq is None else {"seq": seq}
@@ -166,7 +166,7 @@ class _Stored:
         return self._session.run(f"{_SELECT}{where} ORDER BY seq LIMIT :most", **beyond, most=most)
 
     def last(self, **values: Value) -> Row | None:
-        rows = self._session.run(f"{_SELECT}{_having(values)} ORDER BY seq DESC LIMIT 1", **values)
+        rows = self._session.run(f"{_SELECT}{_where_condition(values)} ORDER BY seq DESC LIMIT 1", **values)
         return rows[0] if rows else None
 
     def accounts(self) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _version(session: DatabaseSession) -> Any:
     return rows[0]["version"] if rows else None
 
 
-def _having(values: Mapping[str, Value]) -> str:
+def _where_condition(values: Mapping[str, Value]) -> str:
     """The condition that these columns have these values."""
     return " WHERE " + " AND ".join(f"{column} = :{column}" for column in values) if values else ""
 

@@ -402,7 +402,7 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
     >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
     True
     """
-    leaves = _unrolled(ComposedDpEvent(list(events)))
+    leaves = _unroll_leaves(ComposedDpEvent(list(events)))
     composed = ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in leaves])
     _UNROLLED.keep(composed, leaves)
     return composed
@@ -414,15 +414,15 @@ def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
     Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
     """
     leaves = _UNROLLED.of(event)
-    return _UNROLLED.keep(event, _unrolled(event)) if leaves is None else leaves
+    return _UNROLLED.keep(event, _unroll_leaves(event)) if leaves is None else leaves
 
 
 _UNROLLED: Recent[Leaves] = Recent(most=256)
 _ONES: Recent[DpEvent] = Recent(most=256)
 
 
-def _unrolled(event: DpEvent) -> Leaves:
-    parts = list(_parts(event, 1))
+def _unroll_leaves(event: DpEvent) -> Leaves:
+    parts = list(_unroll_parts(event, 1))
     if len(parts) == 1 and (kept := _UNROLLED.of(parts[0][0])) is not None:
         return tuple((leaf, count * parts[0][1]) for leaf, count in kept)
     counts: dict[object, list[int]] = {}
@@ -430,7 +430,7 @@ def _unrolled(event: DpEvent) -> Leaves:
     for part, times in parts:
         kept = _UNROLLED.of(part)
         for leaf, count in ((part, 1),) if kept is None else kept:
-            leaf_counts = counts.setdefault(_key(leaf), [])
+            leaf_counts = counts.setdefault(_leaf_key(leaf), [])
             if not leaf_counts:
                 leaves.append(leaf)
             leaf_counts.append(count * times)
@@ -438,13 +438,13 @@ def _unrolled(event: DpEvent) -> Leaves:
     return tuple(sorted(pairs, key=lambda pair: canonical(pair[0])))
 
 
-def _parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
+def _unroll_parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
     """The leaves of an event, and its compositions whose leaves are kept; each object once in its composition."""
     if isinstance(event, SelfComposedDpEvent):
-        yield from _parts(event.event, times * event.count)
+        yield from _unroll_parts(event.event, times * event.count)
     elif isinstance(event, ComposedDpEvent) and _UNROLLED.of(event) is None:
         for inner, count in by_identity(event.events):
-            yield from _parts(inner, times * count)
+            yield from _unroll_parts(inner, times * count)
     elif times > 0 and not isinstance(event, NoOpDpEvent):
         yield event, times
 
@@ -476,6 +476,6 @@ def one(event: DpEvent) -> DpEvent:
     return _ONES.keep(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
 
 
-def _key(event: DpEvent) -> object:
+def _leaf_key(event: DpEvent) -> object:
     """A key that is equal for equal leaves, also for those that are not hashable."""
     return event if hashable(event) else repr(event)

@@ -47,12 +47,12 @@ def from_dp_accounting(event: Any) -> DpEvent:
     kind = _SHARED.get(type(event).__name__)
     if kind is None:
         raise UnsupportedEvent(f"Expected {type(event).__name__} to be one of {', '.join(sorted(_SHARED))}.")
-    return kind(**{field.name: _converted(field.name, getattr(event, field.name)) for field in fields(kind)})
+    return kind(**{field.name: _convert_field(field.name, getattr(event, field.name)) for field in fields(kind)})
 
 
-def _converted(name: str, value: Any) -> Any:
+def _convert_field(name: str, value: Any) -> Any:
     if name in _FLOATS:
-        return numbers.real(name, value)
+        return numbers.require_real(name, value)
     if name in _COUNTS:
         numbers.integer(name, value)
         return int(value)

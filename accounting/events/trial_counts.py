@@ -122,7 +122,7 @@ class NegativeBinomial(Checked):
 
     def sample(self, rng: Random) -> int:
         """One draw by inversion."""
-        return _invert(1, self._first(), self._ratio, rng)
+        return _draw_by_inversion(1, self._first(), self._ratio, rng)
 
     def _first(self) -> float:
         """P(K = 1)."""
@@ -197,7 +197,7 @@ class Stopping(Checked):
 
     def slope(self, x: np.ndarray) -> np.ndarray:
         """E[K x^(K - 1)]."""
-        return self._capped.slope(x)
+        return self._as_capped_law.slope(x)
 
     def beyond(self, limit: int) -> float:
         """P(K > limit)."""
@@ -205,10 +205,10 @@ class Stopping(Checked):
 
     def chances(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`."""
-        return self._capped.chances(most)
+        return self._as_capped_law.chances(most)
 
     @cached_property
-    def _capped(self) -> Capped:
+    def _as_capped_law(self) -> Capped:
         """The same law: a geometric one with a limit."""
         return Capped(tries=NegativeBinomial(eta=1.0, gamma=self.gamma), limit=self.limit)
 
@@ -333,7 +333,7 @@ def _gamma(eta: float, mean: float) -> float:
     return math.exp(brent(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)) if excess(-1e-12) < 0 else 1.0
 
 
-def _invert(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:
+def _draw_by_inversion(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:
     """One draw by inversion, from P(K = start) and the ratios of successive probabilities."""
     u, k, probability = rng.random(), start, first
     while u >= probability and probability > 0:

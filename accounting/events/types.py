@@ -404,8 +404,8 @@ def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
     noises = [_noise(event.event) for event in repeated]
     if len(repeated) < len(events) or None in noises:
         return None
-    sampling = _sampling(repeated[0].event)
-    if any(_sampling(event.event) != sampling for event in repeated):
+    sampling = _step_without_noise(repeated[0].event)
+    if any(_step_without_noise(event.event) != sampling for event in repeated):
         return None
     return {
         TYPE: TABLE,
@@ -422,7 +422,7 @@ def _noise(step: DpEvent) -> float | None:
     return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
 
 
-def _sampling(step: DpEvent) -> tuple[object, ...]:
+def _step_without_noise(step: DpEvent) -> tuple[object, ...]:
     """All that determines a Gaussian step except its noise."""
     own = (field.name for field in fields(step) if field.name not in ("event", NOISE))
     return (type(step), *(getattr(step, name) for name in own))

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
 from dpsweep.accounting.chain.hash_chain import Lines
-from dpsweep.accounting.codec import Stored, exact, stored_amount
+from dpsweep.accounting.codec import Stored, shortest_decimal, stored_amount
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -42,7 +42,7 @@ from dpsweep.accounting.ledger.composition_policy import (
     add,
     subtract,
 )
-from dpsweep.accounting.notation import apart, delta_up, epsilon_down, epsilon_up, typed
+from dpsweep.accounting.notation import all_digits, delta_up, demand_and_remainder, epsilon_down, epsilon_up
 from dpsweep.accounting.validation import as_written
 
 
@@ -60,7 +60,7 @@ class Balance(Stored):
         limits = self.policy.limits(self.budget)
         return not self.closed and all(
             limits[name].is_infinite()
-            or (math.isfinite(amount) and add(self._taken(name), exact(amount)) <= limits[name])
+            or (math.isfinite(amount) and add(self._taken(name), shortest_decimal(amount)) <= limits[name])
             for name, amount in takes.items()
         )
 
@@ -78,7 +78,7 @@ class Balance(Stored):
         """The charge and the rest of each amount that it takes, in digits that show which is larger."""
         limits = self.policy.limits(self.budget)
         rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
-        return {name: apart(more, rest[name], name) for name, more in takes.items()}
+        return {name: demand_and_remainder(more, rest[name], name) for name, more in takes.items()}
 
     def after(self, body: Body) -> Balance:
         """The balance after an entry; charges only ever add."""
@@ -148,7 +148,7 @@ class Attempts:
         bought = sum(body.spares for body in self.bodies)
         return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
 
-    def payable(self, trial: str) -> bool:
+    def is_paid_for(self, trial: str) -> bool:
         """Whether one more attempt at a trial is paid for, by its own charges or by a spare attempt."""
         return self.started[trial] < self.covered[trial] or self.spares > 0
 
@@ -173,7 +173,7 @@ class Attempts:
         """The last session of every started attempt without a final end."""
         return tuple(key for key in self._last_sessions() if self.end_of(key[0], key[1]) is None)
 
-    def unsettled(self) -> tuple[tuple[str, int, int], ...]:
+    def unsettled_attempts(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not recorded."""
         return tuple(key for key in self._last_sessions() if key not in self.settled)
 
@@ -246,8 +246,8 @@ class Statement:
             return 0.0, 0.0
         epsilon, delta = self.reserved
         return (
-            float(max(Decimal(0), subtract(exact(self.budget.epsilon), exact(epsilon)))),
-            float(max(Decimal(0), subtract(exact(self.budget.delta), exact(delta)))),
+            float(max(Decimal(0), subtract(shortest_decimal(self.budget.epsilon), shortest_decimal(epsilon)))),
+            float(max(Decimal(0), subtract(shortest_decimal(self.budget.delta), shortest_decimal(delta)))),
         )
 
     def admits(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
@@ -328,7 +328,7 @@ def append_body(lines: Lines, account: str, body: Body, *, plan: str = "", befor
 
 def limit_of(name: str, limit: Decimal) -> str:
     """The limit of an amount, digit by digit as a user typed it; a divergence is computed, so rounded down."""
-    return epsilon_down(limit) if name == DIVERGENCE else typed(limit)
+    return epsilon_down(limit) if name == DIVERGENCE else all_digits(limit)
 
 
 def _as_stored(budget: Guarantee) -> Guarantee:

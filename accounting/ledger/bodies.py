@@ -350,7 +350,7 @@ def witness_in(entry: Entry | None) -> str | None:
     return body.witness if isinstance(body, Witnessed) else None
 
 
-def spending(entry: Entry) -> Spending:
+def spending_body(entry: Entry) -> Spending:
     """The body of an entry that takes something out of the account; raises `LedgerDamaged` for other entries."""
     body = read_body(entry)
     if not isinstance(body, Spending):
@@ -358,9 +358,9 @@ def spending(entry: Entry) -> Spending:
     return body
 
 
-def charged(entry: Entry) -> Charged:
+def plan_charge_body(entry: Entry) -> Charged:
     """The body of a plan's charge; raises `LedgerDamaged` for other entries."""
-    body = spending(entry)
+    body = spending_body(entry)
     if not isinstance(body, Charged):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge of a plan, got {entry.kind}.")
     return body

@@ -24,16 +24,16 @@ FREE = (
 
 def count_whole(lines: Lines, name: str) -> int:
     """The number of entries; checks that each is whole and that its balance follows from the entries before it."""
-    return sum(1 for _ in whole(lines, name))
+    return sum(1 for _ in verified_entries(lines, name))
 
 
-def whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+def verified_entries(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
     """All entries in order, each with the balance after it; raises `LedgerDamaged` at the first bad entry."""
     with as_written(f"the ledger {name}", LedgerDamaged):
-        yield from _whole(lines, name)
+        yield from _verify_entries(lines, name)
 
 
-def _whole(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+def _verify_entries(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
     balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
     for entry in lines.walk():
         known = balances.get(entry.account)

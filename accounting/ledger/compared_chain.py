@@ -21,7 +21,7 @@ from dpsweep.accounting.ledger.chain_audit import count_whole, refuse_another
 from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd, lost_digests
 from dpsweep.accounting.ledger.witness import named_witness
-from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, behind, complete
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, behind_witness_message, complete_chain
 
 
 class ComparedChain:
@@ -75,7 +75,7 @@ class ComparedChain:
     def reading(self) -> Iterator[Lines | None]:
         """One consistent view of the entries, None if there is no chain."""
         self._complete()
-        known, seen = self._remembered()
+        known, seen = self._remembered_ledgers()
         with self._chain.reading() as lines:
             self._compare(lines, known, seen)
             yield lines
@@ -93,7 +93,7 @@ class ComparedChain:
             identity = identity or self._offered or new_identity()
             remembered = self._memory_of(identity)
             memory = remembered.read()
-            start = remembered.prepare(memory)
+            start = remembered.require_rememberable(memory)
             self._compare(lines, known, {identity: memory})
             if lines is None:
                 yield None
@@ -138,7 +138,7 @@ class ComparedChain:
         Ends of a lost chain are accepted if its restoration is on the record.
         """
         self._complete()
-        known, seen = self._remembered()
+        known, seen = self._remembered_ledgers()
         with self._chain.reading() as lines:
             count = 0 if lines is None else count_whole(lines, self.name)
             identity = identity_of(lines)
@@ -148,8 +148,8 @@ class ComparedChain:
                 return 0
             remembered = self._memory_of(identity)
             memory = seen.get(identity) or remembered.read()
-            start = remembered.prepare(memory)
-            refuse_another(self.name, lines, _unrestored(lines, ends), "a receipt")
+            start = remembered.require_rememberable(memory)
+            refuse_another(self.name, lines, _unrestored_ends(lines, ends), "a receipt")
             self._compare(lines, known, seen)
             later = memory.followed_by(lines.beyond(start), start)
         remembered.remember(memory, later)
@@ -162,8 +162,8 @@ class ComparedChain:
         A witness that cannot be asked hinders no reading; a charge, a launch or a release asks it again.
         """
         with suppress(WitnessUnreachable):
-            if complete(self._chain, self._witness) is not None and self._witness is not None:
-                raise LedgerDamaged(behind(self._witness, self.name))
+            if complete_chain(self._chain, self._witness) is not None and self._witness is not None:
+                raise LedgerDamaged(behind_witness_message(self._witness, self.name))
 
     @property
     def _places(self) -> KnownPlaces:
@@ -172,7 +172,7 @@ class ComparedChain:
     def _memory_of(self, identity: str) -> RememberedEnd:
         return RememberedEnd(identity=identity, place=self.name, ends=self._ends)
 
-    def _remembered(self) -> tuple[dict[str, str], dict[str, Memory]]:
+    def _remembered_ledgers(self) -> tuple[dict[str, str], dict[str, Memory]]:
         """The ledgers that lay at these places, by place, and the memories of these ledgers, by identity.
 
         At a place that this machine has not seen, the ledger itself says whose memory is to be read.
@@ -203,7 +203,7 @@ class ComparedChain:
                 )
 
 
-def _unrestored(lines: Lines, ends: Sequence[End]) -> Sequence[End]:
+def _unrestored_ends(lines: Lines, ends: Sequence[End]) -> Sequence[End]:
     """The ends remembered by receipts whose loss no recorded restoration accounts for."""
     known: set[End] = set()
     lost: list[End] = []

@@ -25,13 +25,13 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
 
-from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, exact
+from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.names.stored_classes import KIND, build_own, written_name
 from dpsweep.accounting.names.tags import tag_of_class
-from dpsweep.accounting.notation import epsilon_up, typed
+from dpsweep.accounting.notation import all_digits, epsilon_up
 from dpsweep.accounting.numbers import between
 from dpsweep.accounting.validation import mapping
 
@@ -84,7 +84,7 @@ class Addition:
         """The budget itself; a vacuous budget has no limits."""
         if budget.vacuous:
             return dict.fromkeys((EPSILON, DELTA), Decimal("Infinity"))
-        return {EPSILON: exact(budget.epsilon), DELTA: exact(budget.delta)}
+        return {EPSILON: shortest_decimal(budget.epsilon), DELTA: shortest_decimal(budget.delta)}
 
     def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The cost itself."""
@@ -92,15 +92,15 @@ class Addition:
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The sums of epsilons and of deltas."""
-        return _others(reserved)
+        return _reserved_by_claims(reserved)
 
     def sharing(self, budget: Guarantee) -> str:
         """Every sweep takes its own delta."""
         if budget.vacuous:
             return "The data were declared public: nothing is promised about them, so nothing runs out."
         return (
-            f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {typed(budget.epsilon)} and "
-            f"{typed(budget.delta)}."
+            f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {all_digits(budget.epsilon)} "
+            f"and {all_digits(budget.delta)}."
         )
 
 
@@ -127,8 +127,8 @@ class RenyiFilter(Checked):
         super().__post_init__()
         if self._conversion >= self.epsilon:
             raise ValueError(
-                f"Expected epsilon={typed(self.epsilon)} > {epsilon_up(self._conversion)}, which the conversion from "
-                f"order {self.order:g} at delta={typed(self.delta)} takes before anything runs."
+                f"Expected epsilon={all_digits(self.epsilon)} > {epsilon_up(self._conversion)}, which the conversion "
+                f"from order {self.order:g} at delta={all_digits(self.delta)} takes before anything runs."
             )
 
     @property
@@ -140,13 +140,16 @@ class RenyiFilter(Checked):
         """The divergence that converts to the filter's part, and the rest of the budget."""
         if budget.vacuous:
             raise BadInput("Expected policy=addition for data declared public: a filter has nothing to promise there.")
-        others = subtract(exact(budget.epsilon), exact(self.epsilon)), subtract(exact(budget.delta), exact(self.delta))
+        others = (
+            subtract(shortest_decimal(budget.epsilon), shortest_decimal(self.epsilon)),
+            subtract(shortest_decimal(budget.delta), shortest_decimal(self.delta)),
+        )
         if min(others) < 0:
             raise BadInput(
-                f"Expected budget.epsilon={typed(budget.epsilon)} and budget.delta={typed(budget.delta)} to hold the "
-                f"filter's part, {typed(self.epsilon)} and {typed(self.delta)}."
+                f"Expected budget.epsilon={all_digits(budget.epsilon)} and budget.delta={all_digits(budget.delta)} to "
+                f"hold the filter's part, {all_digits(self.epsilon)} and {all_digits(self.delta)}."
             )
-        divergence = exact(math.nextafter(self.epsilon - self._conversion, 0))
+        divergence = shortest_decimal(math.nextafter(self.epsilon - self._conversion, 0))
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
 
     def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
@@ -169,7 +172,7 @@ class RenyiFilter(Checked):
 
     def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, if there is any, plus the sums of the others."""
-        divergence, others = upward(reserved.get(DIVERGENCE, Decimal(0))), _others(reserved)
+        divergence, others = upward(reserved.get(DIVERGENCE, Decimal(0))), _reserved_by_claims(reserved)
         if divergence == 0:
             return others
         return max(0.0, divergence + self._conversion) + others[0], self.delta + others[1]
@@ -178,9 +181,10 @@ class RenyiFilter(Checked):
         """Says that plans with a divergence share one delta."""
         others = self.limits(budget)
         return (
-            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {typed(self.epsilon)} and one delta "
-            f"{typed(self.delta)}; every other charge takes its own out of {typed(others[EPSILON])} and "
-            f"{typed(others[DELTA])}."
+            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {all_digits(self.epsilon)} and one "
+            "delta "
+            f"{all_digits(self.delta)}; every other charge takes its own out of {all_digits(others[EPSILON])} and "
+            f"{all_digits(others[DELTA])}."
         )
 
     @property
@@ -224,14 +228,14 @@ def subtract(left: Decimal, right: Decimal) -> Decimal:
     return left if left.is_infinite() else _EXACT.subtract(left, right)
 
 
-def _others(reserved: Amounts) -> tuple[float, float]:
+def _reserved_by_claims(reserved: Amounts) -> tuple[float, float]:
     return upward(reserved.get(EPSILON, Decimal(0))), upward(reserved.get(DELTA, Decimal(0)))
 
 
 def upward(amount: Decimal) -> float:
     """The nearest float to the amount, or the next one above it if the nearest is written as less."""
     near = float(amount)
-    return near if exact(near) >= amount else math.nextafter(near, math.inf)
+    return near if shortest_decimal(near) >= amount else math.nextafter(near, math.inf)
 
 
 def _black_box(cost: Guarantee) -> Mapping[str, float]:

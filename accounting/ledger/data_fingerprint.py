@@ -178,7 +178,7 @@ class Key:
 
         Errors: `BadInput`, one sentence, as in `read`, or if the file cannot be created.
         """
-        return cls.read(path) or cls._made(path)
+        return cls.read(path) or cls._create_key_file(path)
 
     @classmethod
     def read(cls, path: Path) -> Key | None:
@@ -204,7 +204,7 @@ class Key:
         return cls(secret=bytes.fromhex(line))
 
     @classmethod
-    def _made(cls, path: Path) -> Key:
+    def _create_key_file(cls, path: Path) -> Key:
         """Writes a whole new key unless another process was first, and reads the file."""
         try:
             make_folder(path.parent)

@@ -37,7 +37,7 @@ from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import all_digits
 from dpsweep.accounting.validation import as_written
 
 ADDITION = Addition()
@@ -81,10 +81,10 @@ class Ledger:
 
     def open(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
         """Opens a new account and records its budget, neighbours and policy."""
-        with self._making(account) as lines:
+        with self._creating_transaction(account) as lines:
             if (last := lines.last(account)) is not None:
                 raise BadInput(f"Expected account={account} to be new; it is open with {_balance_of(last).budget}.")
-            return _opened(lines, account, budget, policy)
+            return _append_opening(lines, account, budget, policy)
 
     def use(self, account: str, budget: Guarantee) -> Statement:
         """The account, opened with `budget` if it is new; else `budget` must be one that was recorded for it.
@@ -97,15 +97,15 @@ class Ledger:
             raise BadInput(
                 f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
                 f"To raise it on the record: dpsweep budget raise dataset={account} "
-                f"budget.epsilon={typed(budget.epsilon)} budget.delta={typed(budget.delta)}"
+                f"budget.epsilon={all_digits(budget.epsilon)} budget.delta={all_digits(budget.delta)}"
             )
         return statement
 
     def find(self, account: str, budget: Guarantee) -> Statement:
         """The account, opened with `budget` if it is new; else the neighbours must be the same."""
-        with self._making(account) as lines:
+        with self._creating_transaction(account) as lines:
             if lines.last(account) is None:
-                _opened(lines, account, budget, ADDITION)
+                _append_opening(lines, account, budget, ADDITION)
             statement = _statement(lines, account, plan="")
         statement.require_same_neighbours(budget)
         statement.require_same_promise(budget)
@@ -114,7 +114,7 @@ class Ledger:
     def recognise(self, account: str, data: Fingerprint) -> str:
         """Compares the data files with all accounts, as `news_of` does, records new ones, and returns a message."""
         with self._writing(account) as (lines, balance):
-            news = news_of(data, account, _known(lines), self.name)
+            news = news_of(data, account, _recorded_data_sets(lines), self.name)
             if news is not None:
                 append_body(lines, account, bodies.Recognised(data=data), before=balance)
         return news or ""
@@ -122,7 +122,7 @@ class Ledger:
     def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
         """Every recorded data set, each after the name of its account."""
         with self._chain.reading() as lines:
-            return () if lines is None else _known(lines)
+            return () if lines is None else _recorded_data_sets(lines)
 
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
@@ -199,7 +199,7 @@ class Ledger:
             own = Attempts.of(lines.of(account, plan))
             for trial in trials:
                 attempt = own.started[trial] + 1
-                if not own.payable(trial):
+                if not own.is_paid_for(trial):
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
                 own.started[trial] += 1
                 charge = own.charge_of(trial, attempt).digest
@@ -254,7 +254,7 @@ class Ledger:
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
         with self._chain.reading() as lines:
-            return _statement(self._there(lines, account), account, plan)
+            return _statement(self._require_ledger(lines, account), account, plan)
 
     def accounts(self) -> tuple[str, ...]:
         """The names of all accounts."""
@@ -279,7 +279,7 @@ class Ledger:
         return self._chain.hold(name, what)
 
     @contextmanager
-    def _making(self, account: str) -> Iterator[Lines]:
+    def _creating_transaction(self, account: str) -> Iterator[Lines]:
         """A transaction on a ledger, created if missing unless this machine remembers one at its place."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
@@ -293,10 +293,10 @@ class Ledger:
     def _writing(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
         with self._chain.writing() as stored:
-            lines = self._there(stored, account)
+            lines = self._require_ledger(stored, account)
             yield lines, _balance(lines, account)
 
-    def _there(self, lines: Lines | None, account: str) -> Lines:
+    def _require_ledger(self, lines: Lines | None, account: str) -> Lines:
         """The entries; raises if there is no ledger, so that no account is open."""
         if lines is None:
             raise BadInput(_NOT_OPEN.format(account=account))
@@ -306,7 +306,7 @@ class Ledger:
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
 
 
-def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
+def _append_opening(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
     policy.limits(budget)
     body = bodies.Opened(budget=budget, policy=policy)
     append_body(lines, account, body, before=Balance.opened(body))
@@ -314,7 +314,7 @@ def _opened(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> St
 
 
 @as_written("the ledger", LedgerDamaged)
-def _known(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
+def _recorded_data_sets(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
     known = [(entry.account, read_body(entry)) for entry in lines.of_kind(Kind.DATA)]
     return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
 

@@ -80,7 +80,7 @@ class Memory(Stored):
             newest[row["account"]] = row
             if row["kind"] in FACTS:
                 facts.append({name: row[name] for name in FACT_COLUMNS} | {"body": json.loads(row["body"])})
-            digests += shortened(row["digest"])
+            digests += digest_prefix(row["digest"])
             end = End(entries=row["seq"], head=row["digest"])
         earlier = self.balances if start else {}
         later = {account: json.loads(row["balance"]) for account, row in newest.items()}
@@ -104,7 +104,7 @@ class Digests:
         try:
             with self.path.open("rb") as stream:
                 stream.seek(WIDTH * (end.entries - 1))
-                return stream.read(WIDTH) == shortened(end.head)
+                return stream.read(WIDTH) == digest_prefix(end.head)
         except FileNotFoundError:
             return False
 
@@ -149,7 +149,7 @@ class RememberedEnd:
                 f"know that the ledger is the right one, delete {self.path}."
             ) from cause
 
-    def prepare(self, known: Memory) -> int:
+    def require_rememberable(self, known: Memory) -> int:
         """Checks, before anything is written to the ledger, that its end can be remembered.
 
         Returns the entry behind which the ledger has to be read for that: the end of `known`, or 0 to read all of it.
@@ -224,6 +224,6 @@ def short_hash(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def shortened(digest: str) -> bytes:
+def digest_prefix(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])

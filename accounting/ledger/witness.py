@@ -30,14 +30,14 @@ from dpsweep.accounting.errors import BadInput, WitnessUnreachable
 from dpsweep.accounting.json_files import write_line
 from dpsweep.accounting.ledger.remembered_ends import Memory
 from dpsweep.accounting.numbers import count
-from dpsweep.accounting.validation import DAMAGE, in_short, listed, mapping, text
+from dpsweep.accounting.validation import DAMAGE, in_short, mapping, require_list, text
 
 VARIABLE = "DPSWEEP_WITNESS"
 """The environment variable that names the witness: a file, or a `postgresql+psycopg://` address."""
 
 
-def _rows(name: str, form: Any) -> tuple[Mapping[str, Any], ...]:
-    rows = tuple(mapping(name, row) for row in listed(name, form))
+def _rows_from_json(name: str, form: Any) -> tuple[Mapping[str, Any], ...]:
+    rows = tuple(mapping(name, row) for row in require_list(name, form))
     for row in rows:
         count("seq", row["seq"])
     if not rows:
@@ -54,7 +54,7 @@ class WitnessedState(Stored):
     """
 
     head: str
-    rows: Annotated[Sequence[Mapping[str, Any]], StoredForm(read=_rows, write=list)]
+    rows: Annotated[Sequence[Mapping[str, Any]], StoredForm(read=_rows_from_json, write=list)]
     earlier: tuple[str, ...]
     memory: Memory
 
@@ -104,12 +104,12 @@ class FileWitness:
 
     def read(self, identity: str) -> WitnessedState | None:
         """What the file holds of a ledger."""
-        with self._reached():
+        with self._errors_as_unreachable():
             return self._all().get(identity)
 
     def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
         """Replaces a state, under a lock, by a file that is flushed and renamed."""
-        with self._reached(), FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600):
+        with self._errors_as_unreachable(), FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600):
             known = self._all()
             if (None if identity not in known else known[identity].head) != seen:
                 return False
@@ -124,7 +124,7 @@ class FileWitness:
         return {name: WitnessedState.from_json(form) for name, form in json.loads(self.path.read_text()).items()}
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _errors_as_unreachable(self) -> Iterator[None]:
         try:
             yield
         except (OSError, Timeout, *DAMAGE) as cause:
@@ -174,7 +174,7 @@ class ServerWitness:
     def _session(self) -> Iterator[DatabaseSession]:
         _, errors = self.server.errors
         try:
-            with self.server.connected() as session:
+            with self.server.open_session() as session:
                 yield session
         except (errors, *DAMAGE) as cause:
             reason = str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")

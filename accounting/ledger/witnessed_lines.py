@@ -107,7 +107,7 @@ class WitnessedLines:
         state = self.ahead()
         if state is None or state.rows[0]["previous"] != self.lines.end().head:
             return state
-        self.lines.adopt(state.rows)
+        self.lines.adopt_rows(state.rows)
         bodies = [(row, body_of(row["kind"], json.loads(row["body"]))) for row in state.rows]
         ended = {body.key for _, body in bodies if isinstance(body, Ended)}
         launched = {row["plan"] for row, body in bodies if isinstance(body, Launched)}
@@ -125,7 +125,7 @@ class WitnessedLines:
                 self._append(row["account"], row["plan"], seen)
         if self.lines.appended:
             rows = (*state.rows, *self.lines.appended)
-            self._move(state, rows, replace(state.memory, end=self.lines.end()))
+            self._move_witness(state, rows, replace(state.memory, end=self.lines.end()))
         return None
 
     def declare(self) -> None:
@@ -159,15 +159,15 @@ class WitnessedLines:
         if (None if state is None else state.head) != (self.before if self.declared else None):
             if state is not None:
                 self._refuse_older(self.witness, state)
-            raise LedgerDamaged(behind(self.witness, self.name))
+            raise LedgerDamaged(behind_witness_message(self.witness, self.name))
         self.replace(state, later)
 
     def replace(self, state: WitnessedState | None, later: Memory) -> None:
         """Moves the witness from this state to the lines of this transaction."""
         if rows := self.lines.appended:
-            self._move(state, rows, later)
+            self._move_witness(state, rows, later)
 
-    def _move(self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory) -> None:
+    def _move_witness(self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory) -> None:
         head, identity = last_digest(self.lines), identity_of(self.lines)
         if self.witness is None or head is None or identity is None:
             return
@@ -191,7 +191,7 @@ def last_digest(lines: Lines) -> str | None:
     return end.head if end.entries else None
 
 
-def complete(chain: Chain, witness: Witness | None) -> WitnessedState | None:
+def complete_chain(chain: Chain, witness: Witness | None) -> WitnessedState | None:
     """Appends lines that were announced and not committed; what the witness holds if the ledger lacks others too."""
     if witness is None:
         return None
@@ -203,7 +203,7 @@ def complete(chain: Chain, witness: Witness | None) -> WitnessedState | None:
         return None if lines is None else WitnessedLines.begun(lines, witness, chain.name).append_announced()
 
 
-def behind(witness: Witness, ledger: str) -> str:
+def behind_witness_message(witness: Witness, ledger: str) -> str:
     """The message for a ledger that lacks lines that its witness has seen."""
     return (
         f"The witness {witness.name} ({VARIABLE}) has seen lines that the ledger {ledger} lacks: this machine, or the "

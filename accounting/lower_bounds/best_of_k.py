@@ -20,7 +20,7 @@ from dpsweep.accounting.events.trial_counts import (
 )
 
 
-def rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def generating_rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """f(low + step) - f(low) for the generating function f, without loss of digits where the step is small."""
     return np.asarray(_RISES[type(tries)](tries, np.minimum(low, 1.0), np.minimum(step, 1.0)))
 
@@ -46,10 +46,12 @@ def _stopping(tries: Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     go_on, high = 1 - tries.gamma, np.minimum(low + step, 1.0)
     below, above = 1 - go_on * low, 1 - go_on * high
     early = tries.gamma * step / (below * above) * (1 - (go_on * low) ** tries.limit)
-    return np.asarray(early + go_on**tries.limit * _fixed(Fixed(count=tries.limit), low, step) * (1 - high) / above)
+    return np.asarray(
+        early + go_on**tries.limit * _fixed_rise(Fixed(count=tries.limit), low, step) * (1 - high) / above
+    )
 
 
-def _capped(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _capped_rise(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """The divided difference of a polynomial with positive coefficients, by two nested Horner schemes."""
     high = low + step
     *coefficients, last = tries.chances(tries.limit)[1:].tolist()
@@ -60,7 +62,7 @@ def _capped(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.asarray(quotient * step)
 
 
-def _fixed(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _fixed_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     small = step < 1e-3 * low
     base = np.where(small, low, 1.0)
     growth = np.expm1(tries.count * np.log1p(np.where(small, step, 0.0) / base))
@@ -70,9 +72,9 @@ def _fixed(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
 _RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
     NegativeBinomial: _negative_binomial,
     Poisson: _poisson,
-    Fixed: _fixed,
-    EachPoint: _fixed,  # equal points are independent tries
-    Capped: _capped,
+    Fixed: _fixed_rise,
+    EachPoint: _fixed_rise,  # equal points are independent tries
+    Capped: _capped_rise,
     Stopping: _stopping,
 }
 

@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
-from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, Guesses, fewest_right, guess, least_epsilon
+from dpsweep.accounting.lower_bounds.one_run import (
+    Claim,
+    GuessCounts,
+    Guesses,
+    fewest_right,
+    least_epsilon,
+    make_guesses,
+)
 
 SIMULATED = 40
 """Audits that are simulated for each mistake."""
@@ -63,7 +70,8 @@ class IdealAudit:
         """The numbers of guesses with the largest lower bound in one simulated audit of the right mechanism."""
         scores, coins = self.scores(RIGHT, rng)
         return max(
-            self._splits(), key=lambda split: least_epsilon(guess(scores, coins, split), delta, false_alarm, COARSE)
+            self._splits(),
+            key=lambda split: least_epsilon(make_guesses(scores, coins, split), delta, false_alarm, COARSE),
         )
 
     def for_claim(self, claim: Claim, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
@@ -72,7 +80,7 @@ class IdealAudit:
 
         def margin(split: GuessCounts) -> float:
             needed = fewest_right(self.canaries, split.made, claim, false_alarm)
-            right = guess(scores, coins, split).right
+            right = make_guesses(scores, coins, split).right
             return (right - (2 * split.made if needed is None else needed)) / math.sqrt(split.made)
 
         return max(self._splits(), key=margin)
@@ -93,7 +101,7 @@ class IdealAudit:
     def _right(self, mistake: Mistake, split: GuessCounts, seed: int) -> list[int]:
         """The numbers of right guesses in simulated audits, in ascending order."""
         rng = np.random.Generator(np.random.Philox(seed))
-        return sorted(guess(*self.scores(mistake, rng), split).right for _ in range(SIMULATED))
+        return sorted(make_guesses(*self.scores(mistake, rng), split).right for _ in range(SIMULATED))
 
     def _splits(self) -> list[GuessCounts]:
         """The candidates: guesses of presence alone, or as many of absence."""

@@ -33,7 +33,7 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.best_of_k import chance_of_any, rise
+from dpsweep.accounting.lower_bounds.best_of_k import chance_of_any, generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
 from dpsweep.accounting.lower_bounds.two_cuts import ROUNDING, SMALLEST, two_cuts
@@ -56,17 +56,19 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     steps, others = gaussian_part(event, adjacency)
     if any(step.noise_multiplier == 0 and step.sample_rate == 1 for step in steps):
         return math.inf
-    bounds = [forced((cells.present, cells.instead), delta, cells.lost) for cells in _views(event, adjacency)]
+    bounds = [
+        forced_epsilon((cells.present, cells.instead), delta, cells.lost) for cells in _attacker_sums(event, adjacency)
+    ]
     searches = [
         _SEARCHES[type(leaf)](leaf, cells, delta)
         for leaf, _ in others
         if isinstance(leaf, (SelectionDpEvent, RandomStoppingDpEvent, ThresholdDpEvent))
-        for cells in _views(leaf.event, adjacency)
+        for cells in _attacker_sums(leaf.event, adjacency)
     ]
     return max([0.0, *bounds, *searches])
 
 
-def forced(masses: Pair, delta: float, slack: float) -> float:
+def forced_epsilon(masses: Pair, delta: float, slack: float) -> float:
     """The largest ln((A - delta) / B) over events, in both directions; the best events are likelihood-ratio tests.
 
     `slack` bounds the total variation between each distribution and the true one.
@@ -81,7 +83,7 @@ def forced(masses: Pair, delta: float, slack: float) -> float:
     return best
 
 
-def _both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
+def _cells_in_both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
     """The cells in ascending and in descending order of the sum."""
     return cells, LatticePmf(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
@@ -89,7 +91,9 @@ def _both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
 def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
     """The masses of the first good try in the last `good` cells; the last entry is the mass of no good try."""
     share = np.minimum(masses[-good:].sum(), 1.0)
-    return np.append(masses[-good:] * chance_of_any(law, share), rise(law, np.zeros(()), np.asarray(1 - share)))
+    return np.append(
+        masses[-good:] * chance_of_any(law, share), generating_rise(law, np.zeros(()), np.asarray(1 - share))
+    )
 
 
 def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
@@ -105,17 +109,17 @@ def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: floa
 def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:
     lost, tries = leaf.tries.mean * cells.lost, leaf.tries
     return max(
-        forced(
+        forced_epsilon(
             (first_good_masses(ordered.present, tries, good), first_good_masses(ordered.instead, tries, good)),
             delta,
             lost,
         )
-        for ordered in _both_orders(cells)
-        for good in _cutoffs(ordered)
+        for ordered in _cells_in_both_orders(cells)
+        for good in _good_cell_counts(ordered)
     )
 
 
-def _cutoffs(cells: LatticePmf) -> list[int]:
+def _good_cell_counts(cells: LatticePmf) -> list[int]:
     """Numbers of last cells that count as good, for probabilities of a good try from 1/2 down to 1e-9."""
     tail = np.cumsum(np.maximum(cells.present, cells.instead)[::-1])
     return sorted({int(np.searchsorted(tail, chance)) + 1 for chance in np.geomspace(0.5, 1e-9, CUTOFFS)})
@@ -128,7 +132,7 @@ _SEARCHES: Mapping[type[DpEvent], Callable[[Any, LatticePmf, float], float]] = {
 }
 
 
-def _views(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
+def _attacker_sums(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
     """The attacker's sums over all parts of a mechanism that the attack supports."""
     steps, others = gaussian_part(event, adjacency)
     instead = -1 if adjacency is Adjacency.REPLACE_ONE else 0
@@ -138,7 +142,7 @@ def _views(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
     ]
     for leaf, count in others:
         canary_steps += _other_sampling(leaf, count, adjacency)
-    return _sums(tuple(canary_steps))
+    return _cached_attacker_sums(tuple(canary_steps))
 
 
 def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
@@ -167,7 +171,7 @@ def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Can
 
 
 @lru_cache(maxsize=32)
-def _sums(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
+def _cached_attacker_sums(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
     return tuple(cells for cells in (weighted_sum(steps), likelihood_ratio_sum(steps)) if cells is not None)
 
 

@@ -33,7 +33,7 @@ HALF = 0.5
 Numbers = NDArray[np.float64]
 
 
-def spread(sizes: Sequence[int], count: int) -> tuple[int, ...]:
+def numbers_per_tensor(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     """How many numbers of each tensor are taken, `count` of all or fewer: as many of each, where a tensor has them.
 
     With fewer numbers than tensors, one of each of evenly spaced tensors.
@@ -68,16 +68,16 @@ class TensorLayout:
         """The place of each tensor's first number."""
         return tuple(int(end) - size for end, size in zip(np.cumsum(self.sizes), self.sizes, strict=True))
 
-    def spaced(self, count: int) -> NDArray[np.int64]:
+    def spaced_places(self, count: int) -> NDArray[np.int64]:
         """Places of at most `count` numbers, of every tensor, evenly spaced from its first to its last number."""
-        parts = zip(self.starts, self.sizes, spread(self.sizes, count), strict=True)
+        parts = zip(self.starts, self.sizes, numbers_per_tensor(self.sizes, count), strict=True)
         return np.concatenate(
             [start + np.linspace(0, size - 1, share).round().astype(np.int64) for start, size, share in parts]
         )
 
     def leading(self, count: int) -> NDArray[np.int64]:
         """Places of at most `count` numbers, the first ones of every tensor."""
-        parts = zip(self.starts, spread(self.sizes, count), strict=True)
+        parts = zip(self.starts, numbers_per_tensor(self.sizes, count), strict=True)
         return np.concatenate([start + np.arange(share) for start, share in parts])
 
     def name(self, place: int) -> str:
@@ -139,7 +139,7 @@ class ReleasedNoise:
             draws=self._draws(),
             place=self.layout.name(worst),
             value=float(np.sqrt(self.squares[worst] / max(1.0, self.counts[worst]))),
-            p_value=_corrected(p_values),
+            p_value=_corrected_p_value(p_values),
             halved_seen=_power(self._draws(), false_alarm / len(p_values)),
         )
 
@@ -154,7 +154,7 @@ class ReleasedNoise:
             draws=fewest,
             place=self.layout.names[worst],
             value=float(np.sqrt(squares[worst] / max(1.0, counts[worst]))),
-            p_value=_corrected(p_values),
+            p_value=_corrected_p_value(p_values),
             halved_seen=_power(fewest, false_alarm / len(p_values)),
         )
 
@@ -176,7 +176,7 @@ class ReleasedNoise:
             draws=self._draws(),
             place=self.layout.name(worst) if worst < numbers else names[worst - numbers],
             value=float(np.sqrt(squares[worst] / max(1.0, freedom[worst]))),
-            p_value=_corrected(p_values),
+            p_value=_corrected_p_value(p_values),
         )
 
     def _pairs(self) -> NoiseFinding:
@@ -211,7 +211,7 @@ def _chi_square(squares: Numbers, freedom: Numbers) -> Numbers:
     return np.where(freedom > 0, np.minimum(1.0, 2 * tails), 1.0)
 
 
-def _corrected(p_values: Numbers) -> float:
+def _corrected_p_value(p_values: Numbers) -> float:
     return min(1.0, len(p_values) * float(p_values.min()))
 
 

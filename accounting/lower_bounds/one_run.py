@@ -115,7 +115,7 @@ class Guesses:
             raise ValueError(f"Expected 0 <= right={self.right} <= made={self.made} <= canaries={self.canaries}.")
 
 
-def guess(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
+def make_guesses(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
     """The guesses by these scores [m], which are high for canaries that are present; `present` are the coins [m].
 
     A score that is not a number counts as 0. Among equal scores the earlier canary is the lower one.
@@ -133,7 +133,7 @@ def guess(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
     return Guesses(canaries=len(coins), made=split.made, right=right)
 
 
-def refutes(guesses: Guesses, claim: Claim, false_alarm: float) -> bool:
+def refutes_claim(guesses: Guesses, claim: Claim, false_alarm: float) -> bool:
     """Whether so many right guesses have a probability below `false_alarm` under every mechanism of this claim."""
     canaries, made, right = guesses.canaries, guesses.made, guesses.right
     if not right:
@@ -153,13 +153,13 @@ def refutes(guesses: Guesses, claim: Claim, false_alarm: float) -> bool:
 def p_value(guesses: Guesses, claim: Claim) -> float:
     """An upper bound on the probability of so many right guesses under this claim, within a relative 1 %."""
     low, high = -60.0, 0.0
-    if refutes(guesses, claim, math.exp(low)):
+    if refutes_claim(guesses, claim, math.exp(low)):
         return math.exp(low)
-    if not refutes(guesses, claim, 1.0):
+    if not refutes_claim(guesses, claim, 1.0):
         return 1.0
     while high - low > 0.01:
         middle = (low + high) / 2
-        low, high = (low, middle) if refutes(guesses, claim, math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if refutes_claim(guesses, claim, math.exp(middle)) else (middle, high)
     return math.exp(high)
 
 
@@ -171,7 +171,7 @@ def least_epsilon(guesses: Guesses, delta: float, false_alarm: float, tolerance:
     """
 
     def refuted(epsilon: float) -> bool:
-        return refutes(guesses, Claim(epsilons=(epsilon,), deltas=(delta,)), false_alarm)
+        return refutes_claim(guesses, Claim(epsilons=(epsilon,), deltas=(delta,)), false_alarm)
 
     if not refuted(0.0):
         return 0.0
@@ -188,11 +188,11 @@ def least_epsilon(guesses: Guesses, delta: float, false_alarm: float, tolerance:
 
 def fewest_right(canaries: int, made: int, claim: Claim, false_alarm: float) -> int | None:
     """The least number of right guesses that refutes the claim; None if no number does."""
-    if not refutes(Guesses(canaries=canaries, made=made, right=made), claim, false_alarm):
+    if not refutes_claim(Guesses(canaries=canaries, made=made, right=made), claim, false_alarm):
         return None
     low, high = 0, made
     while high - low > 1:
         middle = (low + high) // 2
-        refuted = refutes(Guesses(canaries=canaries, made=made, right=middle), claim, false_alarm)
+        refuted = refutes_claim(Guesses(canaries=canaries, made=made, right=middle), claim, false_alarm)
         low, high = (low, middle) if refuted else (middle, high)
     return high

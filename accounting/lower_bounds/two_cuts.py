@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from dpsweep.accounting.events.trial_counts import Tries
-from dpsweep.accounting.lower_bounds.best_of_k import rise
+from dpsweep.accounting.lower_bounds.best_of_k import generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import LatticePmf
 
 ROUNDING = 1e-6
@@ -45,22 +45,22 @@ def _one_direction(first: np.ndarray, second: np.ndarray, tries: Tries, delta: f
     order = np.argsort(second / np.maximum(first, SMALLEST), kind="stable")
     heads = [np.append(0.0, np.cumsum(masses[order])) for masses in (first, second)]
     best, place = 0.0, (0, 0)
-    tops = bottoms = _spread(heads, 0, len(order))
+    tops = bottoms = _geometric_cuts(heads, 0, len(order))
     for _ in range(ROUNDS):
         top, bottom = (grid.ravel() for grid in np.meshgrid(tops, bottoms, indexing="ij"))
         top, bottom = top[top <= bottom], bottom[top <= bottom]
-        a, b = (rise(tries, head[bottom] - head[top], head[top]) for head in heads)
+        a, b = (generating_rise(tries, head[bottom] - head[top], head[top]) for head in heads)
         with np.errstate(divide="ignore", invalid="ignore"):
             gains = np.log(a * (1 - ROUNDING) - delta - lost) - np.log(b * (1 + ROUNDING) + lost + SMALLEST)
         gains = np.nan_to_num(gains, nan=-math.inf)
         at = int(np.argmax(gains))
         if gains[at] > best:
             best, place = float(gains[at]), (int(top[at]), int(bottom[at]))
-        tops, bottoms = (_around(grid, cut) for grid, cut in zip((tops, bottoms), place, strict=True))
+        tops, bottoms = (_cuts_around(grid, cut) for grid, cut in zip((tops, bottoms), place, strict=True))
     return best
 
 
-def _spread(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
+def _geometric_cuts(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
     """Numbers of first cells whose total masses, or those of the rest, fall geometrically under either neighbour."""
     shares = np.geomspace(1e-14, 0.5, CUTS // 2)
     ends = [
@@ -71,7 +71,7 @@ def _spread(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
     return np.unique(np.clip(np.concatenate([*ends, [lowest, highest]]), lowest, highest))
 
 
-def _around(grid: np.ndarray, cut: int) -> np.ndarray:
+def _cuts_around(grid: np.ndarray, cut: int) -> np.ndarray:
     """Candidates between the two neighbours of a cut on a grid."""
     place = int(np.searchsorted(grid, cut))
     low, high = grid[max(0, place - 1)], grid[min(len(grid) - 1, place + 1)]

@@ -26,9 +26,9 @@ from dpsweep.accounting.names.tags import (
     HOMES,
     PARTS,
     REGISTERED,
+    class_of_tag,
     current_path,
     is_below_ours,
-    own_class,
     require_family,
     tag_of,
     tags_of,
@@ -65,7 +65,7 @@ Foreign = Callable[[Mapping[str, Any], str], Any]
 """Builds a user's class, from a part of a configuration or a field, for this family."""
 
 
-def stored(node: Any, family: str) -> Any:
+def stored_form(node: Any, family: str) -> Any:
     """The stored form of a part of a configuration: tags for classes of ours, paths for the user's.
 
     A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
@@ -75,7 +75,7 @@ def stored(node: Any, family: str) -> Any:
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
     if isinstance(node, list):
-        return [stored(one, family) for one in node]
+        return [stored_form(one, family) for one in node]
     if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
         return node
     key = TARGET if TARGET in node else KIND
@@ -83,11 +83,11 @@ def stored(node: Any, family: str) -> Any:
     tag = tag_of(name) if key == TARGET and not (family in REGISTERED and "." not in name) else name
     if tag is None:
         _require_foreign(name, family)
-        return {TARGET: name} | {field: _below(value, str) for field, value in values.items()}
+        return {TARGET: name} | {field: _rewrite_class_names(value, str) for field, value in values.items()}
     require_family(tag, family)
     if KIND in values:
         raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
-    nested = {field: stored(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
+    nested = {field: stored_form(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
     return {KIND: tag} | values | nested
 
 
@@ -99,17 +99,17 @@ def identity(node: Any, family: str) -> Any:
     >>> identity({"kind": "private_selection", "mean": 3.0, "eta": 1.0}, "rule")
     {'kind': 'private_selection', 'mean': 3.0}
     """
-    return _identity(stored(node, family), family)
+    return _identity(stored_form(node, family), family)
 
 
 def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration, part by part, as `stored` writes it."""
-    return {part: stored(node, part) if part in PARTS else node for part, node in config.items()}
+    return {part: stored_form(node, part) if part in PARTS else node for part, node in config.items()}
 
 
 def stored_rule(node: Any) -> Any:
     """The stored form of a rule with every field: pages show them, and a stored plan may lack one at its default."""
-    form = stored(node, "rule")
+    form = stored_form(node, "rule")
     if not isinstance(form, Mapping) or KIND not in form:
         return form
     whole = with_defaults(form, class_defaults(str(form[KIND])))
@@ -161,9 +161,9 @@ def fields_of(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in node.items() if name != key and name not in HYDRA_KEYS}
 
 
-def at_home(value: Any) -> Any:
+def with_current_paths(value: Any) -> Any:
     """The fields of a user's class, with the current paths of our classes in it."""
-    return _below(value, HOMES.__getitem__)
+    return _rewrite_class_names(value, HOMES.__getitem__)
 
 
 def foreign_names(value: Any) -> frozenset[str]:
@@ -171,7 +171,7 @@ def foreign_names(value: Any) -> frozenset[str]:
 
     A class of another distribution is not ours, though its form has a tag.
     """
-    return frozenset(_foreign(value))
+    return frozenset(_user_names_in(value))
 
 
 def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
@@ -185,16 +185,16 @@ def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
     Every name is checked before anything is imported. Raises `BadInput` if a class is missing or of another family, or
     lacks a field, and passes on the class's own errors about invalid values.
     """
-    node = stored(node, family)
+    node = stored_form(node, family)
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
         raise BadInput(f"Expected {family}={node!r} to name a class.")
     if TARGET in node:
         return foreign(node, family)
-    kind = own_class(str(node[KIND]), family)
+    kind = class_of_tag(str(node[KIND]), family)
     values = fields_of(node)
     if is_dataclass(kind):
         check_fields(values, family, kind)
-    fields = {name: _inner(name, value, foreign) for name, value in values.items()}
+    fields = {name: _build_field(name, value, foreign) for name, value in values.items()}
     if family not in REGISTERED:
         return kind(**fields)
     with sentence_of_failure(REGISTERED[family], str(node[KIND]), f"{family}={node[KIND]}"):
@@ -210,11 +210,11 @@ def check_fields(fields: Iterable[str], name: str, kind: Any) -> None:
             raise BadInput(f"Expected {name}.{key} to be {expected}.")
 
 
-def _inner(name: str, value: Any, foreign: Foreign) -> Any:
+def _build_field(name: str, value: Any, foreign: Foreign) -> Any:
     """A field's value, built if it is a class; `source` is for the data set to build."""
     family = NESTED.get(name, "source")
     if isinstance(value, list):
-        return [_inner(name, one, foreign) for one in value]
+        return [_build_field(name, one, foreign) for one in value]
     is_class = isinstance(value, Mapping) and bool({TARGET, KIND} & value.keys())
     return build_own(value, family, foreign) if family in CLOSED or (is_class and family != "source") else value
 
@@ -231,13 +231,13 @@ def _identity(node: Any, family: str) -> Any:
     return values | {field: _identity(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
 
 
-def _below(value: Any, write: Callable[[str], str]) -> Any:
+def _rewrite_class_names(value: Any, write: Callable[[str], str]) -> Any:
     """The fields of a user's class, with only the names of our classes in it rewritten."""
     if isinstance(value, list):
-        return [_below(one, write) for one in value]
+        return [_rewrite_class_names(one, write) for one in value]
     if not isinstance(value, Mapping):
         return value
-    inner = {field: _below(one, write) for field, one in value.items()}
+    inner = {field: _rewrite_class_names(one, write) for field, one in value.items()}
     if TARGET in inner:
         path = str(inner[TARGET])
         tag = tag_of(path)
@@ -264,7 +264,7 @@ def _require_foreign(path: str, family: str) -> None:
         raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")
 
 
-def _foreign(value: Any) -> Iterator[str]:
+def _user_names_in(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         if value.get(KIND) == SCRIPT:
             yield f"{value.get(SCRIPT)} (sha256 {value.get('sha256')})"
@@ -274,7 +274,7 @@ def _foreign(value: Any) -> Iterator[str]:
         for key, inner in value.items():
             if key == TARGET and tag_of(str(inner)) is None:
                 yield str(inner)
-            yield from _foreign(inner)
+            yield from _user_names_in(inner)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _foreign(inner)
+            yield from _user_names_in(inner)

@@ -207,7 +207,7 @@ def tag_of_class(kind: type) -> str:
     return tag
 
 
-def own_class(tag: str, family: str) -> Any:
+def class_of_tag(tag: str, family: str) -> Any:
     """The class with this tag and family, imported; raises `BadInput` if there is none, or if it cannot be imported."""
     require_family(tag, family)
     if family in REGISTERED:

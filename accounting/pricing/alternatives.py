@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.codec import exact
+from dpsweep.accounting.codec import shortest_decimal
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, flatten, select, worst
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
@@ -70,7 +70,7 @@ def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
     return room.balance.admits(room.balance.policy.takes(offer.quote.guarantee, event))
 
 
-def fit(
+def least_fitting_noise(
     priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: RemainingBudget
 ) -> RequiredNoise | None:
     """The noise at which a search over these trials is admitted; None if no noise is enough.
@@ -94,7 +94,7 @@ def fit(
     try:
         noise = room.noise(training)
         event = training(noise)
-        if not room.by_claim(event):  # scores match training in epsilon, not in the policy's amounts
+        if not room.counts_claim(event):  # scores match training in epsilon, not in the policy's amounts
             noise = room.noise(whole, start=noise)
             event = whole(noise)
     except (BadInput, UnsupportedEvent):
@@ -104,22 +104,22 @@ def fit(
     run = PlanEvent(training=worst(one.training for one in alone(noise)))
     return RequiredNoise(
         noise_multiplier=noise,
-        epsilon=float(room.left[EPSILON]) if room.by_claim(event) else _price(terms, event),
+        epsilon=float(room.left[EPSILON]) if room.counts_claim(event) else _price(terms, event),
         single_run=_price(terms, run),
     )
 
 
-def advice(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
+def advice_to_fit(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """The alternatives that would fit, or how to continue."""
     room = RemainingBudget.of(priced, statement)
     takes = room.takes(priced.terms(priced.rule).event(trial.paid for trial in trials))
-    raise_it = _raise_it(room, takes, priced.plan.account)
-    if DELTA in takes and room.left[DELTA] < exact(takes[DELTA]):
+    raise_it = _budget_raise_advice(room, takes, priced.plan.account)
+    if DELTA in takes and room.left[DELTA] < shortest_decimal(takes[DELTA]):
         return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
     if not room.open(takes):
         return f"Nothing more fits. {raise_it}"
-    noisier = fit(priced, priced.rule, trials, room)
-    return f"{what_fits(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
+    noisier = least_fitting_noise(priced, priced.rule, trials, room)
+    return f"{fitting_ways_sentence(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
 
 
 def advice_on_repetition(priced: PricedPlan, event: PlanEvent, statement: Statement) -> str:
@@ -127,11 +127,12 @@ def advice_on_repetition(priced: PricedPlan, event: PlanEvent, statement: Statem
     room = RemainingBudget.of(priced, statement)
     return (
         "Repeated runs are those of the plan, so neither their noise nor their rule can be another one; "
-        f"hydra.sweeper.retry=none goes on without them. {_raise_it(room, room.takes(event), priced.plan.account)}"
+        "hydra.sweeper.retry=none goes on without them. "
+        f"{_budget_raise_advice(room, room.takes(event), priced.plan.account)}"
     )
 
 
-def what_fits(
+def fitting_ways_sentence(
     priced: PricedPlan,
     trials: Sequence[Trial],
     room: RemainingBudget,
@@ -139,10 +140,10 @@ def what_fits(
     noisier: RequiredNoise | None,
 ) -> str:
     """One sentence with each way to reduce the cost to the rest; `noisier` is the plan's own fit if it is known."""
-    return f"What would fit: {', or '.join(_ways(priced, trials, room, offers, noisier))}."
+    return f"What would fit: {', or '.join(_ways_to_fit(priced, trials, room, offers, noisier))}."
 
 
-def _ways(
+def _ways_to_fit(
     priced: PricedPlan,
     trials: Sequence[Trial],
     room: RemainingBudget,
@@ -182,7 +183,7 @@ def _price(terms: SearchTerms, event: PlanEvent) -> float:
     return terms.panel.epsilon(event, terms.delta, terms.adjacency)
 
 
-def _raise_it(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
+def _budget_raise_advice(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
     """How to raise the budget, if that makes room for the charge."""
     if not room.rises(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."

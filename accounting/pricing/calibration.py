@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.root_finding import brent
 
 LARGEST_NOISE = 1e6
@@ -50,9 +50,9 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     low, high = _bracket(price, epsilon, start)
     if low == high:
         return high
-    noise = _round_up(_crossing(price, epsilon, low, high))
+    noise = _round_up(_noise_in_bracket(price, epsilon, low, high))
     while price(noise) > epsilon:
-        noise = _next(noise)
+        noise = _next_noise(noise)
     return noise
 
 
@@ -67,7 +67,7 @@ def least_noise(epsilon_of: Callable[[float], float], epsilon: float, noise: flo
     if epsilon_of(noise) > epsilon:
         return None
     for _ in range(CORRECTIONS):
-        noise, larger = _before(noise), noise
+        noise, larger = _previous_noise(noise), noise
         if epsilon_of(noise) > epsilon:
             return larger
     return None
@@ -95,11 +95,11 @@ def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int 
         fits, beyond = ((count, price), beyond) if side else (fits, (count, price))
         aside = 2 * aside if side is last else 1
         last = side
-        guess = _between(fits, beyond, epsilon) + (aside - 1 if side else 1 - aside)
+        guess = _interpolated_count(fits, beyond, epsilon) + (aside - 1 if side else 1 - aside)
     return fits[0]
 
 
-def _between(fits: tuple[int, float], beyond: tuple[int, float], epsilon: float) -> int:
+def _interpolated_count(fits: tuple[int, float], beyond: tuple[int, float], epsilon: float) -> int:
     """The count at which a price that grows as a power of it would meet epsilon; without an upper end, twice `low`."""
     (low, cheap), (high, dear) = fits, beyond
     if dear == math.inf:
@@ -142,16 +142,16 @@ def _met_above(price: Callable[[float], float], epsilon: float, root: float, cor
     for _ in range(corrections):
         if price(noise) <= epsilon:
             return noise
-        noise = _next(noise)
+        noise = _next_noise(noise)
     return None
 
 
-def _next(noise: float) -> float:
+def _next_noise(noise: float) -> float:
     """The next larger noise of so many digits."""
     return _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
 
 
-def _before(noise: float) -> float:
+def _previous_noise(noise: float) -> float:
     """The next smaller noise of so many digits.
 
     >>> _before(2.001), _before(1.0)
@@ -168,7 +168,7 @@ def _excess(cost: float, epsilon: float) -> float:
     return math.log(min(max(cost, SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)) - math.log(epsilon)
 
 
-def _crossing(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
+def _noise_in_bracket(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
     """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
 
     def excess(log_noise: float) -> float:
@@ -188,8 +188,8 @@ def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> t
         if price(noise) > epsilon:
             if noise == LARGEST_NOISE:
                 raise BadInput(
-                    f"No noise brings this plan to epsilon={typed(epsilon)}; the least that it can cost is "
-                    f"{apart(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
+                    f"No noise brings this plan to epsilon={all_digits(epsilon)}; the least that it can cost is "
+                    f"{demand_and_remainder(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
                 )
             dear, noise = noise, min(noise * factor, LARGEST_NOISE)
         else:

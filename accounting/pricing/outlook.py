@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.pricing.alternatives import RequiredNoise, admits, envelope_price, fit, offers_of, what_fits
+from dpsweep.accounting.pricing.alternatives import (
+    RequiredNoise,
+    admits,
+    envelope_price,
+    fitting_ways_sentence,
+    least_fitting_noise,
+    offers_of,
+)
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
@@ -68,13 +75,13 @@ def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: boo
     return Outlook(
         admitted=room.balance.admits(takes),
         times=room.times(takes),
-        rest="" if statement is None else _rest(room, takes),
+        rest="" if statement is None else _remaining_phrase(room, takes),
         other_subsample=other,
         envelope=envelope_price(priced),
     )
 
 
-def _rest(room: RemainingBudget, takes: Mapping[str, float]) -> str:
+def _remaining_phrase(room: RemainingBudget, takes: Mapping[str, float]) -> str:
     """A phrase with the rest of each amount that the plan takes."""
     if room.balance.closed:
         return "the account was closed"
@@ -85,13 +92,13 @@ def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, show: str,
     """Every available rule; with `fits`, also the noise at which each would be admitted."""
     room = RemainingBudget.of(priced, statement)
     offers = offers_of(priced)
-    needs = {offer.label: fit(priced, offer.rule, priced.plan.trials, room) for offer in offers if fits}
+    needs = {offer.label: least_fitting_noise(priced, offer.rule, priced.plan.trials, room) for offer in offers if fits}
     best = cheapest(offers, show)
     takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
     advice = ""
     if room.open(takes) and not room.balance.admits(takes):
         own = next((needs.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
-        advice = what_fits(priced, priced.plan.trials, room, offers, own)
+        advice = fitting_ways_sentence(priced, priced.plan.trials, room, offers, own)
     rules = (
         RuleOutlook(
             offer=offer,

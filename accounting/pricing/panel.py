@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import all_digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,6 @@ def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -
     for other, upper in bounds.items():
         if lower > upper:
             raise AccountantsDisagree(
-                f"{who} epsilon at {typed(lower)} or more, {other} at {typed(upper)} or less: "
+                f"{who} epsilon at {all_digits(lower)} or more, {other} at {all_digits(upper)} or less: "
                 "one of them is wrong here, so neither is reported."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.cautions import accepts, is_large
+from dpsweep.accounting.cautions import is_accepted_delta, is_large
 from dpsweep.accounting.events.build import PlanEvent, nothing
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
@@ -50,7 +50,7 @@ class PricedPlan:
     @property
     def accepted_delta(self) -> float | None:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
-        accepted = accepts(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
+        accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
         return self.plan.delta if accepted and not self.plan.public else None
 
     def terms(self, rule: SelectionRule) -> SearchTerms:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.codec import exact
+from dpsweep.accounting.codec import shortest_decimal
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.account import Balance, Statement
@@ -41,7 +41,7 @@ class RemainingBudget:
     def left(self) -> Amounts:
         """The rest of each amount that the policy counts."""
         limits = {} if self.balance.closed else self.balance.policy.limits(self.balance.budget)
-        return {name: max(Decimal(0), subtract(limit, self._reserved(name))) for name, limit in limits.items()}
+        return {name: max(Decimal(0), subtract(limit, self._reserved_amount(name))) for name, limit in limits.items()}
 
     @property
     def empty(self) -> bool:
@@ -51,27 +51,29 @@ class RemainingBudget:
     def takes(self, event: PlanEvent) -> Mapping[str, float]:
         """The amounts that a charge for this event would take."""
         epsilon = (
-            self.panel.epsilon(event, self.delta, self.balance.budget.adjacency) if self.by_claim(event) else math.inf
+            self.panel.epsilon(event, self.delta, self.balance.budget.adjacency)
+            if self.counts_claim(event)
+            else math.inf
         )
-        return self._takes(epsilon, event)
+        return self._amounts_at_epsilon(epsilon, event)
 
     def times(self, takes: Mapping[str, float]) -> int:
         """How often a charge that takes these amounts would be admitted, one after another."""
         left = self.left
-        parts = [(left.get(name, Decimal(0)), exact(more)) for name, more in takes.items() if more > 0]
+        parts = [(left.get(name, Decimal(0)), shortest_decimal(more)) for name, more in takes.items() if more > 0]
         return min((int(rest // more) for rest, more in parts if rest.is_finite()), default=LARGEST_COUNT)
 
     def after(self, takes: Mapping[str, float]) -> str:
         """A phrase with the rest of each amount after a charge that takes these."""
-        rests = {name: subtract(self.left[name], exact(more)) for name, more in takes.items()}
+        rests = {name: subtract(self.left[name], shortest_decimal(more)) for name, more in takes.items()}
         return " and ".join(
             f"{name} {(delta_down if name == DELTA else epsilon_down)(max(Decimal(0), rest))}"
             for name, rest in rests.items()
         )
 
-    def by_claim(self, event: PlanEvent) -> bool:
+    def counts_claim(self, event: PlanEvent) -> bool:
         """Whether the policy counts the claim for this event, and not the event itself."""
-        return EPSILON in self._takes(math.inf, event)
+        return EPSILON in self._amounts_at_epsilon(math.inf, event)
 
     def open(self, takes: Mapping[str, float]) -> bool:
         """Whether each amount that the charge takes has a rest above 0."""
@@ -89,7 +91,9 @@ class RemainingBudget:
         Beyond admission, the fraction ignores delta, since neither noise nor the number of runs changes it.
         """
         takes = self.takes(event)
-        part = max((_part(more, self.left.get(name, Decimal(0))) for name, more in takes.items() if name != DELTA))
+        part = max(
+            (_share_of_amount(more, self.left.get(name, Decimal(0))) for name, more in takes.items() if name != DELTA)
+        )
         return min(part, 1.0) if self.balance.admits(takes) else max(part, math.nextafter(1.0, 2.0))
 
     def noise(self, event_at: Callable[[float], PlanEvent], start: float | None = None) -> float:
@@ -104,10 +108,10 @@ class RemainingBudget:
         """The largest count up to `limit` at which `event_of(count)` is admitted."""
         return largest_count(lambda count: self.share(event_of(count)), 1.0, most=limit)
 
-    def _reserved(self, name: str) -> Decimal:
+    def _reserved_amount(self, name: str) -> Decimal:
         return self.balance.reserved.get(name, Decimal(0))
 
-    def _takes(self, epsilon: float, event: PlanEvent) -> Mapping[str, float]:
+    def _amounts_at_epsilon(self, epsilon: float, event: PlanEvent) -> Mapping[str, float]:
         return self.balance.policy.takes(replace(self.balance.budget, epsilon=epsilon, delta=self.delta), event)
 
     def _rough_noise(self, event_at: Callable[[float], PlanEvent]) -> float:
@@ -119,7 +123,7 @@ class RemainingBudget:
             return 1.0
 
 
-def _part(more: float, left: Decimal) -> float:
+def _share_of_amount(more: float, left: Decimal) -> float:
     if more <= 0:
         return 0.0
     return more / float(left) if left > 0 else math.inf

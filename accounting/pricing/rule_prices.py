@@ -73,7 +73,7 @@ def price_list(
     unit: str = "record",
 ) -> tuple[Offer, ...]:
     """An offer from each rule for a search over points with these events, in the order of the rules."""
-    return tuple(_offer(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
+    return tuple(_price_rule(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
 
 
 def cheapest(offers: Sequence[Offer], results: str) -> Offer | None:
@@ -82,7 +82,7 @@ def cheapest(offers: Sequence[Offer], results: str) -> Offer | None:
     return min(able, key=lambda offer: offer.epsilon, default=None)
 
 
-def _offer(
+def _price_rule(
     label: str,
     rule: SelectionRule,
     trials: Sequence[PlanEvent],

@@ -14,11 +14,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.json_files import digest
-from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.pricing.solve_steps import spend
+from dpsweep.accounting.pricing.solve_steps import runs_with_solved_steps
 from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.proposed import Proposed
@@ -90,7 +90,7 @@ def price_search(spec: SearchSpec) -> PricedSearch:
     terms = _terms(spec, own or rule_from_config(rule_config), runs)
     _check_search(terms, spec)
     if spec.steps_are_open and target is not None:
-        runs, target = spend(runs, terms, target), None
+        runs, target = runs_with_solved_steps(runs, terms, target), None
     runs, target = solve_for(runs, terms, target, spec.solve)
     trials = trials_of(runs, terms, target)
     if refusal := terms.rule.score_refusal(
@@ -102,8 +102,8 @@ def price_search(spec: SearchSpec) -> PricedSearch:
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
     if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
         raise BadInput(
-            f"Expected privacy.epsilon={typed(spec.target)} to pay for the scores as well as for the steps, got "
-            f"{apart(quote.epsilon, spec.target)[0]} at this score.noise_std."
+            f"Expected privacy.epsilon={all_digits(spec.target)} to pay for the scores as well as for the steps, got "
+            f"{demand_and_remainder(quote.epsilon, spec.target)[0]} at this score.noise_std."
         )
     alone = runs_alone(trials)
     if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):

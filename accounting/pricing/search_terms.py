@@ -12,7 +12,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent, flatten
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count, least_noise
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.charged_events import paid_for
@@ -112,7 +112,7 @@ class SearchTerms:
         steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
         if not steps:
             least = self.epsilon(trials_after(1))
-            costs, written = apart(least, epsilon)[0], typed(epsilon)
+            costs, written = demand_and_remainder(least, epsilon)[0], all_digits(epsilon)
             raise BadInput(f"Not one step fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return steps
 

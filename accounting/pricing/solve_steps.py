@@ -30,7 +30,7 @@ LEAST = 1e-12
 """Smaller prices are raised to this one."""
 
 
-def spend(runs: Sequence[DeclaredRun], terms: SearchTerms, epsilon: float) -> list[DeclaredRun]:
+def runs_with_solved_steps(runs: Sequence[DeclaredRun], terms: SearchTerms, epsilon: float) -> list[DeclaredRun]:
     """The runs with their numbers of steps; raises `BadInput` if not even one step each fits.
 
     Each given run has one step so far, and a noise multiplier.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, costliest, gaussian, noisy_table, nothing
-from dpsweep.accounting.notation import apart, typed
+from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
 from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
 from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
@@ -58,7 +58,7 @@ def solve_for(
         fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(runs))
         if not fitting:
             least = terms.epsilon(trials[:1])
-            costs, written = apart(least, target)[0], typed(target)
+            costs, written = demand_and_remainder(least, target)[0], all_digits(target)
             raise BadInput(f"Not one point fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return runs[:fitting], None
 
@@ -119,7 +119,7 @@ def _final_noises(
         noises = noises_at(finals, trained)
     if not any(run.score_is_open for run in finals):
         return noises, None
-    return noises, noise_for(lambda noise: _scored(noise, terms), allowed)
+    return noises, noise_for(lambda noise: _score_event(noise, terms), allowed)
 
 
 def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
@@ -127,7 +127,7 @@ def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
     return terms.rule.event([PlanEvent(training=nothing(), final=final)])
 
 
-def _scored(noise: float, terms: SearchTerms) -> PlanEvent:
+def _score_event(noise: float, terms: SearchTerms) -> PlanEvent:
     """The event of one score with noise of this standard deviation on each count."""
     return PlanEvent(training=nothing(), validation=noisy_table(noise_std=noise, adjacency=terms.adjacency))
 
@@ -141,7 +141,7 @@ def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float
         return None
 
     def scored(noise: float) -> list[PlanEvent]:
-        score = _scored(noise, terms)
+        score = _score_event(noise, terms)
         return [score if run.final is None else replace(score, final=score) for run in runs]
 
     return replace(terms, rule=terms.rule.score_noise_rule, shared=False).noise(scored, allowed)

@@ -49,7 +49,7 @@ def sums_above(weights: np.ndarray) -> np.ndarray:
     return sums
 
 
-def folded(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
+def fold_modulo(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
     """Weights summed modulo `size`, with the loss 0 at place 0."""
     start = lowest % size
     padded = np.zeros(math.ceil((start + len(weights)) / size) * size)
@@ -57,7 +57,7 @@ def folded(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
     return reduce(np.add, padded.reshape(-1, size))
 
 
-def powers(values: np.ndarray, count: int) -> np.ndarray:
+def powers_by_squaring(values: np.ndarray, count: int) -> np.ndarray:
     """The power `count` of each value, by repeated squaring."""
     result = None
     while count:

@@ -91,7 +91,7 @@ class Outline:
     @classmethod
     def of(cls, parts: Sequence[tuple[Losses, int]]) -> Outline:
         """The outline of a composition, from its losses and their multiplicities."""
-        groups = [_grouped(losses) for losses, _ in parts]
+        groups = [_group_losses(losses) for losses, _ in parts]
         starts = np.cumsum([0, *(len(logs) for logs, _, _ in groups)])[:-1]
         logs, means, variances = (np.concatenate(columns) for columns in zip(*groups, strict=True))
         counts = np.array([float(count) for _, count in parts])
@@ -126,7 +126,7 @@ class Outline:
         return expected
 
 
-def _grouped(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _group_losses(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The log-probability, mean and variance of the losses in each group of grid points."""
     far = max(abs(losses.lowest), abs(losses.highest), _NEAR) + 1
     growing = _NEAR * _GROWTH ** np.arange(math.ceil(math.log(far / _NEAR) / math.log(_GROWTH)) + 1)

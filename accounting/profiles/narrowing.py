@@ -12,7 +12,7 @@ _PATIENCE = 3
 """Evaluations that may pass before the interval is half as long; then it is bisected."""
 
 
-def narrowed(excess: Callable[[float], float], low: End, high: End, *, tolerance: float) -> float:
+def zero_from_above(excess: Callable[[float], float], low: End, high: End, *, tolerance: float) -> float:
     """The upper end of an interval around the zero, shorter than `tolerance` times that end.
 
     `excess` is positive at `low` and at most 0 at `high`, where it may be -infinity.
@@ -27,7 +27,9 @@ def narrowed(excess: Callable[[float], float], low: End, high: End, *, tolerance
     while top - bottom > tolerance * top:
         if 2 * (top - bottom) <= halved:
             halved, waited = top - bottom, 0
-        place = _between((bottom, above), (top, below), tolerance) if waited < _PATIENCE else (bottom + top) / 2
+        place = (
+            _point_between_ends((bottom, above), (top, below), tolerance) if waited < _PATIENCE else (bottom + top) / 2
+        )
         if not bottom < place < top:
             break
         waited = waited + 1 if waited < _PATIENCE else 0
@@ -40,7 +42,7 @@ def narrowed(excess: Callable[[float], float], low: End, high: End, *, tolerance
     return top
 
 
-def _between(low: End, high: End, tolerance: float) -> float:
+def _point_between_ends(low: End, high: End, tolerance: float) -> float:
     """Where the chord crosses 0, half a tolerance or more from both ends; the middle if a value is infinite."""
     (bottom, above), (top, below) = low, high
     if not math.isfinite(above - below):

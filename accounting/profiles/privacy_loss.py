@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
 
 REACH = 13.0
 """Standard deviations of noise that the loss grid covers; the probability 1e-38 beyond counts as an infinite loss."""
@@ -48,7 +48,7 @@ class Direction:
 
     def epsilon(self, delta: float) -> float:
         """By bisection."""
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class OneStep:
 
     def epsilon(self, delta: float) -> float:
         """By bisection."""
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
 def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
@@ -73,11 +73,11 @@ def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Directi
         both = Direction(curve=GaussianProfile(mu=mu).delta, reach=reach_gaussian(mu))
         return both, both
     if adjacency is Adjacency.REPLACE_ONE:
-        both = Direction(curve=lambda at: replaced(rate, noise, at), reach=reach_replaced(rate, noise))
+        both = Direction(curve=lambda at: replaced_record_curve(rate, noise, at), reach=reach_replaced(rate, noise))
         return both, both
     return (
         Direction(curve=lambda at: removed(rate, noise, at), reach=reach_removed(rate, noise)),
-        Direction(curve=lambda at: added(rate, noise, at), reach=reach_added(rate, noise)),
+        Direction(curve=lambda at: added_record_curve(rate, noise, at), reach=reach_added(rate, noise)),
     )
 
 
@@ -123,7 +123,7 @@ def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(np.minimum(epsilons, least)))
 
 
-def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+def added_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     """The step on data without the record, against the sampled step on data with it."""
     gaussian = GaussianProfile(mu=1 / noise)
     most = -math.log1p(-rate)
@@ -132,7 +132,7 @@ def added(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     return np.where(epsilons < most, weight * gaussian.delta(below + math.log(rate) - np.log(weight)), 0.0)
 
 
-def replaced(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+def replaced_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     """The sampled step on data with one record, against data with the opposite record instead.
 
     The loss equals epsilon at the output x = -noise^2 (epsilon / 2 + arcsinh((1 - q) / q exp(1 / (2 noise^2))
@@ -177,7 +177,7 @@ def _log_odds(epsilons: np.ndarray, least: float) -> np.ndarray:
     return np.asarray(epsilons + np.log(-np.expm1(least - epsilons)))
 
 
-def connected(ahead: np.ndarray, behind: np.ndarray, interval: float) -> np.ndarray:
+def loss_probabilities(ahead: np.ndarray, behind: np.ndarray, interval: float) -> np.ndarray:
     """Probabilities of losses on a grid, from -(len(behind) - 1) to len(ahead) - 1 times `interval`.
 
     `ahead` is a hockey-stick curve at epsilon 0, interval, 2 interval ..., and `behind` is that of the opposite

@@ -16,7 +16,7 @@ from scipy import special
 
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
-from dpsweep.accounting.profiles.narrowing import narrowed
+from dpsweep.accounting.profiles.narrowing import zero_from_above
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
@@ -80,7 +80,7 @@ class GaussianProfile:
 
     def epsilon(self, delta: float) -> float:
         """The epsilon at `delta`, by bisection."""
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ class Allocated:
 
     def epsilon(self, delta: float) -> float:
         """The epsilon at `delta`, by bisection."""
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class _Average:
 
     def epsilon(self, delta: float) -> float:
         """By bisection."""
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
 @dataclass(frozen=True)
@@ -250,10 +250,10 @@ class Mixture:
             raise UnsupportedEvent(
                 f"PLD is not safe at delta={delta_down(delta)} < {delta_down(SMALLEST_DELTA)}; use RDP."
             )
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
 
-def invert(profile: Profile, delta: float) -> float:
+def invert_profile(profile: Profile, delta: float) -> float:
     """The smallest epsilon with profile delta <= `delta`, rounded up by at most a relative 1e-12; else infinity.
 
     A delta that is nan is no bound: an epsilon with one is not returned.
@@ -272,4 +272,4 @@ def invert(profile: Profile, delta: float) -> float:
         low, at_low, high = high, at_high, 2 * high
         if high > _LARGEST_EPSILON:
             return math.inf
-    return narrowed(excess, (low, at_low), (high, at_high), tolerance=1e-12)
+    return zero_from_above(excess, (low, at_low), (high, at_high), tolerance=1e-12)

@@ -28,7 +28,7 @@ import numpy as np
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import EachPoint, Tries
 from dpsweep.accounting.notation import delta_down
-from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert
+from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert_profile
 
 CELLS = 300_000
 """Candidates for the ends of cells of u, uniform in the logit of u."""
@@ -113,7 +113,7 @@ class BestOf:
                 f"PLD is not safe at delta={delta_down(delta)} for a search of {self.tries.mean:.4g} tries on average: "
                 f"delta / tries is below {delta_down(SMALLEST_DELTA)}; use RDP."
             )
-        return invert(self, delta)
+        return invert_profile(self, delta)
 
     def _delta(self, points: np.ndarray) -> np.ndarray:
         bounds = np.max([self._one_way(*terms, points) for terms in self._terms], axis=0)
@@ -149,11 +149,11 @@ class BestOf:
 
     def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
-        finer = _finer(curve)
+        finer = _refinement_factor(curve)
         ends, tangents = ends_of_cells(finer * CELLS), tangents_of(curve, LINES)
 
         def growth(cells: np.ndarray) -> np.ndarray:
-            both = self._slopes(tangents.tops(ends[cells])), offsets(cells)
+            both = self._slope_bounds(tangents.upper_bounds_at(ends[cells])), offsets(cells)
             return np.asarray(sum(np.log(np.maximum(values, NO_SLOPE)) for values in both))
 
         def offsets(cells: np.ndarray) -> np.ndarray:
@@ -161,16 +161,16 @@ class BestOf:
 
         kept = ends_of_steps(growth, finer)
         lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
-        slopes = np.append(0.0, self._slopes(self._tops(curve, ends[kept])))
+        slopes = np.append(0.0, self._slope_bounds(self._tops(curve, ends[kept])))
         return slopes, np.concatenate([[0.0], lowest, offsets(kept[:-1])])
 
-    def _slopes(self, tops: np.ndarray) -> np.ndarray:
+    def _slope_bounds(self, tops: np.ndarray) -> np.ndarray:
         """Upper bounds on f' at these values of T, which ascend but for rounding."""
         return np.asarray(np.maximum.accumulate(self.tries.slope(tops)) * (1 + VALUE))
 
     def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         """Upper bounds on T at ascending ends of cells, the last of which is 1."""
-        return tangents_of(curve, LINES).tops(ends)
+        return tangents_of(curve, LINES).upper_bounds_at(ends)
 
     def _left_out(self, curve: Curve) -> float:
         """The divergence that the sum leaves out: none."""
@@ -189,7 +189,7 @@ class BestOfEach(BestOf):
     def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         """The smallest log-concave curve above a step function above T, which has all candidates as ends."""
         cells = ends_of_cells(CELLS)
-        places, heights = np.log(cells), np.log(np.maximum(tangents_of(curve, LINES).tops(cells), _LEAST))
+        places, heights = np.log(cells), np.log(np.maximum(tangents_of(curve, LINES).upper_bounds_at(cells), _LEAST))
         x, y = np.append(places[:-1], 0.0), np.append(heights[1:], 0.0)  # a cell's height, at its lower end
         hull = lower_hull(x, -y)
         return np.append(np.minimum(1.0, np.exp(np.interp(np.log(ends), x[hull], y[hull]) + LOG)[:-1]), 1.0)
@@ -197,7 +197,7 @@ class BestOfEach(BestOf):
     def _left_out(self, curve: Curve) -> float:
         """The probability that some run has a rank below the first cell."""
         first = np.array([1 / (1 + math.exp(-LOGITS[0]))])
-        return float(self.tries.mean * tangents_of(curve, LINES).tops(first)[0])
+        return float(self.tries.mean * tangents_of(curve, LINES).upper_bounds_at(first)[0])
 
 
 def best_of(profile: Profile, tries: Tries) -> Profile:
@@ -250,7 +250,7 @@ def ends_of_cells(cells: int) -> np.ndarray:
     return ends
 
 
-def _finer(curve: Curve) -> int:
+def _refinement_factor(curve: Curve) -> int:
     """How many times finer than usual the cells are for this curve of one try."""
     fine = [finer for finer in range(2, FINEST + 1) if curve(np.array([SPREAD / finer]))[0] < SPREAD_DELTA]
     return max(fine, default=1)
@@ -280,7 +280,7 @@ class Tangents:
     heights: np.ndarray
     crossings: np.ndarray
 
-    def tops(self, ends: np.ndarray) -> np.ndarray:
+    def upper_bounds_at(self, ends: np.ndarray) -> np.ndarray:
         """Upper bounds on T at `ends`, rounding included, shape [m].
 
         Each tangent alone is an upper bound, so the choice of the tangent near each end matters for tightness only.

@@ -52,7 +52,7 @@ from dpsweep.accounting.profiles.grid_arrays import (
 )
 from dpsweep.accounting.profiles.loss_grid import Losses, Outline
 from dpsweep.accounting.profiles.loss_tail import Tail
-from dpsweep.accounting.profiles.transformed_composition import ONE_STEP, UNIT, crossing, transformed
+from dpsweep.accounting.profiles.transformed_composition import ONE_STEP, UNIT, tilted_composition, zero_of_decreasing
 
 TOLERANCE, LARGEST_TOLERANCE = 1e-4, 2e-2
 """The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
@@ -123,7 +123,7 @@ class ComposedLosses:
         """
         if self._infinite > delta:
             return math.inf
-        certified = self._answer(delta)[0]
+        certified = self._bracket_epsilon(delta)[0]
         if certified < math.inf:
             return certified
         raise UnsupportedEvent(
@@ -136,7 +136,7 @@ class ComposedLosses:
         Infinite losses are left out, and so are those that were cut off: they only increase delta.
         """
         wanted = delta * (1 + DOUBT)
-        tail = self._answer(wanted)[1] if self._infinite < wanted < 1 else None
+        tail = self._bracket_epsilon(wanted)[1] if self._infinite < wanted < 1 else None
         if tail is None:
             return 0.0
         epsilon = tail.epsilon(wanted)
@@ -159,12 +159,12 @@ class ComposedLosses:
                 break
             reached = finite & (points > end) & (points <= tilt.highest)
             inside = reached & (points >= tilt.lowest)
-            deltas[reached] = _least(least, points[reached], last, tilt)
+            deltas[reached] = _least_delta(least, points[reached], last, tilt)
             deltas[inside] = np.minimum(least, tilt.delta(points[inside]))
             end, last = tilt.highest, tilt
             least = min(least, float(tilt.delta(np.array([end]))[0]))
         above = finite & (points > end)
-        deltas[above] = _least(least, points[above], last)
+        deltas[above] = _least_delta(least, points[above], last)
         return np.asarray(np.minimum(1.0, deltas))
 
     def _tilt_at(self, step: int) -> Tail | None:
@@ -174,10 +174,10 @@ class ComposedLosses:
         """
         while len(self._sequence) <= step:
             last = self._sequence[-1] if self._sequence else None
-            self._sequence.append(self._next(last) if last is not None else self._tilt(0.0, TOLERANCE))
+            self._sequence.append(self._next_tilt(last) if last is not None else self._tilt(0.0, TOLERANCE))
         return self._sequence[step]
 
-    def _next(self, last: Tail) -> Tail | None:
+    def _next_tilt(self, last: Tail) -> Tail | None:
         """The next tilt of the sequence; None if no tilt reaches further than the last."""
         deviation = math.sqrt(self._outline.cumulants(last.theta)[2])
         start = self._theta_of_epsilon(last.highest + STRIDE * deviation)
@@ -193,7 +193,7 @@ class ComposedLosses:
                 theta = (theta + last.theta) / 2 if back else 1.2 * theta
         return detached if detached is not None and detached.highest > last.highest else None
 
-    def _answer(self, delta: float) -> Answer:
+    def _bracket_epsilon(self, delta: float) -> Answer:
         """What is known at `delta`: from the losses as they are or, where no tilt of them decides it, from nearer ones.
 
         Where the tail takes the mass at a tilt next to the proposed one, and many points, the nearer losses come first.
@@ -202,16 +202,16 @@ class ComposedLosses:
             theta = self._theta_of_delta(delta) * _RATIO
             first, last, _ = self._window(theta)
             taken = last - first > FEW_POINTS and (self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED)
-            nearer = (self._nearer(delta, part) for part in CUTS)
+            nearer = (self._with_cut_losses(delta, part) for part in CUTS)
             answer: Answer = (math.inf, None)
             for losses in chain(nearer, (self,)) if taken else chain((self,), nearer):
-                answer = min(answer, losses._enclosed(delta, losses is self), key=lambda one: one[0])
+                answer = min(answer, losses._enclose_epsilon(delta, losses is self), key=lambda one: one[0])
                 if answer[1] is not None:
                     break
             self._answers[delta] = answer
         return self._answers[delta]
 
-    def _nearer(self, delta: float, part: float) -> ComposedLosses:
+    def _with_cut_losses(self, delta: float, part: float) -> ComposedLosses:
         """The same composition; the largest losses, which have at most this part of `delta` together, are infinite.
 
         Every kind of step has an equal share, whatever its multiplicity.
@@ -219,14 +219,14 @@ class ComposedLosses:
         share = part * delta / len(self._parts)
         return ComposedLosses([(losses.cut(share / count), count) for losses, count in self._parts])
 
-    def _enclosed(self, delta: float, whole: bool) -> Answer:
+    def _enclose_epsilon(self, delta: float, whole: bool) -> Answer:
         """The least certified epsilon at `delta`, and the tail that has delta on both sides there, if there is one."""
         if self._infinite > delta:
             return math.inf, None
         best = self._theta_of_delta(delta)
         if whole and best > 0:  # such that similar deltas have the same tilts
             best = _RATIO ** round(math.log(best, _RATIO))
-        thetas = (best, *self._others(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
+        thetas = (best, *self._other_tilts(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
         attempts = len(thetas)
         certified, enclosing = self._interval * self._highest, None
         certified = certified if certified < LARGEST_SUPPORT else math.inf
@@ -234,7 +234,7 @@ class ComposedLosses:
             if certified <= 0 or attempts == 0:
                 break
             attempts -= 1
-            tilt = self._cached(theta)
+            tilt = self._cached_tilt(theta)
             if tilt is None:
                 continue
             certified = min(certified, tilt.chernoff_epsilon(delta))
@@ -250,13 +250,13 @@ class ComposedLosses:
                     break
         return certified, enclosing
 
-    def _others(self, theta: float) -> Iterator[float]:
+    def _other_tilts(self, theta: float) -> Iterator[float]:
         """Other tilts, for a delta that the proposed tilt does not reach: near ones first, then smaller and larger."""
         start = max(theta, 1e-3)
         for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
             yield min(self._steepest, start * factor)
 
-    def _cached(self, theta: float) -> Tail | None:
+    def _cached_tilt(self, theta: float) -> Tail | None:
         """The tilt; the last few are cached, because similar deltas need the same one."""
         if theta not in self._recent:
             if len(self._recent) == CACHE_SIZE:
@@ -270,10 +270,10 @@ class ComposedLosses:
             peak = math.log1p(theta * math.sqrt(2 * math.pi * variance)) + math.log1p(theta)
             return log - theta * mean - peak - math.log(delta)
 
-        return crossing(excess, self._steepest)
+        return zero_of_decreasing(excess, self._steepest)
 
     def _theta_of_epsilon(self, epsilon: float) -> float:
-        return crossing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
+        return zero_of_decreasing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
 
     def _window(self, theta: float) -> tuple[int, int, float]:
         """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
@@ -297,7 +297,7 @@ class ComposedLosses:
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
-        masses, log, error = transformed(self._parts, theta, size)
+        masses, log, error = tilted_composition(self._parts, theta, size)
         weights = np.roll(masses, -(first % size))[: last - first + 1]
         del masses
         np.maximum(weights, 0.0, out=weights)
@@ -342,6 +342,6 @@ class ComposedLosses:
         )
 
 
-def _least(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
+def _least_delta(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
     """The least of a delta at a smaller epsilon and of Chernoff's bounds, at each point."""
     return reduce(np.minimum, (tilt.chernoff(points) for tilt in tilts if tilt), np.full(points.shape, delta))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import fft
 
-from dpsweep.accounting.profiles.grid_arrays import folded, powers
+from dpsweep.accounting.profiles.grid_arrays import fold_modulo, powers_by_squaring
 from dpsweep.accounting.profiles.loss_grid import Losses
 
 UNIT = 2.0**-53
@@ -21,7 +21,7 @@ NEGLIGIBLE = 80.0
 """Minus the logarithm of a transform's values that count as 0."""
 
 
-def transformed(parts: Sequence[tuple[Losses, int]], theta: float, size: int) -> tuple[np.ndarray, float, float]:
+def tilted_composition(parts: Sequence[tuple[Losses, int]], theta: float, size: int) -> tuple[np.ndarray, float, float]:
     """The tilted composition modulo `size`, its log-moment, and a bound on the Euclidean norm of its error."""
     level = LEVEL * (math.log2(size) + 4)
     total, relative, alive = 0.0, 4 * UNIT * len(parts), None
@@ -30,7 +30,7 @@ def transformed(parts: Sequence[tuple[Losses, int]], theta: float, size: int) ->
         weights, log = losses.tilted(theta)
         total += count * log
         tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
-        values = fft.rfft(folded(weights, losses.lowest, size))
+        values = fft.rfft(fold_modulo(weights, losses.lowest, size))
         one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
         relative += 2 * count * one_step
         if alive is not None:
@@ -40,7 +40,7 @@ def transformed(parts: Sequence[tuple[Losses, int]], theta: float, size: int) ->
             alive = np.flatnonzero(squares > math.exp(-2 * NEGLIGIBLE / count))
             values, squares = values[alive], squares[alive]
             product, envelope = np.ones(len(alive), dtype=complex), np.ones(len(alive))
-        product = product * powers(values, count)
+        product = product * powers_by_squaring(values, count)
         envelope = envelope * np.exp(count / 2 * np.log(squares))
     spectrum = np.zeros(size // 2 + 1, dtype=complex)
     spectrum[alive] = product
@@ -51,7 +51,7 @@ def transformed(parts: Sequence[tuple[Losses, int]], theta: float, size: int) ->
     return masses, total, error
 
 
-def crossing(excess: Callable[[float], float], steepest: float) -> float:
+def zero_of_decreasing(excess: Callable[[float], float], steepest: float) -> float:
     """The zero of a decreasing function of theta, to a relative 1e-3, between 0 and `steepest`."""
     if excess(0.0) <= 0:
         return 0.0

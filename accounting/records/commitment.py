@@ -29,9 +29,9 @@ from typing import Annotated, Any
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.codec import Stored, read_stored
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import charged
+from dpsweep.accounting.ledger.bodies import plan_charge_body
 from dpsweep.accounting.ledger.data_fingerprint import Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
@@ -63,14 +63,16 @@ class ChargedSweep(Stored):
     @classmethod
     def of(cls, statement: Statement, plan: str) -> ChargedSweep:
         """The charges of a plan on its account, in the ledger's order."""
-        own = [charged(entry) for entry in statement.charges if entry.plan == plan and entry.kind == Kind.CHARGE]
+        own = [
+            plan_charge_body(entry) for entry in statement.charges if entry.plan == plan and entry.kind == Kind.CHARGE
+        ]
         return cls(
             account=statement.account,
             plan=plan,
             adjacency=statement.budget.adjacency.value,
             unit=statement.budget.unit,
             charges=tuple(
-                in_words(
+                replace_infinities_by_words(
                     {
                         "event": charge.event,
                         "rule": charge.record.get("rule"),
@@ -114,7 +116,7 @@ class Opening(Stored):
     def of(cls, ledger: Ledger, account: str, plan: str) -> Opening:
         """The opening of the commitment to a plan's charges; raises `BadInput` if the key of salts is damaged."""
         charges = ChargedSweep.of(ledger.statement(account), plan)
-        return cls(salt=_key(ledger, account, plan).salt(charges.canonical).hex(), charged=charges)
+        return cls(salt=_key_of_salts(ledger, account, plan).salt(charges.canonical).hex(), charged=charges)
 
     @property
     def commitment(self) -> str:
@@ -163,7 +165,7 @@ def read_commitment(folder: Path) -> str | None:
     return commitment
 
 
-def _key(ledger: Ledger, account: str, plan: str) -> Key:
+def _key_of_salts(ledger: Ledger, account: str, plan: str) -> Key:
     """The key of the ledger's fingerprints, or, where it is lost, a key beside the private stores.
 
     A key of fingerprints is created only for a ledger without data sets, as `sweeper/coordinator/preflight.py` does.

@@ -30,7 +30,7 @@ from dpsweep.accounting.names.format_defaults import part_defaults, with_default
 from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored_config, stored_rule
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.validation import as_written, listed, mapping, truth
+from dpsweep.accounting.validation import as_written, mapping, require_bool, require_list
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """The fields that a plan's identity is the hash of, where they are not at their default."""
@@ -137,10 +137,10 @@ def _write_budget(budget: Guarantee) -> dict[str, Any]:
 
 
 def _read_blocks(name: str, form: Mapping[str, Any]) -> tuple[Block, ...]:
-    shared = truth("shared", form["shared"])
+    shared = require_bool("shared", form["shared"])
     return tuple(
-        Block(trials=tuple(Trial.from_json(mapping(name, trial)) for trial in listed(name, block)), shared=shared)
-        for block in listed(name, form[name])
+        Block(trials=tuple(Trial.from_json(mapping(name, trial)) for trial in require_list(name, block)), shared=shared)
+        for block in require_list(name, form[name])
     )
 
 
@@ -282,11 +282,11 @@ class Plan(Stored):
 
         Raises `OSError` if the file cannot be read, for example because its disk is not mounted.
         """
-        return _parsed(path.read_bytes(), path)
+        return _parse_plan(path.read_bytes(), path)
 
 
 @lru_cache(maxsize=1)
-def _parsed(content: bytes, path: Path) -> Plan:
+def _parse_plan(content: bytes, path: Path) -> Plan:
     """The plan in a file with this content: a process that runs several jobs of one plan parses it once."""
     try:
         form = json.loads(content)

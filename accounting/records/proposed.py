@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import class_name, identity, stored
+from dpsweep.accounting.names.stored_classes import class_name, identity, stored_form
 from dpsweep.accounting.numbers import is_whole
 
 MOST = 10**6
@@ -37,7 +37,7 @@ class Proposed(Stored):
     phases: Annotated[tuple[Phase, ...], OMITTED] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sampler", stored(self.sampler, "search"))
+        object.__setattr__(self, "sampler", stored_form(self.sampler, "search"))
         if not is_whole(self.trials, 1):
             raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
         if self.trials > MOST:

@@ -108,7 +108,7 @@ class ReleasedFiles(Stored):
         write_json(curator / LIST_FILE, lists, mode=PRIVATE)
 
     @classmethod
-    def noted(cls, curator: Path, folder: str) -> ReleasedFiles | None:
+    def read_from_list(cls, curator: Path, folder: str) -> ReleasedFiles | None:
         """The files of a release or an export in the curator's list; None if it has none, or is damaged."""
         form = _lists(curator).get(folder)
         return None if form is None else cls.from_json(form)
@@ -116,7 +116,7 @@ class ReleasedFiles(Stored):
 
 def _digests(folder: Path) -> Iterator[tuple[str, str]]:
     """The paths below a folder with their digests; raises OSError for a folder that cannot be listed."""
-    for place, folders, files in os.walk(folder, onerror=_refuse):
+    for place, folders, files in os.walk(folder, onerror=_raise_error):
         for name in folders:
             yield f"{refuse_link(Path(place, name)).relative_to(folder).as_posix()}/", FOLDER
         for name in files:
@@ -126,7 +126,7 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()
 
 
-def _refuse(cause: OSError) -> None:
+def _raise_error(cause: OSError) -> None:
     raise cause
 
 
@@ -144,17 +144,17 @@ def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:
     if days:
         later = "" if lines[-1][1] == present.manifest else f", and a later one was made on {lines[-1][0]}"
         return f" Its {folder.name} is the one of {days[-1]}{later}."
-    noted = ReleasedFiles.noted(curator, folder.name)
+    noted = ReleasedFiles.read_from_list(curator, folder.name)
     known = noted is not None and noted.manifest in {manifest for _, manifest in lines}
     names = present.differences(noted) if known and noted is not None else ()
     raise ContractBroken(
         f"The files in {folder} are those of no {folder.name} in the ledger"
-        f"{f'; not as in the last one: {_few(names)}' if names else ''}. "
+        f"{f'; not as in the last one: {_first_names(names)}' if names else ''}. "
         f"`dpsweep {folder.name} {folder.parent}` writes it again."
     )
 
 
-def _few(names: tuple[str, ...], most: int = 5) -> str:
+def _first_names(names: tuple[str, ...], most: int = 5) -> str:
     more = len(names) - most
     return f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}"
 

@@ -70,12 +70,12 @@ class Header(Stored):
     def write(self, place: Path) -> None:
         """Stores the header for its owner alone and replaces the one before it."""
         form = self.to_json()
-        write_json(_header(place, self.attempt), form | {"digest": digest(form)}, mode=0o600)
+        write_json(_header_path(place, self.attempt), form | {"digest": digest(form)}, mode=0o600)
 
     @classmethod
     def read(cls, place: Path, attempt: int) -> Header | None:
         """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
-        path = _header(place, attempt)
+        path = _header_path(place, attempt)
 
         def read(form: dict[str, Any]) -> Header:
             known = form.pop("digest")
@@ -209,16 +209,16 @@ def stretches(record: Path, attempt: int) -> int:
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
-def go_on(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
+def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
     """The step log of an attempt that resumes from its checkpoint; raises an error if it may not resume."""
     steps = StepLog.read(place, trial, receipt.attempt)
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} has no checkpoint to go on from.")
-    if _whose(header) != _whose(receipt) or header.trial != trial.id:
+    if _attempt_key(header) != _attempt_key(receipt) or header.trial != trial.id:
         raise NoReceipt(
-            f"The checkpoint is one of {_named(header)}, not of {_named(receipt)}, which the receipt is for: "
-            "nothing goes on."
+            f"The checkpoint is one of {_attempt_description(header)}, not of {_attempt_description(receipt)}, which "
+            "the receipt is for: nothing goes on."
         )
     if steps.scored:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} was scored, so it does not go on.")
@@ -242,7 +242,7 @@ def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
         receipt = Receipt.read(place.files)
         if receipt is None or receipt.attempt != attempt:
             return False
-        go_on(place, trial, receipt)
+        resume_step_log(place, trial, receipt)
     except (ContractBroken, OSError):
         return False
     return True
@@ -277,11 +277,11 @@ def remove_tensors(place: Path, but: str | None = None) -> None:
             path.unlink(missing_ok=True)
 
 
-def _whose(paper: Header | Receipt) -> tuple[Any, ...]:
+def _attempt_key(paper: Header | Receipt) -> tuple[Any, ...]:
     return paper.plan, paper.trial, paper.attempt, paper.charge
 
 
-def _named(paper: Header | Receipt) -> str:
+def _attempt_description(paper: Header | Receipt) -> str:
     return f"plan {paper.plan}, trial {paper.trial}, attempt {paper.attempt}, charge {paper.charge[:12]}"
 
 
@@ -308,5 +308,5 @@ def _marks(place: Path, attempt: int) -> Path:
     return place / f"steps-{attempt}"
 
 
-def _header(place: Path, attempt: int) -> Path:
+def _header_path(place: Path, attempt: int) -> Path:
     return place / f"checkpoint-{attempt}.json"

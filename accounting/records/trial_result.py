@@ -16,7 +16,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.group_commit import Flushing, alone
 from dpsweep.accounting.json_files import FORMAT, require_format, writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.numbers import number, real
+from dpsweep.accounting.numbers import number, require_real
 from dpsweep.accounting.validation import as_written
 
 RESULT_FILE = "result.json"
@@ -48,7 +48,7 @@ def _check_score(field: str, score: Mapping[str, Any]) -> None:
 
 
 def _duration(name: str, seconds: float) -> None:
-    if not 0 <= real(name, seconds) < 1e12:
+    if not 0 <= require_real(name, seconds) < 1e12:
         raise ValueError(f"Expected {name}={seconds!r} to be a number >= 0.")
 
 
@@ -120,7 +120,7 @@ class TrialResult(Stored):
         """The result in a trial's folder, None if there is none; a damaged file is refused."""
         path = folder / RESULT_FILE
         try:
-            return _parsed(path.read_bytes(), path)
+            return _parse_result(path.read_bytes(), path)
         except FileNotFoundError:
             return None
         except OSError as cause:
@@ -131,7 +131,7 @@ _UNREADABLE = "Expected result={path} to be a readable result file: {cause}. Wit
 
 
 @lru_cache(maxsize=KEPT)
-def _parsed(content: bytes, path: Path) -> TrialResult:
+def _parse_result(content: bytes, path: Path) -> TrialResult:
     """The result in a file with this content: a sweep asks for it ten times, from the run's end to the page."""
     try:
         form = json.loads(content)

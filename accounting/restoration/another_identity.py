@@ -22,10 +22,10 @@ ELSEWHERE = "elsewhere"
 """The name under which spare attempts count as used: it is not known for which trial."""
 
 
-def go_on_as_another(lines: Lines, name: str) -> str:
+def give_new_identity(lines: Lines, name: str) -> str:
     """Spends what the original may have begun and gives the ledger a new identity; returns a sentence on it."""
     former = identity_of(lines)
-    spent = use_up(lines)
+    spent = use_up_attempts(lines)
     void_launches(lines)
     accounts = lines.accounts()
     if former is None or not accounts:
@@ -37,9 +37,9 @@ def go_on_as_another(lines: Lines, name: str) -> str:
     )
 
 
-def use_up(lines: Lines) -> int:
+def use_up_attempts(lines: Lines) -> int:
     """Starts and ends every attempt that is paid for and has not ended; returns their number."""
-    return sum(_spend(lines, account, plan) for account, plan in _plans(lines))
+    return sum(_use_up_plan(lines, account, plan) for account, plan in _plans(lines))
 
 
 def void_launches(lines: Lines) -> None:
@@ -56,7 +56,7 @@ def _plans(lines: Lines) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((entry.account, entry.plan) for entry in lines.of_kind(Kind.CHARGE)))
 
 
-def _spend(lines: Lines, account: str, plan: str) -> int:
+def _use_up_plan(lines: Lines, account: str, plan: str) -> int:
     """Starts what is still paid for, and ends whatever is open; returns the number of attempts."""
     for body in _starts(Attempts.of(lines.of(account, plan))):
         append_body(lines, account, body, plan=plan)

@@ -14,13 +14,13 @@ from decimal import Decimal
 
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
-from dpsweep.accounting.codec import exact
+from dpsweep.accounting.codec import shortest_decimal
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Restored, read_body
-from dpsweep.accounting.ledger.chain_audit import whole
+from dpsweep.accounting.ledger.chain_audit import verified_entries
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, subtract, upward
-from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, shortened
+from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, digest_prefix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
     paid: set[str] = set()
     restored: set[End] = set()
     end = End()
-    for entry, balance in whole(lines, name):
+    for entry, balance in verified_entries(lines, name):
         end = End(entries=entry.seq, head=entry.digest)
         balances[entry.account] = since[entry.account] = balance
         if _at(remembered, end):
@@ -60,7 +60,7 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
                 restored.add(body.remembered)
                 if _at(remembered, body.remembered):  # another machine restored lines that we know too
                     before = common.get(entry.account, replace(balance, reserved={}))
-                    common[entry.account] = larger(before, body.reserved)
+                    common[entry.account] = balance_with_at_least(before, body.reserved)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=frozenset(restored))
 
 
@@ -78,11 +78,11 @@ class Lost:
     @property
     def claim(self) -> tuple[float, float]:
         """(epsilon, delta) that the amounts alone imply."""
-        amounts = {name: exact(more) for name, more in self.takes.items()}
+        amounts = {name: shortest_decimal(more) for name, more in self.takes.items()}
         return self.remembered.policy.guaranteed(self.remembered.budget, amounts)
 
 
-def losses(memory: Memory, base: Base) -> Iterator[Lost]:
+def losses_by_account(memory: Memory, base: Base) -> Iterator[Lost]:
     """The loss of every remembered account; raises `BadInput` if it was opened anew for other neighbours."""
     for account, form in sorted(memory.balances.items()):
         remembered, there = Balance.from_json(form), base.balances.get(account)
@@ -95,10 +95,14 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
                 f"Expected account={account} to have {remembered.budget.adjacency.value} neighbours, unit "
                 f"{remembered.budget.unit}, as remembered; it was opened anew for others. Put this ledger aside first."
             )
-        amounts = _beyond(remembered.reserved, {} if before is None else before.reserved)
+        amounts = _growth_of_amounts(remembered.reserved, {} if before is None else before.reserved)
         if there is not None and there.policy != remembered.policy:
             amounts = dict(
-                zip((EPSILON, DELTA), map(exact, remembered.policy.guaranteed(remembered.budget, amounts)), strict=True)
+                zip(
+                    (EPSILON, DELTA),
+                    map(shortest_decimal, remembered.policy.guaranteed(remembered.budget, amounts)),
+                    strict=True,
+                )
             )
         current = remembered.budget if there is None else there.budget
         yield Lost(
@@ -111,7 +115,7 @@ def losses(memory: Memory, base: Base) -> Iterator[Lost]:
         )
 
 
-def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
+def _growth_of_amounts(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
     """The growth of each amount; an amount that was infinite before cannot grow."""
     known = {name: earlier.get(name, Decimal(0)) for name in later}
     return {
@@ -121,7 +125,7 @@ def _beyond(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
     }
 
 
-def larger(balance: Balance, amounts: Amounts) -> Balance:
+def balance_with_at_least(balance: Balance, amounts: Amounts) -> Balance:
     """The balance with at least these amounts."""
     names = {*balance.reserved, *amounts}
     zero = Decimal(0)
@@ -132,4 +136,4 @@ def larger(balance: Balance, amounts: Amounts) -> Balance:
 
 def _at(digests: bytes, end: End) -> bool:
     place = WIDTH * (end.entries - 1)
-    return end.entries > 0 and digests[place : place + WIDTH] == shortened(end.head)
+    return end.entries > 0 and digests[place : place + WIDTH] == digest_prefix(end.head)

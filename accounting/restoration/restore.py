@@ -32,10 +32,10 @@ from dpsweep.accounting.ledger.chain_audit import count_whole
 from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
 from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
-from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, complete
-from dpsweep.accounting.restoration.another_identity import go_on_as_another
+from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, complete_chain
+from dpsweep.accounting.restoration.another_identity import give_new_identity
 from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration
-from dpsweep.accounting.restoration.set_aside import put_aside
+from dpsweep.accounting.restoration.set_aside import quarantine_damaged_ledger
 
 
 def paid_charges(place: str | Path) -> frozenset[str]:
@@ -58,7 +58,7 @@ def lost_sweeps(place: str | Path, backup: str | Path | None) -> str:
     chain, texts = Chain(place), []
     for identity in dict.fromkeys((*KnownPlaces(places=chain.places).identities().values(), *_identity_at(chain))):
         end = RememberedEnd(identity=identity, place=chain.name).read().end
-        if not _holds(chain, end) and (backup is None or not _holds(Chain(backup), end)):
+        if not _chain_contains_end(chain, end) and (backup is None or not _chain_contains_end(Chain(backup), end)):
             texts.append(
                 f"Up to {end.entries} entries of {chain.name} are lost, and only a copy that has them (--backup FILE) "
                 "brings them back: sweeps that were charged or ended in them stay paid, but can no longer be verified, "
@@ -67,7 +67,7 @@ def lost_sweeps(place: str | Path, backup: str | Path | None) -> str:
     return " ".join(texts)
 
 
-def _holds(chain: Chain, end: End) -> bool:
+def _chain_contains_end(chain: Chain, end: End) -> bool:
     """Whether a ledger has this end; a damaged one is judged by whoever restores it."""
     with suppress(LedgerDamaged), chain.reading() as lines:
         return end.entries == 0 or (lines is not None and lines.holds(end))
@@ -93,14 +93,14 @@ def restore(
     places, witness = KnownPlaces(places=chain.places), named_witness()
     with _copy(chain, backup) as (copy, words):
         if not new_witness:
-            complete(chain, witness)
+            complete_chain(chain, witness)
         there = dict.fromkeys((*places.identities().values(), *_identity_at(chain), *identities_of(copy)[-1:]))
         memories = tuple(RememberedEnd(identity=identity, place=chain.name) for identity in there)
         known = {memory: memory.read() for memory in memories}
         if all(one == Memory() for one in known.values()) and not (backup or folders or as_another or witness):
             return ()
         for memory in memories:
-            memory.prepare(known[memory])
+            memory.require_rememberable(known[memory])
         if not as_another:
             chain.make()
         with chain.writing() as lines:
@@ -119,9 +119,9 @@ def restore(
                 offered=offered,
                 as_another=as_another,
             )
-            sentences = (*words, *work.carry_out(copy, folders))
+            sentences = (*words, *work.restore_all(copy, folders))
             if as_another:
-                sentences += (go_on_as_another(lines, chain.name),)
+                sentences += (give_new_identity(lines, chain.name),)
             if new_witness:
                 sentences += (_begin_witness(witnessed),)
             witnessed.declare()
@@ -173,4 +173,4 @@ def _copy(chain: Chain, backup: str | Path | None) -> Iterator[tuple[Lines | Non
         if lines is None:
             raise BadInput(f"Expected --backup={backup} to be a copy of a ledger.")
         count_whole(lines, str(backup))
-        yield lines, put_aside(chain)
+        yield lines, quarantine_damaged_ledger(chain)

@@ -12,7 +12,7 @@ from pathlib import Path
 from dpsweep.accounting.chain.entries import Kind
 from dpsweep.accounting.chain.hash_chain import End, Lines
 from dpsweep.accounting.chain.storage import Chain
-from dpsweep.accounting.codec import exact
+from dpsweep.accounting.codec import shortest_decimal
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -24,8 +24,8 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.remembered_ends import FACTS, Memory, RememberedEnd, lost_digests
 from dpsweep.accounting.ledger.witness import WitnessedState
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, last_digest
-from dpsweep.accounting.restoration.another_identity import use_up, void_launches
-from dpsweep.accounting.restoration.lost_amounts import Base, Lost, larger, losses, read_base
+from dpsweep.accounting.restoration.another_identity import use_up_attempts, void_launches
+from dpsweep.accounting.restoration.lost_amounts import Base, Lost, balance_with_at_least, losses_by_account, read_base
 from dpsweep.accounting.validation import as_written
 
 
@@ -65,9 +65,9 @@ class Restoration:
     offered: str
     as_another: bool = False
 
-    def carry_out(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
+    def restore_all(self, copy: Lines | None, folders: Sequence[Receipts]) -> tuple[str, ...]:
         """Does all that the copy, the memories, the witness and the folders call for; one sentence for each thing."""
-        adopted = () if copy is None else tuple(self._adopt(copy))
+        adopted = () if copy is None else tuple(self._adopt_backup_lines(copy))
         lost = [(memory, known) for memory, known in self.known.items() if not self.lines.holds(known.end)]
         before, head = self._base(next((memory for memory, _ in lost), None)), last_digest(self.lines)
         sentences, behind = [*adopted], False
@@ -76,7 +76,7 @@ class Restoration:
             if known.end in base.restored:
                 sentences.append("An earlier restoration is on the record; this machine remembers its end from now on.")
             else:
-                sentences += self._put_back(base, known)
+                sentences += self._charge_losses(base, known)
                 behind = True
         if adopted and not lost:
             for account, balance in before.balances.items():
@@ -85,19 +85,21 @@ class Restoration:
                 )
         if self.state is not None and self.state.head != head:
             covered = any(memory.digests().hold(self.state.memory.end) for memory, _ in lost)
-            sentences += self._catch_up(self.state, head, None if covered else self._beside(before, self.state, lost))
+            sentences += self._charge_witnessed_amounts(
+                self.state, head, None if covered else self._base_in_common(before, self.state, lost)
+            )
             behind = True
         paid = set(before.paid)
         for sweep in folders:  # a folder may be a copy of another one
             sentences += self._charge_receipts(replace(before, paid=frozenset(paid)), sweep)
             paid |= {receipt.charge for receipt in sweep.receipts}
         if behind:
-            sentences += self._use_up()
+            sentences += self._use_up_attempts()
         if lost and self.lines.end() == End():
             raise LedgerDamaged(f"Expected what this machine remembers of {self.chain.name} to name an account.")
-        return (*sentences, *self._exceeded(before))
+        return (*sentences, *self._exceeded_budgets(before))
 
-    def _catch_up(self, state: WitnessedState, head: str | None, base: Base | None) -> Iterator[str]:
+    def _charge_witnessed_amounts(self, state: WitnessedState, head: str | None, base: Base | None) -> Iterator[str]:
         """Charges what the witness knows beyond `base`, None if that is charged.
 
         The ledger must be an earlier state of the witnessed one, so its amounts are a part of those that it knows.
@@ -112,12 +114,14 @@ class Restoration:
         end = state.memory.end
         if base is not None and end not in base.restored:
             yield f"The witness knows {end.entries} entries of {self.chain.name}; {base.end.entries} are there."
-            for lost in losses(state.memory, base):
+            for lost in losses_by_account(state.memory, base):
                 yield self._put_back_account(lost, end, f"lost lines up to entry {end.entries}, as witnessed")
-            self._record_again(state.memory)
+            self._record_data_and_releases(state.memory)
         self.witnessed.declare_again()
 
-    def _beside(self, before: Base, state: WitnessedState, lost: Sequence[tuple[RememberedEnd, Memory]]) -> Base:
+    def _base_in_common(
+        self, before: Base, state: WitnessedState, lost: Sequence[tuple[RememberedEnd, Memory]]
+    ) -> Base:
         """The ledger as it is now; in common with the witness are the amounts before, and those put back since.
 
         A memory is a part of what the witness knows if the witness had its end.
@@ -127,14 +131,14 @@ class Restoration:
             if memory.identity == identity and known.end.head in state.earlier:
                 for account, form in known.balances.items():
                     remembered = Balance.from_json(form)
-                    common[account] = larger(common.get(account, remembered), remembered.reserved)
+                    common[account] = balance_with_at_least(common.get(account, remembered), remembered.reserved)
         return replace(self._base(None), common=common)
 
-    def _use_up(self) -> Iterator[str]:
+    def _use_up_attempts(self) -> Iterator[str]:
         """Ends what is paid for, unless a copy goes on as another ledger, which does it for itself."""
         if self.as_another or not self.lines.of_kind(Kind.CHARGE):
             return
-        spent = use_up(self.lines)
+        spent = use_up_attempts(self.lines)
         void_launches(self.lines)
         yield (
             f"{spent} attempts that had not ended count as used, since they may have been run after this state, and "
@@ -144,7 +148,7 @@ class Restoration:
     def _base(self, memory: RememberedEnd | None) -> Base:
         return read_base(self.lines, self.chain.name, b"" if memory is None else memory.digests().read())
 
-    def _adopt(self, copy: Lines) -> Iterator[str]:
+    def _adopt_backup_lines(self, copy: Lines) -> Iterator[str]:
         """Adds the entries that only the copy has; the copy must begin with all entries of the ledger."""
         here, there = self.lines.end(), copy.end()
         if there.entries <= here.entries and self.lines.holds(there):
@@ -156,21 +160,21 @@ class Restoration:
                 f"Expected the backup, of {there.entries} entries, to begin with the {here.entries} of "
                 f"{self.chain.name}: it is a copy of another ledger, or of one that went another way since."
             )
-        self.lines.adopt(copy.beyond(here.entries))
+        self.lines.adopt_rows(copy.beyond(here.entries))
         yield f"Entries {here.entries + 1} to {there.entries} of {self.chain.name} were put back from the backup."
 
-    def _put_back(self, base: Base, known: Memory) -> Iterator[str]:
+    def _charge_losses(self, base: Base, known: Memory) -> Iterator[str]:
         end = known.end
         note = f"lost lines up to entry {end.entries}, as remembered"
         yield (
             f"This machine remembers {end.entries} entries of {self.chain.name}; {base.end.entries} are there. What "
             "they said is lost; what they took is charged. What other machines or users charged later is not known."
         )
-        for lost in losses(known, base):
+        for lost in losses_by_account(known, base):
             yield self._put_back_account(lost, end, note)
-        self._record_again(known)
+        self._record_data_and_releases(known)
 
-    def _record_again(self, known: Memory) -> None:
+    def _record_data_and_releases(self, known: Memory) -> None:
         """Records the remembered fingerprints of data files, and the releases, that the ledger no longer has."""
         recorded = [
             {"account": entry.account, "plan": entry.plan, "kind": entry.kind, "body": read_body(entry).to_json()}
@@ -206,7 +210,7 @@ class Restoration:
             self._append(name, balance, Closed())
         also = [word for word, done in (("opened", lost.there is None), ("raised", lost.raised)) if done]
         also += ["closed"] if lost.closed else []
-        return f"{name}: {_in_words(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
+        return f"{name}: {_amounts_text(lost.takes)} charged{''.join(f'; {word} again' for word in also)}."
 
     def _charge_receipts(self, base: Base, sweep: Receipts) -> Iterator[str]:
         """Writes one entry for the charges of a plan that receipts name and nothing else accounts for."""
@@ -231,7 +235,7 @@ class Restoration:
         once = balance.policy.takes(sweep.cost, sweep.event)
         cost = times * sweep.cost.epsilon, min(1.0, times * sweep.cost.delta)
         note = f"plan {sweep.plan}, {times} times its whole price, by receipts in {sweep.folder}"
-        takes = {amount: upward(times * exact(more)) for amount, more in once.items()}
+        takes = {amount: upward(times * shortest_decimal(more)) for amount, more in once.items()}
         body = Restored(
             epsilon=cost[0],
             delta=cost[1],
@@ -242,7 +246,7 @@ class Restoration:
             of=sweep.plan,
         )
         self._append(sweep.account, balance, body)
-        yield f"{sweep.account}: {_in_words(takes)} charged for {note}; it may have been less."
+        yield f"{sweep.account}: {_amounts_text(takes)} charged for {note}; it may have been less."
 
     def _accounts_for(self, receipt: Receipt, base: Base) -> bool:
         """Whether the ledger holds a receipt's charge, or a restored amount includes its cost."""
@@ -254,7 +258,7 @@ class Restoration:
             remembered[end] = lost_digests(end)
         return any(start.entries <= end.entries and digests.hold(start) for end, digests in remembered.items())
 
-    def _exceeded(self, base: Base) -> Iterator[str]:
+    def _exceeded_budgets(self, base: Base) -> Iterator[str]:
         for account in self.lines.accounts():
             last = self.lines.last(account)
             if last is None or (account in base.balances and last.balance == base.balances[account].to_json()):
@@ -273,5 +277,5 @@ class Restoration:
         return balance.after(body)
 
 
-def _in_words(takes: Mapping[str, float]) -> str:
+def _amounts_text(takes: Mapping[str, float]) -> str:
     return " and ".join(f"{amount} {takes[amount]}" for amount in sorted(takes, reverse=True)) or "nothing"

@@ -16,7 +16,7 @@ DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """SQLite's error codes for a file without our tables or that is no database; not for one in use or out of reach."""
 
 
-def put_aside(chain: Chain) -> tuple[str, ...]:
+def quarantine_damaged_ledger(chain: Chain) -> tuple[str, ...]:
     """Renames the ledger's file if it is damaged, and says so; a whole ledger, or none, stays as it is."""
     try:
         with chain.reading() as lines:
@@ -28,7 +28,7 @@ def put_aside(chain: Chain) -> tuple[str, ...]:
             raise LedgerDamaged(
                 f"{damage} Its tables are not put aside from here: let the database's owner rename them."
             ) from damage
-        if damage.__cause__ is not None and not _damaged(damage.__cause__):
+        if damage.__cause__ is not None and not _is_damage(damage.__cause__):
             raise
         other = _rename(chain.file)
         return (f"{damage} It was put aside as {other}.",)
@@ -57,9 +57,9 @@ def _close_log(file: Path) -> None:
         with closing(sqlite3.connect(file, timeout=5)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
     except sqlite3.DatabaseError as cause:
-        if not _damaged(cause):
+        if not _is_damage(cause):
             raise LedgerDamaged(f"The ledger {file} is in use, so it is not put aside: {cause}.") from cause
 
 
-def _damaged(cause: BaseException | None) -> bool:
+def _is_damage(cause: BaseException | None) -> bool:
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF in DAMAGE

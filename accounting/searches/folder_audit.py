@@ -16,7 +16,7 @@ from pathlib import Path
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import charged
+from dpsweep.accounting.ledger.bodies import plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -53,7 +53,7 @@ def _verify_folder(root: Path, ledger: Ledger) -> str:
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
     if not charges:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
-    declared = charged(charges[0]).plan_event
+    declared = plan_charge_body(charges[0]).plan_event
     paid = rule_from_config(plan.rule).pays(plan.event, plan.paid)
     if declared is None or not declared.same_as(plan.event) or not paid:
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")

@@ -53,7 +53,7 @@ class OpenSearch(PlannedSearch):
             untried=self.untried(),
             winner=winner,
         )
-        return self._then_final(runs, account) if self.plan.finals else runs
+        return self._with_final_run(runs, account) if self.plan.finals else runs
 
     def best_point(self, account: Statement) -> int | None:
         """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
@@ -64,7 +64,7 @@ class OpenSearch(PlannedSearch):
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
         return self.rule.winner(scores, self.points(), self.plan.repeats)
 
-    def _then_final(self, runs: Runs, account: Statement) -> Runs:
+    def _with_final_run(self, runs: Runs, account: Statement) -> Runs:
         chosen = self.final_run()
         if chosen is None:
             return replace(runs, winner=None, over=False)

@@ -45,7 +45,7 @@ class SearchRecord:
 
     def end(self, trial: str, files: Path) -> None:
         """Stores the end of a try and the digest of its result, if there is one; a stored end is never replaced."""
-        path = self._end(trial)
+        path = self._end_path(trial)
         if not path.exists():
             made_folder(path.parent)
             write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
@@ -55,19 +55,19 @@ class SearchRecord:
 
         Of several writers at once the first one's stays: a whole file gets its name by a hard link, if nothing has it.
         """
-        whole = self._outcome.with_name(f"{self._outcome.stem}-{new_nonce()}.json")
+        whole = self._outcome_path.with_name(f"{self._outcome_path.stem}-{new_nonce()}.json")
         write_json(whole, outcome.to_json(), mode=PRIVATE)
         with suppress(OSError):
-            os.link(whole, self._outcome)
+            os.link(whole, self._outcome_path)
         whole.unlink()
         if self.outcome is None:  # a file system without hard links
-            write_json(self._outcome, outcome.to_json(), mode=PRIVATE)
+            write_json(self._outcome_path, outcome.to_json(), mode=PRIVATE)
         return self.outcome or outcome
 
     @property
     def outcome(self) -> SearchOutcome | None:
         """The outcome of the search, None if it is not finished."""
-        return SearchOutcome.read(self._outcome)
+        return SearchOutcome.read(self._outcome_path)
 
     def contradiction(
         self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[DrawnTrial]
@@ -84,7 +84,7 @@ class SearchRecord:
                 return f"does not show that trial {one.trial.id} began"
             if one.result is not None and not Receipt.claimed(record, self.attempt):
                 return f"holds a result of trial {one.trial.id} that this search did not make"
-            ended = read_stored(self._end(one.trial.id), _result_of)
+            ended = read_stored(self._end_path(one.trial.id), _result_of)
             if ended is not None and ended != TrialResult.digest(files):
                 return f"does not hold the result that trial {one.trial.id} ended with"
         known, shown = self.outcome, SearchOutcome.read(outcome)
@@ -100,10 +100,10 @@ class SearchRecord:
         return self.store.root / f"search-{self.attempt}.json"
 
     @property
-    def _outcome(self) -> Path:
+    def _outcome_path(self) -> Path:
         return self.store.root / f"outcome-{self.attempt}.json"
 
-    def _end(self, trial: str) -> Path:
+    def _end_path(self, trial: str) -> Path:
         return self.store.record(trial) / f"ended-{self.attempt}.json"
 
 

@@ -114,7 +114,7 @@ class SecretDraw(PlannedSearch):
         search = self.plan.id
         charged = int(stored.attempt <= min(account.covered(search, search), account.started(search, search)))
         tries = self.tries(stored)
-        rows = tuple(_row(one, charged) for one in tries)
+        rows = tuple(_run_record(one, charged) for one in tries)
         begun = Runs(rows=rows, points=stored.draw.tries, noun=self.noun, nouns=self.nouns, over=False)
         if outcome is None or outcome.attempt != stored.attempt:
             return begun
@@ -124,7 +124,7 @@ class SecretDraw(PlannedSearch):
         last = self.final_try(stored)
         if last is None:
             return replace(begun, winner=winner, over=True)
-        final = _row(last, charged)
+        final = _run_record(last, charged)
         return replace(begun, final=final, winner=final.trial.id if final.finished else winner, over=last.ended)
 
     def verify(self, account: Statement) -> str:
@@ -180,5 +180,5 @@ class SecretDraw(PlannedSearch):
         return (alone,)
 
 
-def _row(one: DrawnTrial, charged: int) -> RunRecord:
+def _run_record(one: DrawnTrial, charged: int) -> RunRecord:
     return RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun))

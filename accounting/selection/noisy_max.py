@@ -12,7 +12,7 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import all_digits
 from dpsweep.accounting.references import DURFEE_2019, MCSHERRY_2007, Work
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
@@ -118,7 +118,7 @@ class NoisyMax(SelectionRule):
         """Noisy counts, which are never shown."""
         return (
             "numbers of right predictions on held-out private {unit}s, compared under Gumbel noise of scale "
-            f"{typed(self.noise_scale)}"
+            f"{all_digits(self.noise_scale)}"
         )
 
 

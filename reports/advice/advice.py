@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.notation import noise_up, typed
+from dpsweep.accounting.notation import all_digits, noise_up
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
@@ -164,7 +164,7 @@ def in_one_sentence(found: Comparison | None) -> Iterator[str]:
     if found is None:
         return
     best, best_map = found.best, found.best_map
-    measured = f"Measured on {found.measured_on.name} at epsilon {typed(found.epsilon)}"
+    measured = f"Measured on {found.measured_on.name} at epsilon {all_digits(found.epsilon)}"
     yield f"{measured} ({SOURCE}; dpsweep advise ranks all ways):"
     if best_map is not best:
         yield f"for a model (no map), {best.way.name}: {_accuracy(best)}{'.' if best_map is None else ';'}"
@@ -180,7 +180,7 @@ def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
     sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'}"
-    yield f"What epsilon {typed(found.epsilon)} in all bought on {on.name} ({sizes})\n"
+    yield f"What epsilon {all_digits(found.epsilon)} in all bought on {on.name} ({sizes})\n"
     yield f"{'way':<{width}}  {'accuracy':>13}  shows    overrides"
     for one in found.outcomes:
         name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, table_noise
-from dpsweep.accounting.ledger.bodies import Charged, charged, spending
+from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
-from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up, typed
+from dpsweep.accounting.notation import all_digits, delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
@@ -51,8 +51,8 @@ class Bill:
 def read_bill(sweep: Sweep) -> Bill:
     """Reads the sweep's charges and its account's balance."""
     account = sweep.account
-    charges = tuple(charged(entry) for entry in account.charges if entry.plan == sweep.plan_id)
-    others = [spending(entry) for entry in account.charges if entry.plan != sweep.plan_id]
+    charges = tuple(plan_charge_body(entry) for entry in account.charges if entry.plan == sweep.plan_id)
+    others = [spending_body(entry) for entry in account.charges if entry.plan != sweep.plan_id]
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
     units = (*(charge.facts.units for charge in charges), declared)
@@ -129,7 +129,7 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
         "other": (bill.others, epsilon_up, delta_up, "sum of the account's other charges"),
         "reserved": (bill.reserved, epsilon_up, delta_up, "sum of the account's charges"),
         "left": (bill.left, epsilon_down, delta_down, "budget less the account's charges"),
-        "budget": (bill.budget, typed, typed, "the account's budget"),
+        "budget": (bill.budget, all_digits, all_digits, "the account's budget"),
     }
     for name, ((epsilon, delta), write_epsilon, write_delta, origin) in pairs.items():
         source = f"{LEDGER}: {origin}"
@@ -148,19 +148,19 @@ def _by_part(bill: Bill) -> Iterator[tuple[str, Fact]]:
 
 
 def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
-    yield "points", _whole(len(sweep.plan.trials), PLAN)
+    yield "points", _integer_fact(len(sweep.plan.trials), PLAN)
     runs = sweep.all_runs
-    yield "runs", _whole(len(runs), f"{PLAN}, or the draw that is stored beside it")
-    yield "runs_to_come", _whole(sweep.shown.to_come, f"{PLAN}, and the proposals that are stored beside it")
+    yield "runs", _integer_fact(len(runs), f"{PLAN}, or the draw that is stored beside it")
+    yield "runs_to_come", _integer_fact(sweep.shown.to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
         number = int((runs["state"] == state).sum())
-        yield f"points_{state.name.lower()}", _whole(number, f"{RESULTS} and {LEDGER}: started attempts")
+        yield f"points_{state.name.lower()}", _integer_fact(number, f"{RESULTS} and {LEDGER}: started attempts")
     charged = sum(charge.attempts for charge in bill.charges)
-    yield "runs_charged", _whole(charged, f"{LEDGER}: this plan's charges")
-    yield "runs_started", _whole(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
+    yield "runs_charged", _integer_fact(charged, f"{LEDGER}: this plan's charges")
+    yield "runs_started", _integer_fact(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
     repeated = sum(charge.attempts for charge in bill.repeats)
-    yield "repeats_charged", _whole(repeated, f"{LEDGER}: charges for repeats")
-    yield "ledger_entries", _whole(sweep.entries, f"{LEDGER}: its verified chain")
+    yield "repeats_charged", _integer_fact(repeated, f"{LEDGER}: charges for repeats")
+    yield "ledger_entries", _integer_fact(sweep.entries, f"{LEDGER}: its verified chain")
     seconds = sum(result.seconds for result in sweep.results.values())
     yield "seconds", Fact(value=seconds, text=notation.duration(seconds), source=RESULTS)
 
@@ -195,7 +195,9 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
         write = rate_up if name == "sample_rate" else noise_down
         ordered = sorted(values) if isinstance(values, set) else [*values]
         if ordered:
-            text = notation.listed([write(value) if isinstance(value, float) else str(value) for value in ordered])
+            text = notation.enumeration_text(
+                [write(value) if isinstance(value, float) else str(value) for value in ordered]
+            )
             yield name, Fact(value=ordered[0] if len(ordered) == 1 else text, text=text, source=f"{PLAN}: the events")
 
 
@@ -231,5 +233,5 @@ def _schedule(config: Mapping[str, object]) -> str:
     return f"{class_name(config).lower()}: {fields}" if fields else class_name(config).lower()
 
 
-def _whole(value: int, source: str) -> Fact:
+def _integer_fact(value: int, source: str) -> Fact:
     return Fact(value=value, text=str(value), source=source)

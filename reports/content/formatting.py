@@ -83,7 +83,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def count(quantity: int, noun: str) -> str:
+def count_text(quantity: int, noun: str) -> str:
     """A number with its noun in singular or plural.
 
     >>> count(1, "point"), count(2, "point")
@@ -97,7 +97,7 @@ def points_in_words(plan: Plan, methods: list[str], over: str = "") -> str:
     points = len(set(plan.points))
     several = len(plan.trials) > points and not rule_from_config(plan.rule).draws_in_secret
     again = f", {len(plan.trials) // points} runs each" if several else ""
-    return f"{count(points, 'point')} of {listed(methods)}{over}{again}"
+    return f"{count_text(points, 'point')} of {enumeration_text(methods)}{over}{again}"
 
 
 def method_label(method: str) -> str:
@@ -130,7 +130,7 @@ def axis_label(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def listed(parts: list[str]) -> str:
+def enumeration_text(parts: list[str]) -> str:
     """An enumeration with commas and `and`.
 
     >>> listed(["a", "b", "c"])
@@ -139,7 +139,7 @@ def listed(parts: list[str]) -> str:
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1] if parts else "") if part)
 
 
-def shortened(text: str, length: int) -> str:
+def shorten_text(text: str, length: int) -> str:
     """The text cut to at most `length` characters, with an ellipsis at the cut."""
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 

@@ -86,7 +86,7 @@ class MapPanel:
         return ", ".join((self.label, *self.facet))
 
 
-def arrange(
+def arrange_panels(
     table: pd.DataFrame, axes: Sequence[str], compared_by: Callable[[Sequence[float]], float] = fmean
 ) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
@@ -100,7 +100,7 @@ def arrange(
     panels: list[MapPanel] = []
     for _, rows in points.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
-        across, down, facets = _roles(rows, keys)
+        across, down, facets = _axes_and_facets(rows, keys)
         across_and_down = [
             Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key]))) for key in (across, down)
         ]
@@ -109,8 +109,8 @@ def arrange(
         for key in facets:
             groups = [own[[_equal(one, step) for one in own[key]]] for own in groups for step in _steps(own[key])]
         panels.extend(_panel(own, facets, marks, *across_and_down) for own in groups)
-    top = next((cell for cell in _finished(panels) if cell.mark is Mark.BEST), None)
-    return tuple(panels) if top is None else _marked(panels, Mark.AS_GOOD, partial(_as_good, top))
+    top = next((cell for cell in _finished_cells(panels) if cell.mark is Mark.BEST), None)
+    return tuple(panels) if top is None else _mark_cells(panels, Mark.AS_GOOD, partial(_is_as_good, top))
 
 
 def _best(points: pd.DataFrame) -> int | None:
@@ -155,7 +155,7 @@ def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
 
     They are at least one percentage point apart.
     """
-    scores = sorted(cell.accuracy for cell in _finished(panels) if cell.accuracy is not None)
+    scores = sorted(cell.accuracy for cell in _finished_cells(panels) if cell.accuracy is not None)
     if not scores:
         return 0.0, 1.0
     lower, upper = np.quantile(scores, (0.25, 0.75))
@@ -165,17 +165,17 @@ def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
     return max(0.0, low - spare), min(1.0, high + spare)
 
 
-def _finished(panels: Iterable[MapPanel]) -> list[Cell]:
+def _finished_cells(panels: Iterable[MapPanel]) -> list[Cell]:
     return [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
 
 
-def clipped(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
+def mark_cells_below_scale(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     """The panels, with a mark on cells whose scores are below the common colour scale."""
     low, _ = scale(panels)
-    return _marked(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
+    return _mark_cells(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
 
 
-def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
+def _mark_cells(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
     """The panels, with this mark on the finished cells to which it applies and that have no other mark."""
 
     def marked(cell: Cell) -> Cell:
@@ -185,7 +185,7 @@ def _marked(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bo
     return tuple(replace(panel, cells={place: marked(cell) for place, cell in panel.cells.items()}) for panel in panels)
 
 
-def _as_good(best: Cell, cell: Cell) -> bool:
+def _is_as_good(best: Cell, cell: Cell) -> bool:
     """Whether 0 is in the 95 % interval of the difference of two independent scores."""
     ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
     if any(end is None for end in ends):
@@ -194,7 +194,7 @@ def _as_good(best: Cell, cell: Cell) -> bool:
     return top - score <= math.hypot((high - low) / 2, (top_high - top_low) / 2)
 
 
-def _roles(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
+def _axes_and_facets(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(across, down, facets): varying keys first, then lr, then numeric keys, then keys with more values."""
     steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
     ranked = sorted(

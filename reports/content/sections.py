@@ -74,20 +74,23 @@ def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best
             overall=row["trial"] == sweep.winner,
             settings=_settings(sweep, str(row["trial"])),
             score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
-            interval=_ends(row["accuracy_low"], row["accuracy_high"]) if with_score else "",
-            also=tuple(_also(sweep, str(row["trial"]))) if with_score else (),
+            interval=_interval_ends_text(row["accuracy_low"], row["accuracy_high"]) if with_score else "",
+            also=tuple(_further_metrics(sweep, str(row["trial"]))) if with_score else (),
             final=row["trial"] in set(sweep.final["trial"]),
         )
         for row in rows
     )
 
 
-def _also(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
+def _further_metrics(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
     """Further metrics from the counts of a score, and perplexities on records declared public."""
     result = sweep.results.get(trial)
     score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
     for name, other in score.get("also", {}).items():
-        yield f"{name}{sweep.positive}", f"{notation.percent(other['value'])} % ({_ends(other['low'], other['high'])})"
+        yield (
+            f"{name}{sweep.positive}",
+            f"{notation.percent(other['value'])} % ({_interval_ends_text(other['low'], other['high'])})",
+        )
     yield from ((name, f"{value:.4g}") for name, value in _perplexities(sweep, trial).items())
 
 
@@ -143,7 +146,7 @@ def bar(parts: Iterable[tuple[str, Tone, float, str]], whole: float) -> Iterator
         start += share
 
 
-def trouble(facts: Mapping[str, Fact]) -> tuple[str, ...]:
+def unfinished_runs_text(facts: Mapping[str, Fact]) -> tuple[str, ...]:
     """Runs without a finished result, in words; empty if all finished."""
     meanings = {
         State.DIVERGED: "diverged: parameters became infinite or NaN",
@@ -173,7 +176,7 @@ def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     return tuple(settings.items())
 
 
-def _ends(low: float | None, high: float | None) -> str:
+def _interval_ends_text(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"95 %: {notation.interval(low, high)}"
 
 
@@ -187,10 +190,10 @@ def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     sizes = [number(batch) for batch in batches if batch is not None]
     parts = [
         sweep.shown.among + points_in_words(sweep.plan, methods) + (" and a final run" if sweep.rule.final_run else ""),
-        notation.listed([model for model in models if model]),
+        notation.enumeration_text([model for model in models if model]),
         "" if features is None else f"frozen features by {features.extractor}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",
-        f"expected batch size {notation.listed(sizes)}" if sizes else "",
+        f"expected batch size {notation.enumeration_text(sizes)}" if sizes else "",
     ]
     return " · ".join(part for part in parts if part)
 
@@ -225,7 +228,7 @@ def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
         folder=shlex.quote(str(sweep.folder.absolute())),
         plan=sweep.plan_id,
         ledger_head=sweep.account.entries[-1].digest,
-        verified=verified(sweep, ledger),
+        verified=verification_sentence(sweep, ledger),
         versions=tuple((name, ", ".join(numbers)) for name, numbers in versions.items()),
         devices=tuple(dict.fromkeys(result.device for result in results)),
         began=min((result.started for result in results), default=""),
@@ -238,7 +241,7 @@ def program_version() -> str:
     return metadata.version("dpsweep")
 
 
-def verified(sweep: Sweep, ledger: Ledger) -> str:
+def verification_sentence(sweep: Sweep, ledger: Ledger) -> str:
     """The result of `dpsweep verify` on the folder, or its error."""
     try:
         return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")

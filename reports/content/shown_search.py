@@ -12,7 +12,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.searches.run_records import Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
-from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.formatting import count_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def _proposed_runs(shown: ShownSearch, proposed: Proposed, known: int, private_s
     return replace(
         shown,
         to_come=shown.to_come + proposed.trials - known,
-        among=f"{count(proposed.trials, 'run')} proposed among ",
+        among=f"{count_text(proposed.trials, 'run')} proposed among ",
         covered=(
             *shown.covered,
             f"{proposed.sampler_name} proposed the point of each run from the {scores} of earlier runs. The number of "

@@ -301,7 +301,7 @@ def _row(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
         "trial": trial.id,
         "method": trial.method,
         "noise_multiplier": noise_multiplier(trial),
-        "state": _state(result, run.started),
+        "state": _state_of_run(result, run.started),
         "attempts_charged": run.charged,
         "attempts_started": run.started,
         "epsilon_alone": alone.epsilon(trial),
@@ -310,7 +310,7 @@ def _row(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
     }
 
 
-def _state(result: TrialResult | None, started: int) -> State:
+def _state_of_run(result: TrialResult | None, started: int) -> State:
     """The state of the latest attempt: if the result is of an earlier one, the latest was killed or still runs."""
     if result is None or result.attempt < started:
         return State.KILLED if started else State.NOT_RUN

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.names.stored_classes import SCRIPT, build_own, class_name, fields_of, name_of
-from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.numbers import require_stored_integer
 from dpsweep.accounting.records.plan import Plan
 
 
@@ -47,7 +47,7 @@ class FrozenFeatures:
     @property
     def size(self) -> int:
         """The number of features of a record."""
-        return whole("features.size", self.node["size"])
+        return require_stored_integer("features.size", self.node["size"])
 
     @property
     def norm(self) -> float:

@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.json_files import replace_infinities_by_words
 from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
@@ -81,7 +81,7 @@ class RegistryEntry:
         """The entry, with a line on what is left to do."""
         claim = package.claim
         slug = re.sub(r"[^a-z0-9]+", "-", claim.account.lower()).strip("-")
-        protected = {} if claim.nobody else _protected(claim)
+        protected = {} if claim.nobody else _privacy_section(claim)
         entry = {
             "url_slug": f"{slug or 'model'}-dpsweep-{claim.commitment[:SHORT]}",
             "status": "Draft",
@@ -109,13 +109,13 @@ class RegistryEntry:
         )
 
 
-def _protected(claim: ReleasedClaim) -> dict[str, Any]:
+def _privacy_section(claim: ReleasedClaim) -> dict[str, Any]:
     """What the registry asks on tiers 2 and 3."""
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if claim.delta > 0 else "Pure DP",
             "data_domain": f"All data sets of {claim.unit}s in the declared form of the data set {claim.account}.",
-            "unprotected_quantities": _unprotected(claim),
+            "unprotected_quantities": _unprotected_text(claim),
         },
         "privacy_loss": {
             "privacy_unit": claim.unit,
@@ -160,7 +160,7 @@ def _mechanisms(claim: ReleasedClaim) -> str:
     return "\n".join(filter(None, (*texts, told, f"- Priced, run and checked by dpsweep {program_version()}.")))
 
 
-def _unprotected(claim: ReleasedClaim) -> str:
+def _unprotected_text(claim: ReleasedClaim) -> str:
     """What is released exactly: declared constants, and scores on records declared public."""
     constants = "The declared number of records."
     return f"{constants} {claim.line('Scores')}" if claim.exact_scores else constants
@@ -203,7 +203,7 @@ class DisclosureRecord:
             "not_covered": list(claim.not_covered),
             "versions": {"dpsweep": program_version(), "python": platform.python_version()},
         }
-        return json.dumps(in_words(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        return json.dumps(replace_infinities_by_words(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _criteria(claim: ReleasedClaim) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class RegisteredFormat:
             return self.inner.text(package)
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def split_format_options(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """The arguments of `dpsweep release` without its options, and the forms that the options name, each once.
 
     >>> split(["a", "--for", "tre,hf", "b", "--for=tre"])

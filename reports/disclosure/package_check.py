@@ -26,7 +26,7 @@ from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitme
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_program
-from dpsweep.reports.pages.templates import fill
+from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
 from dpsweep.reports.statement.one_page import SIZES, OnePage, StatementRow, row_of_commitment, row_of_model
 from dpsweep.reports.statement.released_claim import ReleasedModel
@@ -63,7 +63,7 @@ def check_package(arguments: Sequence[str]) -> None:
             f"Expected {folder} to be the folder of a release with a {PRICE_FILE}: without it nothing is claimed that "
             "can be recomputed."
         )
-    code = _recomputed([folder, *opening])
+    code = _print_recomputed_price([folder, *opening])
     for part, sentence in (*_of_statement(folder), *_of_program(folder)):
         print_line(sentence)
         code = FAILS if FAILS in (code, part) else max(code, part)
@@ -74,7 +74,7 @@ def check_package(arguments: Sequence[str]) -> None:
         raise ClaimNotRecomputed(f"Nothing of the release in {folder} fails, and a part was not recomputed: see above.")
 
 
-def _recomputed(paths: Sequence[Path]) -> int:
+def _print_recomputed_price(paths: Sequence[Path]) -> int:
     """Prints the verdicts of the program on a release, and returns its exit code."""
     home = str(Path(str(dpsweep.__file__)).parents[1])
     command = [sys.executable, "-P", "-c", CHILD, home, str(BYTES), *map(str, paths)]
@@ -106,10 +106,10 @@ def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
     words = " ".join([page.title, page.about, page.claim, *(" ".join([row.text, *row.points]) for row in page.rows)])
     agrees = (page.epsilon, page.delta) == claim and f"({', '.join(claim)})-" in page.claim
     expected = {
-        "the commitment": _rows(page, "Commitment") == [row_of_commitment(commitment or "none")],
+        "the commitment": _rows_with_label(page, "Commitment") == [row_of_commitment(commitment or "none")],
         "the claim of report.json": agrees,
         "that claim alone": BEFORE_EPSILON.strip() not in words and words.count(")-differential") == 1,
-        ("no model" if model is None else f"the SHA-256 of {model.file}"): _rows(page, "Model")
+        ("no model" if model is None else f"the SHA-256 of {model.file}"): _rows_with_label(page, "Model")
         == [*row_of_model(model)],
     }
     missing = [name for name, holds in expected.items() if not holds]
@@ -120,7 +120,7 @@ def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
         yield HOLDS, f"{path.name}: holds: it has {', '.join(expected)}{compared}"
 
 
-def _rows(page: OnePage, label: str) -> list[StatementRow]:
+def _rows_with_label(page: OnePage, label: str) -> list[StatementRow]:
     return [row for row in page.rows if row.label.strip().casefold() == label.casefold()]
 
 
@@ -169,7 +169,7 @@ def read_page(text: str) -> OnePage | None:
     reader.feed(text)
     reader.close()
     page = reader.page
-    return page if any(fill("statement.html.j2", page=page, size=size) == text for size in SIZES) else None
+    return page if any(fill_template("statement.html.j2", page=page, size=size) == text for size in SIZES) else None
 
 
 class _Reader(HTMLParser):

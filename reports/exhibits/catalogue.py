@@ -15,16 +15,16 @@ from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.audit_bar import audit_bar
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
-from dpsweep.reports.exhibits.prices import privacy, rivals, spending
+from dpsweep.reports.exhibits.prices import privacy, rule_prices_exhibit, spending_exhibit
 from dpsweep.reports.exhibits.search_difficulty import ease
 from dpsweep.reports.exhibits.training_measurements import (
     bounding,
-    course,
     gradient_norms,
     how_often_best,
+    training_curves_exhibit,
     training_losses,
 )
-from dpsweep.reports.exhibits.what_mattered import collapse, what_mattered
+from dpsweep.reports.exhibits.what_mattered import collapse_exhibit, what_mattered
 
 
 def _of_price(make: Callable[[Sweep, Bill], Exhibit | None]) -> Callable[[Sweep, Bill], Exhibit | None]:
@@ -34,25 +34,26 @@ def _of_price(make: Callable[[Sweep, Bill], Exhibit | None]) -> Callable[[Sweep,
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered(sweep.grid)),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: collapse(sweep)),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: collapse_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: how_often_best(sweep)),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: ease(sweep.grid, sweep.measure)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_norms(sweep)),
-    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: course(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_curves_exhibit(sweep)),
 )
 """Exhibits about results; those that compare points read the grid, which the tries of a secret draw do not fill."""
 
 TERMS: tuple[DeclaredExhibit, ...] = (
-    DeclaredExhibit(needs=Needs.CURATOR, make=_of_price(lambda sweep, bill: spending(sweep))),
+    DeclaredExhibit(needs=Needs.CURATOR, make=_of_price(lambda sweep, bill: spending_exhibit(sweep))),
     DeclaredExhibit(needs=Needs.NOTHING, make=_of_price(lambda sweep, bill: privacy(sweep.plan, len(bill.charges)))),
     DeclaredExhibit(
         needs=Needs.NOTHING,
         make=_of_price(lambda sweep, bill: audit_bar(read_audit(SweepFolder(root=sweep.folder).audit, sweep.plan_id))),
     ),
     DeclaredExhibit(
-        needs=Needs.CURATOR, make=_of_price(lambda sweep, bill: rivals(sweep.plan, bill.left[0] + bill.epsilon))
+        needs=Needs.CURATOR,
+        make=_of_price(lambda sweep, bill: rule_prices_exhibit(sweep.plan, bill.left[0] + bill.epsilon)),
     ),
 )
 """Exhibits about the price."""

@@ -44,7 +44,9 @@ class DeclaredExhibit:
     make: Callable[[Sweep, Bill], Exhibit | None]
 
 
-def shown(declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader) -> tuple[Exhibit, ...]:
+def visible_exhibits(
+    declared: Iterable[DeclaredExhibit], sweep: Sweep, bill: Bill, reader: Reader
+) -> tuple[Exhibit, ...]:
     """The exhibits that this reader may see, in their order; the others are not made."""
     exhibits = []
     for one in declared:

@@ -24,7 +24,7 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
-from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert
+from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
@@ -85,7 +85,7 @@ def _divergences(sweep: Sweep, charged: Sequence[DpEvent]) -> tuple[list[float],
     return [float(ACCOUNTANT.curve(event, adjacency)[place]) for event in charged], ACCOUNTANT.orders[place]
 
 
-def spending(sweep: Sweep) -> Exhibit | None:
+def spending_exhibit(sweep: Sweep) -> Exhibit | None:
     """Spending of finished, broken and repeated runs; None if the runs are one mechanism or have no finite bound.
 
     A run's further attempts count as run again.
@@ -196,7 +196,7 @@ def _epsilon(plan: Plan, delta: float) -> float:
     pld = pld_for(len(plan.trials))
     try:
         profiles = [pld.profile(part, plan.adjacency) for part in plan.event.parts.values()]
-        bounds = [max(invert(profile, delta) for profile in profiles)]
+        bounds = [max(invert_profile(profile, delta) for profile in profiles)]
     except DpsweepError:
         return _claim(plan, delta)
     with suppress(DpsweepError):
@@ -242,7 +242,7 @@ class Price:
     epsilon: float
 
 
-def rivals(plan: Plan, room: float) -> Exhibit | None:
+def rule_prices_exhibit(plan: Plan, room: float) -> Exhibit | None:
     """Prices by the number of trials and by the chance to try a good point.
 
     None if the runs are few or share batches, or if no accountant bounds them.

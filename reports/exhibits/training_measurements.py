@@ -19,7 +19,7 @@ from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.facts import RESULTS
 from dpsweep.reports.content.formatting import axis_label, method_label, number
-from dpsweep.reports.content.panels import MapPanel, arrange
+from dpsweep.reports.content.panels import MapPanel, arrange_panels
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -34,11 +34,11 @@ Seen = Mapping[int, Sequence[float]]
 """The observed values of a method's runs at each step, unordered."""
 
 
-def course(sweep: Sweep) -> Exhibit | None:
+def training_curves_exhibit(sweep: Sweep) -> Exhibit | None:
     """A chart for each observed quantity; None if no run was observed during training."""
     methods = {str(method): list(rows["trial"]) for method, rows in sweep.table.groupby("method", sort=False)}
     observed = {
-        name: {method: seen for method, own in methods.items() if (seen := _seen(sweep.results, own, name))}
+        name: {method: seen for method, own in methods.items() if (seen := _observed_values(sweep.results, own, name))}
         for name in SHOWN
     }
     kept = {name: seen for name, seen in observed.items() if seen}
@@ -55,7 +55,7 @@ def course(sweep: Sweep) -> Exhibit | None:
     )
 
 
-def _seen(results: Mapping[str, TrialResult], trials: Sequence[str], name: str) -> Seen:
+def _observed_values(results: Mapping[str, TrialResult], trials: Sequence[str], name: str) -> Seen:
     seen: defaultdict[int, list[float]] = defaultdict(list)
     for trial in trials:
         for look in results[trial].curator.get("curve", ()) if trial in results else ():
@@ -105,7 +105,7 @@ ALMOST_ALL, HARDLY_ANY = 0.9, 0.1
 def gradient_norms(sweep: Sweep) -> Exhibit | None:
     """Quantiles of the norms at the last measurement, by method and bound; None if no run measured any."""
     seen = _last_measured(sweep)
-    rows = [row for setting in (CLIP, REGULARIZER) for row in _rows(seen, setting)]
+    rows = [row for setting in (CLIP, REGULARIZER) for row in _sheet_rows(seen, setting)]
     if not rows:
         return None
     columns = ("method", "bound", "runs", "10 %", "50 %", "90 %", "shortened")
@@ -139,7 +139,7 @@ def _by_bound(seen: pd.DataFrame, setting: str) -> Iterator[tuple[str, float, Ma
         yield str(method), float(str(bound)), medians | {"runs": len(runs)}
 
 
-def _rows(seen: pd.DataFrame, setting: str) -> Iterator[tuple[Cell, ...]]:
+def _sheet_rows(seen: pd.DataFrame, setting: str) -> Iterator[tuple[Cell, ...]]:
     for method, bound, medians in _by_bound(seen, setting):
         yield (
             *(method_label(method), (f"{axis_label(setting)} {number(bound)}", bound)),
@@ -190,7 +190,7 @@ def training_losses(sweep: Sweep) -> Exhibit | None:
     if len(known) < LEAST:
         return None
     limit = float(known.quantile(WHITE, interpolation="lower"))
-    panels, measure = arrange(_with(sweep.table, logs), sweep.axes), "log10 of training loss"
+    panels, measure = arrange_panels(_with(sweep.table, logs), sweep.axes), "log10 of training loss"
     drawing = charts.maps(
         "training-losses", f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels], light="low"
     )
@@ -218,7 +218,7 @@ def bounding(sweep: Sweep) -> Exhibit | None:
         "log10 of lr x mean factor": (math.log10(step) if step else None for step in steps),
     }
     maps = {
-        measure: arrange(_with(sweep.table, pd.Series(list(column), dtype=object)), sweep.axes)
+        measure: arrange_panels(_with(sweep.table, pd.Series(list(column), dtype=object)), sweep.axes)
         for measure, column in columns.items()
     }
     return Exhibit(
@@ -259,7 +259,7 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
     for _, rows in finished.groupby(["method", "noise_multiplier", REPEAT], sort=False, dropna=False):
         top = rows["accuracy"] == rows["accuracy"].max()
         shares[rows.index] = top / top.sum()
-    panels = arrange(_with(table, shares.astype(object)).assign(state=State.FINISHED), sweep.axes)
+    panels = arrange_panels(_with(table, shares.astype(object)).assign(state=State.FINISHED), sweep.axes)
     return Exhibit(
         key="how-often-best",
         title="How often the best",

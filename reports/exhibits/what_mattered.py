@@ -118,7 +118,7 @@ def _sentences(effect: SettingEffect) -> Iterator[str]:
         f"{effect.title}: of the variance over the grid, lr explains {_percent(by_rate)}, {effect.setting} "
         f"{_percent(by_setting)}, and their interaction {_percent(by_both)}."
     )
-    yield from _advice(effect, by_both)
+    yield from _tuning_advice(effect, by_both)
     if effect.ridge is not None and effect.ridge.exponent.known:
         one = effect.ridge.exponent
         yield (
@@ -127,7 +127,7 @@ def _sentences(effect: SettingEffect) -> Iterator[str]:
         )
 
 
-def _advice(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
+def _tuning_advice(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
     setting = effect.shares.of(effect.setting, BY_SETTING, BY_BOTH)
     rate = effect.shares.of("lr", BY_RATE, BY_BOTH)
     if setting.verdict(most=HARDLY) is Verdict.HOLDS:
@@ -160,7 +160,7 @@ class CollapseLine:
     normalized: bool = False
 
 
-def collapse(sweep: Sweep) -> Exhibit | None:
+def collapse_exhibit(sweep: Sweep) -> Exhibit | None:
     """A picture per clipped method with a chart per noise multiplier; None without two lines in one."""
     finished = sweep.grid[sweep.grid["state"] == State.FINISHED]
     if not {LR, CLIP} <= set(finished.columns):
@@ -170,7 +170,7 @@ def collapse(sweep: Sweep) -> Exhibit | None:
     for noise, rows in finished.groupby(NOISE, sort=False, dropna=False):
         at = "" if rows[NOISE].isna().all() else f", noise {number(noise)}"
         for method in dict.fromkeys(rows[METHOD]):
-            for line in _lines(rows, str(method), tags, at):
+            for line in _lines_of_method(rows, str(method), tags, at):
                 charted.setdefault(line.chart, []).append(line)
     crossed = {chart: lines for chart, lines in charted.items() if len(lines) > 1}
     if not crossed:
@@ -195,7 +195,7 @@ def collapse(sweep: Sweep) -> Exhibit | None:
     )
 
 
-def _lines(rows: pd.DataFrame, method: str, tags: dict[str, str], at: str) -> Iterator[CollapseLine]:
+def _lines_of_method(rows: pd.DataFrame, method: str, tags: dict[str, str], at: str) -> Iterator[CollapseLine]:
     """The lines of a clipped method, and those of its normalized partners."""
     if tags[method] not in NORMALIZED:
         return

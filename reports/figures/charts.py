@@ -120,7 +120,7 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
     for axis, labels in ((axes.xaxis, panel.columns), (axes.yaxis, panel.rows)):
         every = math.ceil(len(labels) / 10)
         axis.set_ticks(range(0, len(labels), every), labels=list(labels[::every]))
-    style(axes, panel.title, panel.x_label, panel.y_label)
+    style_axes(axes, panel.title, panel.x_label, panel.y_label)
     axes.grid(visible=False)
     axes.tick_params(axis="x", rotation=45)
 
@@ -173,7 +173,7 @@ def _draw_curves(axes: Axes, chart: Chart) -> None:
     if chart.ticks:
         axes.set_xticks(range(len(chart.ticks)), labels=list(chart.ticks))
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
-    style(axes, chart.title, chart.x_label, chart.y_label)
+    style_axes(axes, chart.title, chart.x_label, chart.y_label)
     if len(chart.curves) > 1:
         ncols, below = _columns(chart), (0.5, -0.17)
         below_the_axes: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": below, "ncols": ncols}
@@ -203,7 +203,7 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
     )
     for place, box in enumerate(artists["boxes"]):
         box.set(facecolor=to_rgba(_colour(place), 0.25), edgecolor=_colour(place))
-    style(axes, boxes.title, "", boxes.y_label)
+    style_axes(axes, boxes.title, "", boxes.y_label)
 
 
 def _plain_steps(axis: Axis, low: float, high: float) -> None:
@@ -214,7 +214,7 @@ def _plain_steps(axis: Axis, low: float, high: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\N{THIN SPACE}")))
 
 
-def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
+def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """Sets title, labels and grid lines in the style of all charts."""
     axes.set_title(title, y=1.0, fontsize=9.5, loc="left", color=INK, fontweight="bold")
     axes.set_xlabel(x_label, fontsize=8, color=INK)

@@ -145,7 +145,7 @@ def own_settings(style: Style, name: str = "") -> Iterator[None]:
 
     settings: dict[Any, Any] = {key: value for key, value in mpl.rcParamsDefault.items() if key not in NOT_OURS}
     settings |= {"text.parse_math": False, **style} | ({"svg.hashsalt": name} if name else {})
-    with _removed(DATE), _silent_library(), warnings.catch_warnings(), mpl.rc_context(settings):
+    with _without_environment_variable(DATE), _silent_library(), warnings.catch_warnings(), mpl.rc_context(settings):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
@@ -161,14 +161,14 @@ def _no_configuration() -> Iterator[None]:
     with ExitStack() as settings:
         empty = settings.enter_context(tempfile.TemporaryDirectory())
         for name in SETTINGS:
-            settings.enter_context(_removed(name))
+            settings.enter_context(_without_environment_variable(name))
         settings.enter_context(chdir(empty))
         os.environ["MPLCONFIGDIR"] = empty
         yield
 
 
 @contextmanager
-def _removed(name: str) -> Iterator[None]:
+def _without_environment_variable(name: str) -> Iterator[None]:
     """Within it the environment has no such variable."""
     value = os.environ.pop(name, None)
     try:

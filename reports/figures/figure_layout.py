@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dpsweep.reports.content.formatting import shortened
+from dpsweep.reports.content.formatting import shorten_text
 from dpsweep.reports.content.panels import MapPanel, Mark
 from dpsweep.reports.content.sweep_table import State
 
@@ -91,7 +91,7 @@ class _Slot:
     def width(self) -> float:
         texts = [text_width(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
         texts += [text_width(line, TICK_FONT) for line in self.facet_lines]
-        texts += [(self.plot[0] + text_width(shortened(self.panel.across.label, LONGEST_TICK), LABEL_FONT)) / 2]
+        texts += [(self.plot[0] + text_width(shorten_text(self.panel.across.label, LONGEST_TICK), LABEL_FONT)) / 2]
         return self.left + max(self.plot[0], *texts)
 
 
@@ -103,15 +103,15 @@ def text_width(text: str, points: float, bold: float = 1.0) -> float:
 def lay_out(panels: Sequence[MapPanel]) -> Layout:
     """Computes the layout: rows of panels, a row per method if one has several, then colour scale and legend."""
     slots = [_slot(panel) for panel in panels]
-    rows = _rows(slots)
-    key = _key(panels)
+    rows = _arrange_rows(slots)
+    key = _legend_entries(panels)
     has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
     widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
-    width = _grid(max(widest + 2 * MARGIN, 2.9))
+    width = _round_up_to_grid(max(widest + 2 * MARGIN, 2.9))
     key_rows = _key_rows(key, width - 2 * MARGIN)
     footer = MARGIN + KEY_LINE * len(key_rows) + (0.34 if has_scale else 0) + 0.06
     heights = [_row_height(row) for row in rows]
-    height = _grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
+    height = _round_up_to_grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
     places: list[Place] = []
     top = height - MARGIN
     for row, row_height in zip(rows, heights, strict=True):
@@ -133,13 +133,13 @@ def lay_out(panels: Sequence[MapPanel]) -> Layout:
 
 def _slot(panel: MapPanel) -> _Slot:
     columns, rows = len(panel.across.values), len(panel.down.values)
-    down_label = shortened(panel.down.label, LONGEST_TICK)
+    down_label = shorten_text(panel.down.label, LONGEST_TICK)
     cell = (
         min(CELL[0], LARGEST_PLOT[0] / columns),
         min(max(CELL[1], text_width(down_label, LABEL_FONT) / rows), LARGEST_PLOT[1] / rows),
     )
-    across = tuple(shortened(tick, LONGEST_TICK) for tick in panel.across.ticks)
-    down = tuple(shortened(tick, LONGEST_TICK) for tick in panel.down.ticks)
+    across = tuple(shorten_text(tick, LONGEST_TICK) for tick in panel.across.ticks)
+    down = tuple(shorten_text(tick, LONGEST_TICK) for tick in panel.down.ticks)
     longest = max(text_width(tick, TICK_FONT) for tick in across)
     turned = longest > 0.97 * cell[0]
     wrap = max(24, int(cell[0] * columns / (TICK_FONT * _EM)))
@@ -151,12 +151,12 @@ def _slot(panel: MapPanel) -> _Slot:
         turned=turned,
         across_ticks=across,
         down_ticks=down,
-        title_lines=tuple(textwrap.wrap(shortened(panel.label, 60), wrap)) or ("",),
-        facet_lines=tuple(shortened(line, 34) for line in panel.facet),
+        title_lines=tuple(textwrap.wrap(shorten_text(panel.label, 60), wrap)) or ("",),
+        facet_lines=tuple(shorten_text(line, 34) for line in panel.facet),
     )
 
 
-def _rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
+def _arrange_rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
     """A row per method, or one for all if each method has one panel; long rows are split evenly."""
     groups = [list(group) for _, group in groupby(slots, key=lambda slot: slot.panel.method)]
     if all(len(group) == 1 for group in groups):
@@ -188,10 +188,10 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
                 turned=slot.turned,
                 across_ticks=slot.across_ticks,
                 down_ticks=slot.down_ticks,
-                shown_across=_shown(len(slot.across_ticks), slot.cell[0]),
-                shown_down=_shown(len(slot.down_ticks), slot.cell[1]),
-                across_label=shortened(slot.panel.across.label, LONGEST_TICK),
-                down_label=shortened(slot.panel.down.label, LONGEST_TICK),
+                shown_across=_labelled_ticks(len(slot.across_ticks), slot.cell[0]),
+                shown_down=_labelled_ticks(len(slot.down_ticks), slot.cell[1]),
+                across_label=shorten_text(slot.panel.across.label, LONGEST_TICK),
+                down_label=shorten_text(slot.panel.down.label, LONGEST_TICK),
                 label_x=x,
                 label_y=y - height - slot.bottom + 0.06,
                 title_lines=slot.title_lines,
@@ -202,12 +202,12 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
     return places
 
 
-def _shown(steps: int, spacing: float) -> tuple[int, ...]:
+def _labelled_ticks(steps: int, spacing: float) -> tuple[int, ...]:
     """The indices of labelled ticks: all, or every n-th if the labels would touch."""
     return tuple(range(0, steps, math.ceil(0.12 / spacing)))
 
 
-def meaning(entry: State | Mark) -> str:
+def legend_text(entry: State | Mark) -> str:
     """The legend text of a mark or a state."""
     words = {
         Mark.NONE: "",
@@ -219,7 +219,7 @@ def meaning(entry: State | Mark) -> str:
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
-def _key(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
+def _legend_entries(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
     """The marks that occur, best first, then the states that occur."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
     marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]
@@ -232,7 +232,7 @@ def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
     rows: list[list[float]] = []
     x = math.inf
     for entry in key:
-        needed = KEY_SAMPLE[0] + 0.06 + text_width(meaning(entry), TICK_FONT) + 0.1
+        needed = KEY_SAMPLE[0] + 0.06 + text_width(legend_text(entry), TICK_FONT) + 0.1
         if x + needed > width + MARGIN:
             rows.append([])
             x = MARGIN
@@ -241,6 +241,6 @@ def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
     return rows
 
 
-def _grid(inches: float) -> float:
+def _round_up_to_grid(inches: float) -> float:
     """Rounds up to the next twentieth of an inch, so that sizes in pixels are whole numbers."""
     return math.ceil(inches * 20) / 20

@@ -32,8 +32,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.reports.content.formatting import count, half_width, percent
-from dpsweep.reports.content.panels import Cell, MapPanel, Mark, arrange, clipped, scale
+from dpsweep.reports.content.formatting import count_text, half_width, percent
+from dpsweep.reports.content.panels import Cell, MapPanel, Mark, arrange_panels, mark_cells_below_scale, scale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.drawing import BLANK, INK, MUTED, PAPER, Drawing, own_settings
 from dpsweep.reports.figures.figure_layout import (
@@ -48,7 +48,7 @@ from dpsweep.reports.figures.figure_layout import (
     Layout,
     Place,
     lay_out,
-    meaning,
+    legend_text,
 )
 
 
@@ -111,7 +111,7 @@ def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Drawing, ...]:
     """
     if not panels:
         return ()
-    panels, limits = clipped(panels), scale(panels)
+    panels, limits = mark_cells_below_scale(panels), scale(panels)
     whole = _picture("heatmap", panels, limits, measure)
     groups = {
         f"heatmap-{NO_LETTER.sub('-', method)}": tuple(group)  # no name leads out of the folder
@@ -210,25 +210,27 @@ def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
 def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Colormap, norm: Normalize) -> None:
     ink = ON_BLANK
     if cell.state is State.FINISHED and cell.accuracy is not None:
-        ink = legible(colours(norm(100 * cell.accuracy)))
+        ink = legible_ink(colours(norm(100 * cell.accuracy)))
         if place.annotated:
             has_interval = cell.low is not None and cell.high is not None
-            write(axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink)
+            write_centred_text(
+                axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink
+            )
             if cell.low is not None and cell.high is not None:
-                write(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
+                write_centred_text(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
     else:
-        blank(axes, x, y, 1, 1, cell.state)
+        draw_blank_cell(axes, x, y, 1, 1, cell.state)
         if place.annotated:
             ink_of_word = ON_BLANK if cell.state in HATCHES else MUTED
-            word = write(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, ink_of_word)
+            word = write_centred_text(axes, x + 0.5, y + 0.5, cell.state.value, SMALL_FONT, ink_of_word)
             if cell.state in HATCHES:
                 word.set_bbox({"facecolor": BLANK, "edgecolor": "none", "pad": 0.8})
     if cell.runs > 1 and place.annotated:
-        write(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
+        write_centred_text(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
     if cell.mark is Mark.BELOW:
         symbol(axes, x + 0.87, y + 0.2, TRIANGLE, ink)
     elif cell.mark is not Mark.NONE:
-        frame(axes, x, y, 1, 1, cell.mark)
+        draw_cell_frame(axes, x, y, 1, 1, cell.mark)
     if cell.mark is Mark.BEST and place.annotated:
         symbol(axes, x + 0.87, y + 0.2, STAR, ink)
 
@@ -256,12 +258,12 @@ def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> Non
         if entry is Mark.BELOW:
             symbol(sheet, x + width / 2, y + height / 2, TRIANGLE, ON_BLANK)
         else:
-            frame(sheet, x, y, width, height, entry)
+            draw_cell_frame(sheet, x, y, width, height, entry)
         if entry is Mark.BEST:
             symbol(sheet, x + width / 2, y + height / 2, STAR, ON_BLANK)
     else:
-        blank(sheet, x, y, width, height, entry)
-    sheet.text(x + width + 0.06, y + height / 2, meaning(entry), fontsize=TICK_FONT, color=INK, va="center")
+        draw_blank_cell(sheet, x, y, width, height, entry)
+    sheet.text(x + width + 0.06, y + height / 2, legend_text(entry), fontsize=TICK_FONT, color=INK, va="center")
 
 
 def _alt(panels: Sequence[MapPanel]) -> str:
@@ -271,13 +273,13 @@ def _alt(panels: Sequence[MapPanel]) -> str:
             finished = [cell for cell in panel.cells.values() if cell.state is State.FINISHED]
             scores = [cell.accuracy for cell in finished if cell.accuracy is not None]
             span = f", scores from {percent(min(scores))} to {percent(max(scores))} percent" if scores else ""
-            points = f"{count(len(panel.cells), 'point')}, {len(finished)} finished"
+            points = f"{count_text(len(panel.cells), 'point')}, {len(finished)} finished"
             yield f"{panel.name} over {over or 'nothing'}: {points}{span}"
 
     return f"Map of scores. {'. '.join(parts())}. The numbers are in the table below."
 
 
-def blank(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
+def draw_blank_cell(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
     """Draws a cell without a score: hatched if a run started, an empty dashed box if none did."""
     if state in HATCHES:
         style: dict[str, Any] = {"facecolor": BLANK, "edgecolor": HATCH, "hatch": HATCHES[state], "linewidth": 0}
@@ -288,7 +290,7 @@ def blank(axes: Axes, x: float, y: float, width: float, height: float, state: St
         axes.add_patch(Rectangle((x, y), width, height, zorder=2, facecolor="none", edgecolor=PAPER, linewidth=0.6))
 
 
-def frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
+def draw_cell_frame(axes: Axes, x: float, y: float, width: float, height: float, mark: Mark) -> None:
     """Draws a dark line on a light one, visible on every colour: dashed for a method's best, thin for AS_GOOD."""
     thick, thin, dashes = _LINES[mark]
     for line, colour, dash in ((thick, "#ffffff", "solid"), (thin, "#000000", dashes)):
@@ -305,12 +307,12 @@ def symbol(axes: Axes, x: float, y: float, shape: str, ink: str) -> None:
     )
 
 
-def write(axes: Axes, x: float, y: float, text: str, size: float, ink: str) -> Text:
+def write_centred_text(axes: Axes, x: float, y: float, text: str, size: float, ink: str) -> Text:
     """Writes text centred at a point; a dollar sign does not start a formula."""
     return axes.text(x, y, text, fontsize=size, color=ink, ha="center", va="center", zorder=3, parse_math=False)
 
 
-def legible(colour: Sequence[float]) -> str:
+def legible_ink(colour: Sequence[float]) -> str:
     """Black or white, whichever contrasts more: 4.5 to 1 or better on any colour (WCAG 2.1)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -319,7 +321,7 @@ def legible(colour: Sequence[float]) -> str:
 
 def map_for_notebooks(panels: Sequence[MapPanel], measure: str) -> Figure:
     """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
-    panels = clipped(panels)
+    panels = mark_cells_below_scale(panels)
     with own_settings(STYLE):
         map_of_scores = figure(panels, scale(panels), f"{measure}, %")
 
@@ -360,4 +362,6 @@ def heatmap(table: pd.DataFrame, axes: Sequence[str], *, score: str = SCORE) -> 
         **{axis: table[axis] for axis in axes if axis not in (METHOD, NOISE)},
     }
     rows = pd.DataFrame(columns, index=table.index).astype(object).reset_index(drop=True)
-    return map_for_notebooks(arrange(rows.where(rows.notna(), None), [axis for axis in axes if axis != METHOD]), score)
+    return map_for_notebooks(
+        arrange_panels(rows.where(rows.notna(), None), [axis for axis in axes if axis != METHOD]), score
+    )

@@ -40,7 +40,7 @@ def common_scale(sizes: Sequence[Size]) -> float:
     return max((scale for scale in candidates if _rows(sizes, scale) <= fewest), default=LEAST_SCALE)
 
 
-def shares(sizes: Sequence[Size]) -> tuple[float, ...]:
+def column_shares(sizes: Sequence[Size]) -> tuple[float, ...]:
     """The width of each figure as a share of the column, rounded down, at their common scale."""
     scale = common_scale(sizes) if sizes else 1.0
     return tuple(int(10_000 * scale * width / COLUMN) / 10_000 for width, _ in sizes)
@@ -136,7 +136,7 @@ _CELL = re.compile(
 """A filled rectangle without an outline, as matplotlib writes a cell of a map; a page may have thousands."""
 
 
-def fragment(picture: Drawing) -> Markup:
+def inline_svg(picture: Drawing) -> Markup:
     """The picture without external addresses or global styles, with its alternative text as `aria-label`.
 
     A picture that failed is a sentence that says so, in its place.
@@ -144,7 +144,7 @@ def fragment(picture: Drawing) -> Markup:
     *Guarantee*: texts were escaped when the SVG was written, and the alternative text is escaped here.
     """
     if picture.failure:
-        return Markup('<p class="failure">{}</p>').format(failed(picture))
+        return Markup('<p class="failure">{}</p>').format(failure_sentence(picture))
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _CELL.sub(r'<path d="M\1 \2H\3V\4H\1z" fill="\5"/>', svg)
@@ -157,7 +157,7 @@ def fragment(picture: Drawing) -> Markup:
     return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
 
 
-def failed(picture: Drawing) -> str:
+def failure_sentence(picture: Drawing) -> str:
     """The sentence in place of a picture that failed."""
     return f"The picture {picture.name} could not be drawn: {visible(picture.failure).rstrip('.')}."
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.notation import delta_up, epsilon_up
@@ -20,15 +20,15 @@ from dpsweep.accounting.validation import as_written
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import Bill, exact_sum, read_bill
-from dpsweep.reports.content.formatting import ACCURACY, interval, listed, method_label, percent
-from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.formatting import ACCURACY, enumeration_text, interval, method_label, percent
+from dpsweep.reports.content.panels import arrange_panels
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import pictures
 from dpsweep.reports.pages.curator_page import Figure, failures, figures
 from dpsweep.reports.pages.page_memory import BESIDE, FAILED, NUMBERS
-from dpsweep.reports.pages.templates import fill, store, store_picture
+from dpsweep.reports.pages.templates import fill_template, store, store_picture
 from dpsweep.reports.statement.statement import cautions_of
 
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
@@ -62,17 +62,17 @@ def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
     page = Beside(
         audience=Audience.CURATOR,
         title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
-        together=tuple(_together(sweeps, bills)),
-        sweeps=Sheet.of("The sweeps", COLUMNS, map(_row, sweeps, bills)),
+        together=tuple(_joint_price_sentences(sweeps, bills)),
+        sweeps=Sheet.of("The sweeps", COLUMNS, map(_row_of_sweep, sweeps, bills)),
         figures=figures(images),
-        measure=listed([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
+        measure=enumeration_text([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
     )
     make_folder(target)
     for picture in images:
         store_picture(picture, target)
     content = {"sweeps": page.sweeps.plain(), "together": list(page.together), FAILED: failures(images)}
-    write_json(target / NUMBERS[BESIDE], in_words(content))
-    store(target / BESIDE, fill("beside.html.j2", page=page).encode())
+    write_json(target / NUMBERS[BESIDE], replace_infinities_by_words(content))
+    store(target / BESIDE, fill_template("beside.html.j2", page=page).encode())
     close_to_others(target)
     return target / BESIDE
 
@@ -82,15 +82,15 @@ def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Drawing, 
     panels = [
         replace(panel, facet=(f"{sweep.plan.account}, search {EPSILON} {epsilon_up(bill.epsilon)}", *panel.facet))
         for sweep, bill in zip(sweeps, bills, strict=True)
-        for panel in arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point)
+        for panel in arrange_panels(sweep.cells, sweep.axes, sweep.rule.score_of_point)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
-    scores = listed([*dict.fromkeys(sweep.measure for sweep in sweeps)])
+    scores = enumeration_text([*dict.fromkeys(sweep.measure for sweep in sweeps)])
     return pictures(ordered, f"{scores}, %")
 
 
-def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
+def _joint_price_sentences(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
     """The price of these sweeps in each account, by basic composition; data in two accounts are charged in both."""
     for account in dict.fromkeys(sweep.plan.account for sweep in sweeps):
         by_plan = {
@@ -109,7 +109,7 @@ def _together(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
         yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
 
 
-def _row(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
+def _row_of_sweep(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
     methods, points = dict.fromkeys(trial.method for trial in sweep.plan.trials), len(sweep.plan.trials)
     best = None if sweep.winner is None else sweep.row(sweep.winner)
     unit = "%" if sweep.metric == ACCURACY else f"% {sweep.quality}"
@@ -121,7 +121,7 @@ def _row(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
             interval(best["accuracy_low"], best["accuracy_high"]),
         )
     return (
-        *(sweep.plan_id, sweep.plan.account, listed([method_label(method) for method in methods])),
+        *(sweep.plan_id, sweep.plan.account, enumeration_text([method_label(method) for method in methods])),
         *((str(points), points), sweep.rule.name, (epsilon_up(bill.epsilon), bill.epsilon)),
         *((delta_up(bill.delta), bill.delta), *found),
     )

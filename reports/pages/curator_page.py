@@ -16,7 +16,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.printing import visible_lines
@@ -28,22 +28,22 @@ from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Fact, read_bill
-from dpsweep.reports.content.formatting import listed
-from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.formatting import enumeration_text
+from dpsweep.reports.content.panels import arrange_panels
 from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits import catalogue
-from dpsweep.reports.exhibits.exhibit import Exhibit, shown
+from dpsweep.reports.exhibits.exhibit import Exhibit, visible_exhibits
 from dpsweep.reports.exhibits.prices import with_shares
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import pictures
-from dpsweep.reports.figures.page_figures import PanelTexts, cell_texts, failed, fragment, shares
+from dpsweep.reports.figures.page_figures import PanelTexts, cell_texts, column_shares, failure_sentence, inline_svg
 from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
-from dpsweep.reports.pages.templates import fill, store, store_picture
+from dpsweep.reports.pages.templates import fill_template, store, store_picture
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
-from dpsweep.reports.statement.statement import cautions_of, nobody, statement_of
-from dpsweep.reports.statement.statement_line import Context, Line, violations
+from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line, statement_of
+from dpsweep.reports.statement.statement_line import Context, Line, contradicted_lines
 
 SCHEMA = 1
 COLUMNS = ("state", "accuracy", "interval", "gap", "steps_run", "seconds", "attempts_charged", "share", "trial")
@@ -65,26 +65,26 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
     """The banner for this sweep's curator; `contradicted` says that the records contradict the statement."""
     line = Audience.CURATOR.banner
     if sweep.plan.public:
-        return Banner(line=nobody(sweep.plan))
+        return Banner(line=protects_nobody_line(sweep.plan))
     if contradicted:
         return Banner(line=line, sentences=("The records contradict the claim, so no part of it may be shown.",))
     if not sweep.runs.over:
         return Banner(line=line, sentences=("The search is not finished, so no part of it may be shown yet.",))
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    parts = [*_parts(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
+    parts = [*_page_parts(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
     covered = [name for name, needs in parts if reader.may_see(needs)]
     uncovered = [name for name, needs in parts if not reader.may_see(needs)]
     return Banner(
         line=line,
         sentences=(
-            f"The price does not cover {listed(uncovered)}.",
-            *((f"It covers {listed(covered)}; what it covers may be shown as it is.",) if covered else ()),
+            f"The price does not cover {enumeration_text(uncovered)}.",
+            *((f"It covers {enumeration_text(covered)}; what it covers may be shown as it is.",) if covered else ()),
         ),
         command=RELEASE if sweep.winner is not None or sweep.rule.draws_in_secret else "",
     )
 
 
-def _parts(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
+def _page_parts(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
     """The parts beside the exhibits, in the order of the page, and what a price must cover before others see them."""
     if sweep.winner is not None:
         yield "the best point", Needs.WINNER
@@ -174,7 +174,7 @@ class Page:
     @property
     def alarms(self) -> tuple[Line, ...]:
         """The lines that the records contradict."""
-        return violations(self.statement)
+        return contradicted_lines(self.statement)
 
     @property
     def repeated(self) -> bool:
@@ -186,7 +186,7 @@ class Page:
     @property
     def failure_for_papers(self) -> str:
         """The sentence that the picture with all methods, which the page does not show, could not be drawn."""
-        return "".join(failed(picture) for picture in self.pictures[:1] if picture.failure)
+        return "".join(failure_sentence(picture) for picture in self.pictures[:1] if picture.failure)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -204,11 +204,11 @@ def figures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
             title=picture.panels[0].label,
             width=round(size[0]),
             share=share,
-            svg=fragment(picture),
+            svg=inline_svg(picture),
             texts=() if picture.failure else cell_texts(picture.panels),
             sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
-        for picture, size, share in zip(shown, sizes, shares(sizes), strict=True)
+        for picture, size, share in zip(shown, sizes, column_shares(sizes), strict=True)
     )
 
 
@@ -219,7 +219,7 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
     """
     refuse_link(folder / FOLDER)
     with as_written(f"the sweep in {folder}"):
-        written = write(_curators_page(folder, ledger), folder / FOLDER)
+        written = write_page(_curators_page(folder, ledger), folder / FOLDER)
     close_to_others(written.parent)
     return written
 
@@ -231,57 +231,57 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
     context = Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)
     statement = statement_of(context)
-    findings = shown(catalogue.FINDINGS, sweep, bill, reader)
-    terms = shown(catalogue.TERMS, sweep, bill, reader)
+    findings = visible_exhibits(catalogue.FINDINGS, sweep, bill, reader)
+    terms = visible_exhibits(catalogue.TERMS, sweep, bill, reader)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
         headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
-        nobody=nobody(sweep.plan),
+        nobody=protects_nobody_line(sweep.plan),
         facts=facts,
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
-        best=sections.best(sweep, trials=_on_top(sweep), with_score=True),
-        pictures=draw(sweep),
+        best=sections.best(sweep, trials=_winning_trials(sweep), with_score=True),
+        pictures=draw_maps_of_sweep(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(sweep.all_runs),
         budget=sections.budget(bill, facts),
         charges=sheets.charges(bill),
-        trouble=sections.trouble(facts),
+        trouble=sections.unfinished_runs_text(facts),
         errors=sections.errors(sweep),
         origin=read_origin(sweep, ledger),
         outcome=sweep.shown.outcome,
         notes=sweep.plan.notes,
         secret=sweep.shown.note,
         runs=sweep.runs.nouns,
-        advice=_advice(sweep),
+        advice=_advice_sentence(sweep),
         findings=findings,
         terms=terms,
-        banner=banner_of(sweep, (*findings, *terms), contradicted=bool(violations(statement))),
-        methods=methods_text(context) if sweep.runs.over and not violations(statement) else None,
+        banner=banner_of(sweep, (*findings, *terms), contradicted=bool(contradicted_lines(statement))),
+        methods=methods_text(context) if sweep.runs.over and not contradicted_lines(statement) else None,
     )
 
 
-def _advice(sweep: Sweep) -> str:
+def _advice_sentence(sweep: Sweep) -> str:
     """What the plan's target epsilon bought elsewhere; empty without a target, and if nothing near was measured."""
     target = sweep.plan.target_epsilon
     return "" if target is None else " ".join(in_one_sentence(comparison_for(sweep.plan, target)))
 
 
-def _on_top(sweep: Sweep) -> tuple[str, ...]:
+def _winning_trials(sweep: Sweep) -> tuple[str, ...]:
     """The final run if there is one, then each method's best point; for a secret draw the winner alone."""
     winner = () if sweep.winner is None else (sweep.winner,)
     return tuple(dict.fromkeys((*winner, *sweep.winners.values())))
 
 
-def draw(sweep: Sweep) -> tuple[Drawing, ...]:
+def draw_maps_of_sweep(sweep: Sweep) -> tuple[Drawing, ...]:
     """The sweep's maps, the one with all methods first."""
-    return pictures(arrange(sweep.cells, sweep.axes, sweep.rule.score_of_point), f"{sweep.measure}, %")
+    return pictures(arrange_panels(sweep.cells, sweep.axes, sweep.rule.score_of_point), f"{sweep.measure}, %")
 
 
-def write(page: Page, folder: Path) -> Path:
+def write_page(page: Page, folder: Path) -> Path:
     """Writes the page with its numbers and pictures, each file in one rename, and returns the page's path.
 
     A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture. Of a
@@ -289,7 +289,7 @@ def write(page: Page, folder: Path) -> Path:
     """
     make_folder(folder)
     public = page.audience is Audience.PUBLIC
-    page = _for_all(page) if public else page
+    page = _page_with_pdf_files(page) if public else page
     for one in page.images:
         store_picture(one, folder, one.pdf() if public else b"")
     if page.methods is not None:
@@ -302,7 +302,7 @@ def write(page: Page, folder: Path) -> Path:
     return folder / FILE
 
 
-def _for_all(page: Page) -> Page:
+def _page_with_pdf_files(page: Page) -> Page:
     """The page with pictures that have a PDF file or the kind of the error that they failed with."""
 
     def exhibits(shown: tuple[Exhibit, ...]) -> tuple[Exhibit, ...]:
@@ -318,17 +318,17 @@ def _for_all(page: Page) -> Page:
 
 def failures(images: Iterable[Drawing]) -> dict[str, str]:
     """The sentences on the pictures that failed, by the pictures' names."""
-    return {image.name: failed(image) for image in images if image.failure}
+    return {image.name: failure_sentence(image) for image in images if image.failure}
 
 
 def render(page: Page) -> str:
     """The page as one HTML document that loads nothing from elsewhere."""
-    return fill("report.html.j2", page=page)
+    return fill_template("report.html.j2", page=page)
 
 
 def to_json(page: Page) -> dict[str, Any]:
     """Every number of the page with its source."""
-    content: dict[str, Any] = in_words(
+    content: dict[str, Any] = replace_infinities_by_words(
         {
             "schema": SCHEMA,
             "audience": page.audience.value,

@@ -26,9 +26,9 @@ from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, scripts_of
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish, publish_announced, write_alone
+from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish_announced, publish_release, write_alone
 from dpsweep.reports.pages.released_package import ReleaseFormat
-from dpsweep.reports.pages.templates import fill
+from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, ReleasedScore
 
 TAG = "differential-privacy"
@@ -52,12 +52,12 @@ def render_card(
     The claim's numbers stand in the YAML, if it is given.
     """
     texts = {"code": Markup(code), "own": own, "form": form, "features": features, "base": base}
-    return _filled(page, claim, **texts)
+    return _fill_card_template(page, claim, **texts)
 
 
 def card_of_release(page: Page, claim: ReleasedClaim) -> str:
     """The card of a release, which has no code to run its model: `dpsweep export` writes that."""
-    return _filled(page, claim, code="")
+    return _fill_card_template(page, claim, code="")
 
 
 def front_matter(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def front_matter(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
         form["tags"] = [TAG]
     if claim is not None and claim.score is not None:
         form["metrics"] = [claim.score.metric]
-        form["model-index"] = [_scored(claim.account, claim.score)]
+        form["model-index"] = [_model_index_entry(claim.account, claim.score)]
     if claim is not None and not claim.nobody:
         form["differential_privacy"] = _privacy(claim)
     return form
@@ -89,17 +89,17 @@ def _privacy(claim: ReleasedClaim) -> dict[str, Any]:
     }
 
 
-def _scored(account: str, score: ReleasedScore) -> dict[str, Any]:
+def _model_index_entry(account: str, score: ReleasedScore) -> dict[str, Any]:
     """The winner's score in the form of the hub's model index."""
     metric = {"type": score.metric, "name": score.name, "value": score.value}
     result = {"task": {"type": score.task}, "dataset": {"name": account, "type": account}, "metrics": [metric]}
     return {"name": f"{account}-model", "results": [result]}
 
 
-def _filled(page: Page, claim: ReleasedClaim | None, **texts: object) -> str:
+def _fill_card_template(page: Page, claim: ReleasedClaim | None, **texts: object) -> str:
     above = yaml.safe_dump(front_matter(page, claim), sort_keys=False, allow_unicode=True)
     winner = page.best[0] if page.best else None
-    return fill("card.md.j2", page=page, winner=winner, front=Markup(above), **texts)
+    return fill_template("card.md.j2", page=page, winner=winner, front=Markup(above), **texts)
 
 
 FOLDER = "export"
@@ -137,7 +137,7 @@ def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat])
         dataset, features = winner["dataset"], FrozenFeatures.of(winner)
         form = snippet.declared_preprocessing(dataset, features)
         own = snippet.is_own(config["model"])
-        code = snippet.snippet(config, dataset, form, MODEL_FILE, features)
+        code = snippet.prediction_snippet(config, dataset, form, MODEL_FILE, features)
         base = BaseModel.of(config)
         modules = {snippet.MODEL_CODE: snippet.model_module(config["model"])} if own else {}
         if features is not None and features.package is not None:
@@ -153,5 +153,5 @@ def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat])
     for name, source in code_files.items():
         (partial / name).write_text(source)
     (partial / CARD).write_text(card)
-    publish(sweep, partial, target, ledger)
+    publish_release(sweep, partial, target, ledger)
     return target / CARD

@@ -19,7 +19,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import class_name, fields_of, home_of, name_of
 from dpsweep.accounting.names.tags import tag_of
-from dpsweep.accounting.numbers import whole
+from dpsweep.accounting.numbers import require_stored_integer
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, declared_by
 
 PREPROCESSING = "preprocessing.json"
@@ -35,10 +35,10 @@ def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures 
     form = declared_by(dataset, "preprocessing")
     if not isinstance(form, Mapping):
         return None
-    classes = whole("dataset.classes", dataset["classes"])
+    classes = require_stored_integer("dataset.classes", dataset["classes"])
     return {
         **form,
-        "shape": [whole("dataset.shape", length) for length in dataset["shape"]],
+        "shape": [require_stored_integer("dataset.shape", length) for length in dataset["shape"]],
         "classes": classes,
         "output": form.get("output", OUTPUTS[classes == 1]),
         **({"features": features.released} if features else {}),
@@ -71,12 +71,12 @@ def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:
         raise BadInput(f"Expected {module} to be a module of this version of dpsweep.")
     source = Path(spec.origin).read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
-        if name := _imported(node, package):
+        if name := _imported_module(node, package):
             yield from _sources(name, package, seen)
     yield source
 
 
-def _imported(node: ast.AST, package: str) -> str | None:
+def _imported_module(node: ast.AST, package: str) -> str | None:
     """The module of this package that a statement imports names from, if any."""
     inner = isinstance(node, ast.ImportFrom) and node.module is not None and node.module.partition(".")[0] == package
     return node.module if inner and isinstance(node, ast.ImportFrom) else None
@@ -87,7 +87,7 @@ def _without_imports(source: str, package: str) -> str:
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-        if isinstance(node, ast.ImportFrom) and (future or _imported(node, package)):
+        if isinstance(node, ast.ImportFrom) and (future or _imported_module(node, package)):
             first, last = node.lineno - 1, node.end_lineno or node.lineno
             lines[first:last] = [f"{' ' * node.col_offset}pass" if node.col_offset else ""] + [""] * (last - first - 1)
     return "\n".join(lines) + "\n"
@@ -233,7 +233,7 @@ _IMPORTS = {
 }
 
 
-def snippet(
+def prediction_snippet(
     config: Mapping[str, Any],
     dataset: Mapping[str, Any],
     form: Mapping[str, Any] | None,
@@ -245,10 +245,10 @@ def snippet(
     `features` are the frozen features that are the model's inputs, if any. Raises `BadInput` if a key of the
     configuration cannot be an argument of a function.
     """
-    shape = tuple(whole("dataset.shape", length) for length in dataset["shape"])
+    shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
     source, call = _model(config["model"], (features.size,) if features else shape, dataset)
     if config.get("adapter"):
-        source, call = _adapted(source, call, config["adapter"])
+        source, call = _lines_with_adapter(source, call, config["adapter"])
     extracted, example = [], _example(form, dataset)
     if features and form is not None and features.package is not None:
         name = features.extractor
@@ -265,8 +265,9 @@ def snippet(
         "\n\n".join(head),
         *(extracted or [_inputs(form, dataset).strip("\n")]),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
-        functions(config) if predicts_tokens(form) else _answer(form, dataset, FEATURES if features else INPUTS),
-        f"row = {example}  # put your own here\nprint({NEXT_TOKEN if predicts_tokens(form) else _verb(dataset)}(row))",
+        functions(config) if predicts_tokens(form) else _answer_lines(form, dataset, FEATURES if features else INPUTS),
+        f"row = {example}  # put your own "
+        f"here\nprint({NEXT_TOKEN if predicts_tokens(form) else _predicted_noun(dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
@@ -281,7 +282,7 @@ def model_module(model: Mapping[str, Any]) -> str:
     return _BUILDERS.get(name_of(model), home_of(model)).rpartition(".")[0]
 
 
-def _adapted(source: str, call: str, adapter: Mapping[str, Any]) -> tuple[str, str]:
+def _lines_with_adapter(source: str, call: str, adapter: Mapping[str, Any]) -> tuple[str, str]:
     """The same lines for the model with its adapter, whose initial weights the file of weights replaces."""
     kind = class_name(adapter)
     fields = ", ".join(f"{key}={value!r}" for key, value in fields_of(adapter).items())
@@ -298,7 +299,7 @@ def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[st
         raise BadInput(f"Expected model.{invalid[0]} to be the name of an argument.")
     arguments = [
         str(shape),
-        str(whole("dataset.classes", dataset["classes"])),
+        str(require_stored_integer("dataset.classes", dataset["classes"])),
         *(f"{key}={value!r}" for key, value in fields.items()),
     ]
     if is_own(model):
@@ -309,7 +310,7 @@ def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[st
 
 
 def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
-    shape = tuple(whole("dataset.shape", length) for length in dataset["shape"])
+    shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
     if form is None:
         return _UNKNOWN.format(shape=shape)
     if form["kind"] == "array":
@@ -335,12 +336,12 @@ def _steps(form: Mapping[str, Any]) -> Sequence[str]:
     return steps
 
 
-def _verb(dataset: Mapping[str, Any]) -> str:
+def _predicted_noun(dataset: Mapping[str, Any]) -> str:
     return "number" if dataset["classes"] == 1 else "label"
 
 
-def _answer(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
-    verb = _verb(dataset)
+def _answer_lines(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
+    verb = _predicted_noun(dataset)
     named = form is not None and form["labels"] is not None
     answer = {
         "number": "float(outputs[0])",
@@ -359,7 +360,7 @@ def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     if form["kind"] == "words":
         return '"a text of your own"'
     if form["kind"] == "tokens":
-        return str([whole("padding", form["padding"])])
+        return str([require_stored_integer("padding", form["padding"])])
     columns = form["columns"]
     if len(columns) > _LONGEST_EXAMPLE:
         return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'

@@ -31,7 +31,7 @@ from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, 
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_results
-from dpsweep.accounting.validation import as_written, refuse_link, within
+from dpsweep.accounting.validation import as_written, refuse_link, require_inside_folder
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
@@ -42,7 +42,7 @@ from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, released_trainer
 from dpsweep.reports.exhibits import catalogue
-from dpsweep.reports.exhibits.exhibit import shown
+from dpsweep.reports.exhibits.exhibit import visible_exhibits
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
@@ -57,8 +57,8 @@ from dpsweep.reports.pages.released_package import (
 )
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, read_claim
-from dpsweep.reports.statement.statement import cautions_of, nobody, statement_of
-from dpsweep.reports.statement.statement_line import Context, Line, violations
+from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line, statement_of
+from dpsweep.reports.statement.statement_line import Context, Line, contradicted_lines
 
 FOLDER = "release"
 LOCK, PATIENCE_SECONDS = ".lock-release", 600
@@ -112,7 +112,7 @@ def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], 
         verify_results(sweep.plan, folder, ledger)
         opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
         shutil.rmtree(partial, ignore_errors=True)
-        pages.write(page, partial)
+        pages.write_page(page, partial)
         charge, secret = sweep.search.charge_and_secret(sweep.account, sweep.winner)
         ReleasedWinner.of(secret, charge).write(partial)
         _write_winner(sweep, partial)
@@ -122,7 +122,7 @@ def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], 
             write_price(opening, read_bill(sweep), partial)
     write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
     write_opening(opening, curator)
-    publish(sweep, partial, target, ledger)
+    publish_release(sweep, partial, target, ledger)
     return target / FILE
 
 
@@ -149,10 +149,10 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
     for name in OUTPUTS:
         model = sweep.folder / "trials" / winner.id / name
         if model.exists() or model.is_symlink():
-            shutil.copyfile(within(model, sweep.folder), target / name)
+            shutil.copyfile(require_inside_folder(model, sweep.folder), target / name)
 
 
-def publish(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
+def publish_release(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
     """Writes the winner and the files of a finished folder into the ledger, and then renames it to its place.
 
     Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
@@ -178,7 +178,7 @@ def publish_announced(sweep: Sweep, partial: Path, target: Path, ledger: Ledger)
     announced = sweep.account.attempts(sweep.plan_id).pinned.get(target.name)
     if announced is None or not (partial / WINNER_FILE).exists() or ReleasedFiles.of(partial).manifest != announced:
         return False
-    publish(sweep, partial, target, ledger)
+    publish_release(sweep, partial, target, ledger)
     return True
 
 
@@ -188,7 +188,7 @@ def compose(sweep: Sweep) -> Page:
     facts = numbers.read_facts(sweep, bill)
     context = _context(sweep, bill, facts)
     statement = statement_of(context)
-    for line in violations(statement):
+    for line in contradicted_lines(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
         raise BadInput(
@@ -197,22 +197,22 @@ def compose(sweep: Sweep) -> Page:
         )
     if sweep.winner is None and not sweep.shown.outcome:
         raise BadInput("Expected a finished run to release, got none.")
-    disclosed = _disclosed(sweep, reader)
+    disclosed = _disclosed_sweep(sweep, reader)
     page = Page(
         audience=reader.audience,
-        banner=pages.Banner(line=nobody(sweep.plan) or reader.audience.banner),
+        banner=pages.Banner(line=protects_nobody_line(sweep.plan) or reader.audience.banner),
         title=sweep.plan.account,
         headline=sections.headline(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.measure,
-        nobody=nobody(sweep.plan),
+        nobody=protects_nobody_line(sweep.plan),
         facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,
         cautions=cautions_of(sweep.plan, bill),
         best=_best(sweep, reader),
         outcome=sweep.shown.outcome,
-        findings=shown(catalogue.FINDINGS, disclosed, bill, reader),
-        terms=shown(catalogue.TERMS, disclosed, bill, reader),
+        findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
+        terms=visible_exhibits(catalogue.TERMS, disclosed, bill, reader),
         methods=methods_text(context),
     )
     return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
@@ -236,7 +236,7 @@ def claim_of(
 
 def contradictions(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
     """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
-    return violations(statement_of(_context(sweep, bill, numbers.read_facts(sweep, bill))))
+    return contradicted_lines(statement_of(_context(sweep, bill, numbers.read_facts(sweep, bill))))
 
 
 def methods_of(sweep: Sweep, bill: Bill) -> MethodsText | None:
@@ -268,7 +268,7 @@ def _with_runs(page: Page, sweep: Sweep) -> Page:
     records.insert(0, sweep.runs.noun, sweep.labels)
     return replace(
         page,
-        pictures=pages.draw(sweep),
+        pictures=pages.draw_maps_of_sweep(sweep),
         trials=sheets.trials(sweep, COLUMNS),
         records=sweep.exported(records),
         runs=sweep.runs.nouns,
@@ -277,14 +277,14 @@ def _with_runs(page: Page, sweep: Sweep) -> Page:
 
 def covered_records(sweep: Sweep) -> pd.DataFrame:
     """A row for each run that the rule discloses, with the columns that its price covers."""
-    return sweep.exported(_released_columns(_disclosed(sweep, reader_of(sweep))))
+    return sweep.exported(_released_columns(_disclosed_sweep(sweep, reader_of(sweep))))
 
 
 def _released_columns(sweep: Sweep) -> pd.DataFrame:
     return sweep.all_runs[[*RECORDS[:1], *sweep.run_keys, *RECORDS[1:]]]
 
 
-def _disclosed(sweep: Sweep, reader: Reader) -> Sweep:
+def _disclosed_sweep(sweep: Sweep, reader: Reader) -> Sweep:
     """The sweep with the runs that the reader may see: what is made of it cannot show others, whatever it declares."""
     if reader.may_see(Needs.ALL_SCORES):
         return _without_reasons(sweep)

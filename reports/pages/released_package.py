@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import yaml
 
 from dpsweep.accounting.folders import made_folder
-from dpsweep.accounting.json_files import in_words, write_json
+from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.records.commitment import ChargedSweep, Opening, write_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
 from dpsweep.reports.content.facts import Bill, exact_sum
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.prediction_code import code_of
-from dpsweep.reports.pages.templates import fill, store
+from dpsweep.reports.pages.templates import fill_template, store
 from dpsweep.reports.statement.one_page import one_page, pdf_of, size_for
 from dpsweep.reports.statement.released_claim import ReleasedClaim
 
@@ -45,7 +45,7 @@ def released_price(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
     first, claim = charged.charges[0], bill.charges[0]
     if first["event"] is None:
         return None
-    form: dict[str, Any] = in_words(
+    form: dict[str, Any] = replace_infinities_by_words(
         {
             "version": VERSION,
             "rule": (first["rule"] or {}).get("name"),
@@ -121,7 +121,7 @@ def write_statement(claim: ReleasedClaim, folder: Path) -> None:
     """Writes the commitment and the one-page statement, as a page and as a PDF file, into a release."""
     page = one_page(claim)
     write_commitment(folder, claim.commitment)
-    store(folder / STATEMENT_FILE, fill("statement.html.j2", page=page, size=size_for(page)).encode())
+    store(folder / STATEMENT_FILE, fill_template("statement.html.j2", page=page, size=size_for(page)).encode())
     store(folder / STATEMENT_PDF, pdf_of(page))
 
 

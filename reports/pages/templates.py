@@ -11,12 +11,12 @@ from markupsafe import Markup
 
 from dpsweep.accounting.printing import visible_lines
 from dpsweep.reports.figures.drawing import Drawing
-from dpsweep.reports.figures.page_figures import fragment
+from dpsweep.reports.figures.page_figures import inline_svg
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
-def fill(template: str, **values: object) -> str:
+def fill_template(template: str, **values: object) -> str:
     """The template filled with these values, escaped for HTML; `Markup` stays unescaped.
 
     Control and bidirectional characters of values are visible escapes, in Markdown too.
@@ -24,13 +24,13 @@ def fill(template: str, **values: object) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=not template.endswith(".md.j2"),
-        finalize=_plain if template.endswith(".md.j2") else _shown,
+        finalize=_escape_for_markdown if template.endswith(".md.j2") else _escape_for_html,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=template.endswith(".md.j2"),
     )
-    environment.filters["inline"] = fragment
+    environment.filters["inline"] = inline_svg
     return environment.get_template(template).render(values)
 
 
@@ -54,11 +54,11 @@ def store_picture(picture: Drawing, folder: Path, pdf: bytes = b"") -> None:
         store(folder / f"{picture.name}.pdf", pdf)
 
 
-def _plain(value: object) -> str:
+def _escape_for_markdown(value: object) -> str:
     """Text for Markdown: `&`, `<` and `>` are escaped, quotes are not."""
     return value if isinstance(value, Markup) else html.escape(visible_lines(value), quote=False)
 
 
-def _shown(value: object) -> object:
+def _escape_for_html(value: object) -> object:
     """Text for HTML, which is escaped after this, with control and bidirectional characters as visible escapes."""
     return visible_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -35,17 +35,17 @@ REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
 Event = Mapping[str, Any]
 
 
-def _whole(value: Any) -> bool:
+def _is_positive_integer(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
 
 
 POSSIBLE: Mapping[str, Callable[[Any], bool]] = {
-    "count": _whole,
-    "counts": lambda values: bool(values) and all(map(_whole, values)),
-    "limit": lambda value: value is None or _whole(value),
-    "steps": _whole,
-    "sample_size": _whole,
-    "source_dataset_size": _whole,
+    "count": _is_positive_integer,
+    "counts": lambda values: bool(values) and all(map(_is_positive_integer, values)),
+    "limit": lambda value: value is None or _is_positive_integer(value),
+    "steps": _is_positive_integer,
+    "sample_size": _is_positive_integer,
+    "source_dataset_size": _is_positive_integer,
     "sampling_probability": lambda value: 0 < value <= 1,
     "noise_multiplier": lambda value: 0 <= value < math.inf,
     "noise_scale": lambda value: 0 < value < math.inf,
@@ -93,7 +93,7 @@ def curves(event: Event, adjacency: str) -> list[Curve]:
     parts = leaves(event)
     steps = [_steps(leaf, count, adjacency) for leaf, count in parts]
     if all(step is not None for step in steps):
-        return _composed([step for step in steps if step is not None])
+        return _compose_steps([step for step in steps if step is not None])
     if len(parts) > 1 or parts[0][1] > 1 or parts[0][0]["type"] not in _CURVES:
         raise NotRecomputed(f"no tight bound for {' with '.join(sorted({str(leaf['type']) for leaf, _ in parts}))}")
     return _CURVES[parts[0][0]["type"]](parts[0][0], adjacency)
@@ -120,7 +120,7 @@ def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
     return None
 
 
-def _composed(steps: Sequence[Steps]) -> list[Curve]:
+def _compose_steps(steps: Sequence[Steps]) -> list[Curve]:
     """Gaussian steps together; those without sampling are one Gaussian mechanism."""
     plain = math.sqrt(sum(count * mu**2 for kind, _, mu, count in steps if kind == "plain"))
     counts: dict[tuple[str, float, float], int] = {}
@@ -138,28 +138,28 @@ def _composed(steps: Sequence[Steps]) -> list[Curve]:
     return [LossLattice(kinds, way).delta for way in ways]
 
 
-def _together(leaf: Event, adjacency: str, join: Callable[[Array], Array]) -> list[Curve]:
+def _join_curves_of_events(leaf: Event, adjacency: str, join: Callable[[Array], Array]) -> list[Curve]:
     inner = [curves(event, adjacency) for event in leaf["events"]]
     ways = range(max(map(len, inner)))
-    return [_joined([one[min(way, len(one) - 1)] for one in inner], join) for way in ways]
+    return [_join_curves([one[min(way, len(one) - 1)] for one in inner], join) for way in ways]
 
 
-def _joined(sides: Sequence[Curve], join: Callable[[Array], Array]) -> Curve:
+def _join_curves(sides: Sequence[Curve], join: Callable[[Array], Array]) -> Curve:
     return lambda points: join(np.array([side(points) for side in sides]))
 
 
 def _worst(leaf: Event, adjacency: str) -> list[Curve]:
-    return _together(leaf, adjacency, lambda deltas: np.asarray(deltas.max(axis=0)))
+    return _join_curves_of_events(leaf, adjacency, lambda deltas: np.asarray(deltas.max(axis=0)))
 
 
-def _least(deltas: Array) -> Array:
+def _pointwise_minimum(deltas: Array) -> Array:
     return np.asarray(deltas.min(axis=0))
 
 
-def _mixed(leaf: Event, adjacency: str) -> list[Curve]:
+def _mixture_curves(leaf: Event, adjacency: str) -> list[Curve]:
     """One of several mechanisms by a public draw: the mean of their deltas."""
     shares = np.array(leaf["counts"]) / sum(leaf["counts"])
-    return _together(leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas)))
+    return _join_curves_of_events(leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas)))
 
 
 def _noisy_max(leaf: Event, adjacency: str) -> list[Curve]:
@@ -168,7 +168,7 @@ def _noisy_max(leaf: Event, adjacency: str) -> list[Curve]:
     return [lambda points: -np.expm1(np.minimum(0.0, points - at)) / (1 + math.exp(-at))]
 
 
-def _selected(leaf: Event, adjacency: str) -> list[Curve]:
+def _selection_curves(leaf: Event, adjacency: str) -> list[Curve]:
     """The envelope bound; where each point runs once, the composition of all runs where that is less."""
     law, each = leaf["tries"], leaf["tries"]["type"] == "EachPoint"
     if leaf["limit"] is not None or law["type"] not in _SLOPES:
@@ -181,7 +181,7 @@ def _selected(leaf: Event, adjacency: str) -> list[Curve]:
     if not each:
         return best
     runs = curves({"type": "SelfComposedDpEvent", "event": leaf["event"], "count": law["count"]}, adjacency)
-    return [_joined(pair, _least) for pair in zip(best, runs, strict=True)]
+    return [_join_curves(pair, _pointwise_minimum) for pair in zip(best, runs, strict=True)]
 
 
 def _negative_binomial(law: Event) -> Curve:
@@ -201,9 +201,9 @@ _SLOPES: Mapping[str, Callable[[Event], Curve]] = {
 """f' for each law of the number of tries, at x [n] in [0, 1]."""
 _CURVES: Mapping[str, Callable[[Event, str], list[Curve]]] = {
     "WorstDpEvent": _worst,
-    "MixtureDpEvent": _mixed,
+    "MixtureDpEvent": _mixture_curves,
     "NoisyMaxDpEvent": _noisy_max,
-    "SelectionDpEvent": _selected,
+    "SelectionDpEvent": _selection_curves,
 }
 
 
@@ -212,10 +212,10 @@ def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> f
     parts = leaves(event)
     if len(parts) == 1 and parts[0][1] == 1 and parts[0][0]["type"] in _THEOREMS:
         return _THEOREMS[parts[0][0]["type"]](parts[0][0], delta, adjacency)
-    return max(_invert(side, delta, guess) for side in curves(event, adjacency)) if parts else 0.0
+    return max(_invert_curve(side, delta, guess) for side in curves(event, adjacency)) if parts else 0.0
 
 
-def _invert(side: Curve, delta: float, guess: float) -> float:
+def _invert_curve(side: Curve, delta: float, guess: float) -> float:
     def within(at: float) -> bool:
         value = float(side(np.array([at]))[0])
         if math.isnan(value):

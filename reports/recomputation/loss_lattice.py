@@ -32,7 +32,7 @@ def gaussian(mu: float) -> Curve:
     """A Gaussian mechanism of sensitivity over noise `mu`. Balle and Wang 2018, Theorem 8."""
 
     def curve(epsilons: Array) -> Array:
-        near, far = (_normal(sign * mu / 2 - epsilons / mu) for sign in (1, -1))
+        near, far = (_normal_distribution(sign * mu / 2 - epsilons / mu) for sign in (1, -1))
         scaled = np.exp(np.minimum(epsilons, FARTHEST)) * far
         return np.asarray(np.clip(near - scaled + 1e-13 * (near + scaled) + 1e-300, 0.0, 1.0))
 
@@ -64,7 +64,7 @@ def one_sampled_step(rate: float, mu: float, direction: int) -> Curve:
     return present if direction == 0 else absent
 
 
-def losses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
+def step_losses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
     """Losses ln dP/dQ at the nodes and both ends of cells of outputs, [cells, DEGREE + 2], and the nodes' P-masses.
 
     The record is in P in direction 0, in Q in direction 1. Poisson-sampled pairs: Zhu, Dong, Wang 2022, Theorem 11.
@@ -123,14 +123,14 @@ class LossLattice:
     def __init__(self, steps: Sequence[Steps], direction: int) -> None:
         self.count = sum(step[3] for step in steps)
         self.infinite = BEYOND * self.count
-        spread = sum(_variance(*losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
+        spread = sum(_variance(*step_losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
         if not 0 < spread < math.inf:
             raise NotRecomputed(TOO_FAR)
         deviation = math.sqrt(spread)
         added = min(6e-4 / (1 + 10 / deviation), 1e-3 * spread)  # the variance that the lattice adds
         self.step = max(math.sqrt(added / self.count), 60 * deviation / MOST_POINTS)
         self.parts = [
-            (*self._placed(*losses(kind, rate, mu, direction, self._width(mu))), count)
+            (*self._place_on_lattice(*step_losses(kind, rate, mu, direction, self._width(mu))), count)
             for kind, rate, mu, count in steps
         ]
         self.tilts = [self._tilt(0.0)]
@@ -138,7 +138,7 @@ class LossLattice:
     def delta(self, epsilons: Array) -> Array:
         """Upper bounds at any real epsilons [n]: the least over a sequence of tilts, and over Chernoff's bounds."""
         while self.tilts[-1].mean < epsilons.max(initial=-math.inf) and self.tilts[-1].peak > FLOOR:
-            following = self._next(self.tilts[-1])
+            following = self._next_tilt(self.tilts[-1])
             if following is None:
                 break
             self.tilts.append(following)
@@ -149,7 +149,7 @@ class LossLattice:
             bounds = np.minimum(bounds, np.exp(np.minimum(0.0, tilt.log - tilt.theta * epsilons)) + self.infinite)
         return bounds
 
-    def _next(self, tilt: Tilt) -> Tilt | None:
+    def _next_tilt(self, tilt: Tilt) -> Tilt | None:
         """The tilt from which this one has a relative entropy of 3 to 6; None if it would be beyond all losses."""
         shortest, longest, shift = 0.0, math.inf, 3 / tilt.deviation
         for _ in range(60):
@@ -166,7 +166,7 @@ class LossLattice:
     def _width(self, mu: float) -> float:
         return min(0.01, max(self.step / mu, 2 * (REACH + mu) / MOST_CELLS))
 
-    def _placed(self, at: Array, weights: Array) -> tuple[int, Array]:
+    def _place_on_lattice(self, at: Array, weights: Array) -> tuple[int, Array]:
         """The first place on the lattice, and the masses from there on."""
         low = np.floor(at[:, -2:].min(axis=1) / self.step)
         high = np.maximum(np.ceil(at[:, -2:].max(axis=1) / self.step), low + 1)
@@ -179,7 +179,7 @@ class LossLattice:
         places = np.concatenate([low, high]).astype(np.int64) - first
         return first, np.bincount(places, np.concatenate([mass * (1 - up), mass * up]))
 
-    def _weighted(self, first: int, masses: Array, theta: float) -> tuple[Array, Array, float]:
+    def _weighted_losses(self, first: int, masses: Array, theta: float) -> tuple[Array, Array, float]:
         """Losses, weighted probabilities and the log-moment of one step."""
         at = self.step * (first + np.arange(len(masses)))
         with np.errstate(divide="ignore"):
@@ -191,7 +191,7 @@ class LossLattice:
         """The log-moment of all steps at theta, and its first two derivatives."""
         log = mean = variance = 0.0
         for first, masses, count in self.parts:
-            at, weights, one = self._weighted(first, masses, theta)
+            at, weights, one = self._weighted_losses(first, masses, theta)
             centre = float(at @ weights)
             log, mean = log + count * one, mean + count * centre
             variance += count * float((at - centre) ** 2 @ weights)
@@ -214,7 +214,7 @@ class LossLattice:
         level, product = LEVEL * (math.log2(size) + 4), np.zeros(size // 2 + 1, dtype=complex)
         modulus, larger = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         for start, masses, count in self.parts:
-            weights = self._weighted(start, masses, theta)[1]
+            weights = self._weighted_losses(start, masses, theta)[1]
             values = np.fft.rfft(np.bincount((start + np.arange(len(masses))) % size, weights, minlength=size))
             values = np.where(np.abs(values) < 1e-30, 1e-30, values)
             product, modulus = product + count * np.log(values), modulus + count * np.log(np.abs(values))
@@ -254,5 +254,5 @@ def _variance(at: Array, weights: Array) -> float:
     return float(((at[:, :-2] - mean) ** 2 * weights).sum())
 
 
-def _normal(at: Array) -> Array:
+def _normal_distribution(at: Array) -> Array:
     return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in at])

@@ -46,34 +46,34 @@ SHOW_ALL = ("composition", "public", "disjoint parts", "composition + final run"
 """Rules whose events contain none of these."""
 
 
-def highest(claim: float) -> float:
+def largest_allowed_bound(claim: float) -> float:
     """The largest bound of this program's by which a claim holds."""
     return claim + min(TOLERANCE[0], TOLERANCE[1] * claim)
 
 
-def verdict(part: Mapping[str, Any], delta: float, adjacency: str, by: str) -> tuple[int, str]:
+def verdict_on_population(part: Mapping[str, Any], delta: float, adjacency: str, by: str) -> tuple[int, str]:
     """The exit code and the sentence for one population's claim."""
     claim, event = float(part["epsilon"]), part["event"]["event"]
     bound, reason = _or_reason(lambda: epsilon(event, delta, adjacency, min(claim, FARTHEST)))
-    numbers = f"epsilon {claim!r} is claimed, {_shown(bound)} is recomputed"
-    if bound <= highest(claim):
+    numbers = f"epsilon {claim!r} is claimed, {_bound_text(bound)} is recomputed"
+    if bound <= largest_allowed_bound(claim):
         if by == "PLD" and claim - bound > max(LOOSE[0], LOOSE[1] * claim):
             return FAILS, f"is not the price of this event, which costs less: {numbers}"
         return HOLDS, f"holds: {numbers}"
     other, without = _or_reason(lambda: by_renyi(event, delta, adjacency))
-    if other <= highest(claim):
-        return HOLDS, f"holds: epsilon {claim!r} is claimed, {_shown(other)} is recomputed by Renyi divergences"
+    if other <= largest_allowed_bound(claim):
+        return HOLDS, f"holds: epsilon {claim!r} is claimed, {_bound_text(other)} is recomputed by Renyi divergences"
     if claim > FARTHEST and math.isinf(bound):
         return NOT_RECOMPUTED, f"not recomputed: {reason or f'it is above {FARTHEST}'}: epsilon {claim!r} is claimed"
     searched = bool(set(_types(event)) & set(SEARCHES.values()))
     missing = (reason or (searched and without)) if "RDP" in by.split(" and ") else reason
     if reason and not without and "RDP" in by.split(" and "):
-        missing, numbers = "", f"epsilon {claim!r} is claimed, {_shown(other)} is recomputed by Renyi divergences"
+        missing, numbers = "", f"epsilon {claim!r} is claimed, {_bound_text(other)} is recomputed by Renyi divergences"
     if not missing:
         return FAILS, f"does not hold: {numbers}"
     least, _ = _or_reason(lambda: cost_of_one_run(event, delta, adjacency), 0.0)
-    if least > highest(claim):
-        return FAILS, f"does not hold: epsilon {claim!r} is claimed, and one run costs {_shown(least)}"
+    if least > largest_allowed_bound(claim):
+        return FAILS, f"does not hold: epsilon {claim!r} is claimed, and one run costs {_bound_text(least)}"
     return NOT_RECOMPUTED, f"not recomputed: {missing}: epsilon {claim!r} is claimed"
 
 
@@ -86,7 +86,7 @@ def _or_reason(recompute: Callable[[], float], otherwise: float = math.inf) -> t
     return (value if value == value else math.inf), ""
 
 
-def _shown(bound: float) -> str:
+def _bound_text(bound: float) -> str:
     """A bound, rounded up to seven digits."""
     if not 0 < bound < math.inf:
         return str(bound)
@@ -113,7 +113,7 @@ def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[t
     ]
     results += _rule_of(price["parts"], price["rule"])
     for name, part in price["parts"].items():
-        code, sentence = verdict(part, delta, price["adjacency"], price["claimed_by"])
+        code, sentence = verdict_on_population(part, delta, price["adjacency"], price["claimed_by"])
         results.append((code, f"{name}: {sentence}"))
     if more["epsilon"] or more["delta"]:
         charged = f"epsilon {more['epsilon']!r} at delta {more['delta']!r}"
@@ -159,13 +159,13 @@ def check_opening(opening: Mapping[str, Any], price: Mapping[str, Any], commitme
     pairs += [
         (f"repeats' {name}", price["repeats"][name], sum(one[name] for one in rest)) for name in ("epsilon", "delta")
     ]
-    unlike = [name for name, one, other in pairs if one != other and not _close(one, other)]
+    unlike = [name for name, one, other in pairs if one != other and not _is_close(one, other)]
     if unlike:
         return FAILS, f"commitment: {' and '.join(unlike)} of price.json are not what was charged"
     return HOLDS, "commitment: holds: the ledger's charge is this one"
 
 
-def _close(one: object, other: object) -> bool:
+def _is_close(one: object, other: object) -> bool:
     numbers = isinstance(one, float | int) and isinstance(other, float | int)
     return numbers and math.isclose(float(str(one)), float(str(other)), rel_tol=1e-12)
 

@@ -30,13 +30,13 @@ def gaussian_divergence(steps: Sequence[tuple[str, float, float, int]]) -> Diver
         for kind, rate, mu, count in steps:
             plain = orders * mu**2 / 2
             sampled = kind == "sampled" and rate < 1
-            total += count * (np.minimum(plain, _sampled(rate, mu, orders)) if sampled else plain)
+            total += count * (np.minimum(plain, _sampled_step_divergence(rate, mu, orders)) if sampled else plain)
         return total * (1 + ROUNDING)
 
     return divergence
 
 
-def _sampled(rate: float, mu: float, orders: Array) -> Array:
+def _sampled_step_divergence(rate: float, mu: float, orders: Array) -> Array:
     """One sampled step: the log-moment of the likelihood ratio by the trapezoidal rule, whose error is below 1e-15.
 
     The integrand is analytic up to pi / mu from the real line: Trefethen and Weideman 2014, Theorem 5.1.

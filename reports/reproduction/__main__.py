@@ -18,9 +18,9 @@ from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.printing import print_error, print_line
-from dpsweep.reports.pages.templates import fill, store, store_picture
+from dpsweep.reports.pages.templates import fill_template, store, store_picture
 from dpsweep.reports.reproduction.every_figure import ALL, make_every
-from dpsweep.reports.reproduction.finding import Computed, Reproduction, find
+from dpsweep.reports.reproduction.finding import Computed, Reproduction, find_figure
 from dpsweep.reports.reproduction.results import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import train
 
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
 
     def make(name: str) -> None:
-        _show(*_make(name, options.scale, options.overrides, options.output))
+        _write_and_print(*_make_figure(name, options.scale, options.overrides, options.output))
 
     try:
         if options.figure == ALL:
@@ -59,9 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _show(folder: Path, reproduction: Reproduction) -> None:
+def _write_and_print(folder: Path, reproduction: Reproduction) -> None:
     """Writes the page and prints the verdicts and the page's path."""
-    page = write(reproduction, folder)
+    page = write_page(reproduction, folder)
     print_line(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
         print_line(f"  {finding.words}: {finding.claim}")
@@ -69,9 +69,9 @@ def _show(folder: Path, reproduction: Reproduction) -> None:
     print_line(page)
 
 
-def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
+def _make_figure(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
     """The folder of a figure, and its reproduction; one from a search is made of the results that its folder keeps."""
-    figure = find(name)
+    figure = find_figure(name)
     if isinstance(figure, Computed):
         return root / name, figure.make()
     folder = root / name / scale
@@ -79,7 +79,7 @@ def _make(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path
     return folder, figure.make(read_results(folder / RESULTS))
 
 
-def write(reproduction: Reproduction, folder: Path) -> Path:
+def write_page(reproduction: Reproduction, folder: Path) -> Path:
     """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
     make_folder(folder, READABLE)
     for drawing in reproduction.drawings:
@@ -93,7 +93,7 @@ def write(reproduction: Reproduction, folder: Path) -> Path:
 
 def render(reproduction: Reproduction) -> str:
     """The page as one HTML document that loads files from its own folder only."""
-    return fill("reproduction.html.j2", page=reproduction)
+    return fill_template("reproduction.html.j2", page=reproduction)
 
 
 if __name__ == "__main__":

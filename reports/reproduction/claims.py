@@ -19,8 +19,8 @@ from dpsweep.reports.reproduction.finding import (
     as_number,
     in_percent,
     in_points,
-    joined,
-    judged,
+    join_estimates,
+    judge_estimates,
     points,
     verdict_of,
 )
@@ -56,7 +56,7 @@ from dpsweep.reports.statistics.score_grid import (
     score_grid,
     variance_shares,
 )
-from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, confidence, unknown
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, confidence, joint_verdict, unknown_estimate
 
 CLOSE = 0.03
 """Largest difference of two scores that counts as close."""
@@ -93,24 +93,27 @@ def flat_in_regularizer(table: pd.DataFrame, normalized: str = "dpnsgd", clipped
     flat, differ = [], []
     for noise, rows in noises:
         at = f"noise {number(noise)}:"
-        r, c = _explained(rows, normalized, REGULARIZER), _explained(rows, clipped, CLIP)
-        flat.append(_share(r, f"{at} r explains", level))
+        r, c = (
+            _variance_shares_of_method(rows, normalized, REGULARIZER),
+            _variance_shares_of_method(rows, clipped, CLIP),
+        )
+        flat.append(_share_by_setting(r, f"{at} r explains", level))
         differ.append(_excess(c, r, f"{at} c explains more than r by", level))
-    parts = (*judged(flat, in_percent, most=FLAT), *judged(differ, in_points, least=WIDER))
+    parts = (*judge_estimates(flat, in_percent, most=FLAT), *judge_estimates(differ, in_points, least=WIDER))
     return Finding(
         topic=f"{method_label(normalized)} is stable in r, {method_label(clipped)} depends on c",
         claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
         "depends on learning rate and clip norm c.",
         criterion=f"r, alone and together with lr, explains at most {FLAT:.0%} of the variance over the grid, and c "
         f"at least {points(WIDER)} more",
-        numbers="; ".join((joined(flat, in_percent), joined(differ, in_points))),
+        numbers="; ".join((join_estimates(flat, in_percent), join_estimates(differ, in_points))),
         verdict=verdict_of(parts),
         estimates=(*flat, *differ),
         parts=parts,
     )
 
 
-def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
+def normalized_easier_to_tune(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
     """A few random points of the normalized method are better."""
     noises = by(table, NOISE)
     level = confidence(len(noises) * len(FEW))
@@ -121,21 +124,21 @@ def easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
         for noise, rows in noises
         for count in FEW
     ]
-    parts = judged(gains, in_points, least=APART)
+    parts = judge_estimates(gains, in_points, least=APART)
     return Finding(
         topic=f"{method_label(normalized)} is easier to tune than {method_label(clipped)}",
         claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
         f"tune than {method_label(clipped)}.",
         criterion=f"the mean best score of {' and of '.join(map(str, FEW))} random points is at least "
         f"{points(APART)} above that of {method_label(clipped)}, in the mean over all draws of the grid's points",
-        numbers=joined(gains, in_points),
+        numbers=join_estimates(gains, in_points),
         verdict=verdict_of(parts),
         estimates=tuple(gains),
         parts=parts,
     )
 
 
-def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
+def best_scores_are_close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
     """The methods' best scores are nearly the same, where the runs can show a difference."""
     noises, pairs = by(table, NOISE), list(combinations(methods, 2))
     level = confidence(len(noises) * len(pairs))
@@ -150,15 +153,19 @@ def close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
             for one, other in pairs
         ]
         gaps += own
-        verdicts.append(able(list(points_of.values()), all_of(gap.verdict(-CLOSE, CLOSE) for gap in own)))
+        verdicts.append(
+            verdict_if_distinguishable(
+                list(points_of.values()), joint_verdict(gap.verdict(-CLOSE, CLOSE) for gap in own)
+            )
+        )
     return Finding(
         topic=f"The best of {_and([method_label(method) for method in methods])} are close",
         claim=claim,
         criterion=f"best scores within {points(CLOSE)} of each other, on grids whose points differ by more than noise",
-        numbers=joined(gaps, in_points),
-        verdict=all_of(verdicts),
+        numbers=join_estimates(gaps, in_points),
+        verdict=joint_verdict(verdicts),
         estimates=tuple(gaps),
-        parts=judged(gaps, in_points, -CLOSE, CLOSE),
+        parts=judge_estimates(gaps, in_points, -CLOSE, CLOSE),
     )
 
 
@@ -173,20 +180,20 @@ def few_candidates_do(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Fi
         )
         for method in tuned
     ]
-    parts = judged(gains, in_points, least=APART)
+    parts = judge_estimates(gains, in_points, least=APART)
     return Finding(
         topic=f"A few candidates of {method_label(few)} beat as many of {_and([method_label(one) for one in tuned])}",
         claim=f"For the same privacy, {method_label(few)} with its {count} candidates beats as many candidates "
         "of the others, taken at random.",
         criterion=f"its best score is at least {points(APART)} above the others' mean best score over all such draws",
-        numbers=joined(gains, in_points),
+        numbers=join_estimates(gains, in_points),
         verdict=verdict_of(parts),
         estimates=tuple(gains),
         parts=parts,
     )
 
 
-def able(groups: Sequence[PointScores], verdict: Verdict) -> Verdict:
+def verdict_if_distinguishable(groups: Sequence[PointScores], verdict: Verdict) -> Verdict:
     """The verdict, but undecided instead of `holds` if in no group the points differ by more than their errors.
 
     A search that shows no difference at all cannot show that there is none between methods.
@@ -205,20 +212,20 @@ def defaults_do(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
             "the worst candidate at the default lr below the best by", level
         ),
     )
-    parts = judged(losses, in_points, most=CLOSE)
+    parts = judge_estimates(losses, in_points, most=CLOSE)
     return Finding(
         topic="Adam's defaults are near the best of DP-Adam's candidates",
         claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
         criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, within {points(CLOSE)} of the best, "
         "among candidates that differ by more than noise",
-        numbers=joined(losses, in_points),
-        verdict=able([candidates], verdict_of(parts)),
+        numbers=join_estimates(losses, in_points),
+        verdict=verdict_if_distinguishable([candidates], verdict_of(parts)),
         estimates=losses,
         parts=parts,
     )
 
 
-def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
+def second_method_is_no_worse(table: pd.DataFrame, one: str, other: str) -> Finding:
     """The second method's best and median scores are no worse than the first's, for every number of steps."""
     pooled = point_scores(table[table[METHOD].isin((one, other))])
     lengths = sorted({int(length) for length in pooled.settings[STEPS]})
@@ -231,28 +238,28 @@ def alongside(table: pd.DataFrame, one: str, other: str) -> Finding:
         for length in lengths
         for name, kind in (("best", best), ("median", median))
     ]
-    parts = judged(losses, in_points, most=CLOSE)
+    parts = judge_estimates(losses, in_points, most=CLOSE)
     return Finding(
         topic=f"{method_label(other)} runs alongside {method_label(one)}",
         claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
         "median candidate.",
         criterion=f"at most {points(CLOSE)} below at every length, among candidates that differ by more than noise; "
         "to be above is no objection",
-        numbers=f"{method_label(one)} - {method_label(other)}: {joined(losses, in_points)}",
-        verdict=able([pooled], verdict_of(parts)),
+        numbers=f"{method_label(one)} - {method_label(other)}: {join_estimates(losses, in_points)}",
+        verdict=verdict_if_distinguishable([pooled], verdict_of(parts)),
         estimates=tuple(losses),
         parts=parts,
     )
 
 
-def prunable(table: pd.DataFrame) -> Finding:
+def many_rates_prunable(table: pd.DataFrame) -> Finding:
     """Many learning rates are never nearly the best and could be left out of the grid."""
     pooled = point_scores(table)
     rates = sorted({float(rate) for rate in pooled.settings[LR]})
     lengths = sorted({int(length) for length in pooled.settings[STEPS]})
     level = confidence(len(rates))
-    losses = {rate: [*_behind(pooled, rate, lengths, level)] for rate in rates}
-    verdicts = {rate: all_of(one.verdict(least=APART) for one in own) for rate, own in losses.items()}
+    losses = {rate: [*_deficits_of_rate(pooled, rate, lengths, level)] for rate in rates}
+    verdicts = {rate: joint_verdict(one.verdict(least=APART) for one in own) for rate, own in losses.items()}
     never = [rate for rate in rates if verdicts[rate] is Verdict.HOLDS]
     needed = [rate for rate in rates if verdicts[rate] is Verdict.REFUTED]
     undecided = len(rates) - len(never) - len(needed)
@@ -263,13 +270,13 @@ def prunable(table: pd.DataFrame) -> Finding:
         "the best of all at every length",
         numbers=f"{len(never)} of {len(rates)} are: {_rates(never)}; {len(needed)} are not: {_rates(needed)}; "
         f"{undecided} cannot be told",
-        verdict=_half(len(rates), len(never), undecided),
+        verdict=_verdict_on_half(len(rates), len(never), undecided),
         estimates=tuple(one for own in losses.values() for one in own),
-        parts=tuple(part for own in losses.values() for part in judged(own, in_points, least=APART)),
+        parts=tuple(part for own in losses.values() for part in judge_estimates(own, in_points, least=APART)),
     )
 
 
-def wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
+def count_wins(table: pd.DataFrame) -> dict[tuple[float, float], int]:
     """How often each (lr, clip norm) has the best mean score for a number of steps; the first among equals counts."""
     pooled = point_scores(table)
     counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
@@ -327,14 +334,14 @@ def momentum(table: pd.DataFrame) -> Finding:
         part
         for value, one in leads.items()
         if LARGE in leads and moderate
-        for part in judged((one,), in_points, least=APART if value == LARGE else 0.0)
+        for part in judge_estimates((one,), in_points, least=APART if value == LARGE else 0.0)
     )
     return Finding(
         topic="Momentum 0.6 or 0.7 is the best in the end, 0.9 is worse",
         claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
         criterion="after the most steps, the better of 0.6 and 0.7 is above every other coefficient, and at least "
         f"{points(APART)} above 0.9",
-        numbers=f"after {length} steps: {joined(leads.values(), in_points)}",
+        numbers=f"after {length} steps: {join_estimates(leads.values(), in_points)}",
         verdict=verdict_of(parts),
         estimates=tuple(leads.values()),
         parts=parts,
@@ -350,12 +357,12 @@ def quick_start(table: pd.DataFrame) -> Finding:
     leads = [
         (tops[LARGE] - tops[value]).estimate(f"{LARGE:g} above {value:g}:", level) for value in others if LARGE in tops
     ]
-    parts = judged(leads, in_points, least=APART)
+    parts = judge_estimates(leads, in_points, least=APART)
     return Finding(
         topic="Momentum 0.9 is the fastest in the beginning",
         claim="With momentum 0.9 the accuracy increases faster in the beginning.",
         criterion=f"after the fewest steps 0.9 is at least {points(APART)} above every other coefficient",
-        numbers=f"after {length} steps: {joined(leads, in_points)}",
+        numbers=f"after {length} steps: {join_estimates(leads, in_points)}",
         verdict=verdict_of(parts),
         estimates=tuple(leads),
         parts=parts,
@@ -371,24 +378,24 @@ def _best_of(rows: pd.DataFrame, method: str, count: int) -> ScoreStatistic:
     return statistic(point_scores(of_method(rows, method)), partial(mean_best, draws=count))
 
 
-def _explained(rows: pd.DataFrame, method: str, key: str) -> VarianceShares | None:
+def _variance_shares_of_method(rows: pd.DataFrame, method: str, key: str) -> VarianceShares | None:
     grid = score_grid(of_method(rows, method), key)
     return None if grid is None else variance_shares(grid)
 
 
-def _share(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
-    return unknown(name) if shares is None else shares.of(name, BY_SETTING, BY_BOTH, level=level)
+def _share_by_setting(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
+    return unknown_estimate(name) if shares is None else shares.of(name, BY_SETTING, BY_BOTH, level=level)
 
 
 def _excess(one: VarianceShares | None, other: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
     """How much more of its grid's variance the first method's setting explains."""
     if one is None or other is None:
-        return unknown(name)
+        return unknown_estimate(name)
     difference = VarianceShares(values=np.subtract(one.values, other.values), draws=one.draws - other.draws)
     return difference.of(name, BY_SETTING, BY_BOTH, level=level)
 
 
-def _behind(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
+def _deficits_of_rate(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
     """How much the best score of a learning rate is below that of the others, at each length."""
     own = pooled.where(**{LR: rate})
     for length in lengths:
@@ -397,7 +404,7 @@ def _behind(pooled: PointScores, rate: float, lengths: list[int], level: float) 
         yield (others - mine).estimate(f"lr {rate:g}, {length} steps:", level)
 
 
-def _half(rates: int, never: int, undecided: int) -> Verdict:
+def _verdict_on_half(rates: int, never: int, undecided: int) -> Verdict:
     if 2 * never >= rates:
         return Verdict.HOLDS
     return Verdict.UNDECIDED if 2 * (never + undecided) >= rates else Verdict.REFUTED
@@ -408,7 +415,7 @@ def _rates(values: list[float]) -> str:
 
 
 def _on_ridges(topic: str, claim: str, between: tuple[float, float], ridges: dict[str, Ridge]) -> Finding:
-    parts = judged((one.exponent for one in ridges.values()), as_number, *between)
+    parts = judge_estimates((one.exponent for one in ridges.values()), as_number, *between)
     return Finding(
         topic=topic,
         claim=claim,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_line, print_lines
-from dpsweep.reports.reproduction.finding import Computed, find, known
-from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, planned, require_allowed
+from dpsweep.reports.reproduction.finding import Computed, find_figure, known
+from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, read_plan_lines, require_allowed
 
 ALL = "all"
 """The name that stands for every figure."""
@@ -45,7 +45,7 @@ class Piece:
     @property
     def words(self) -> str:
         """The figure and its time, for readers."""
-        return f"{self.name}: {_in_words(self.seconds)}"
+        return f"{self.name}: {_duration_text(self.seconds)}"
 
 
 def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float) -> int:
@@ -97,19 +97,19 @@ def _missing(scale: str, overrides: Sequence[str], root: Path) -> tuple[list[Pie
 
 def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Iterator[Piece]:
     """The figure, unless its folder has it as it is planned now."""
-    figure = find(name)
+    figure = find_figure(name)
     if isinstance(figure, Computed):
         if not (root / name / MADE).is_file():
             yield Piece(name=name, seconds=0.0)
         return
     folder = root / name / scale
-    words = planned(name, scale, overrides, folder)
+    words = read_plan_lines(name, scale, overrides, folder)
     plan = next((found[1] for line in words if (found := PLAN.match(line))), None)
     if plan is None:
         raise TrainingFailed(ExitCode.BUG, folder)
     sweep = folder / "sweeps" / plan
     if not ((folder / MADE).is_file() and (sweep / DRAWN).is_dir()):
-        yield Piece(name=name, seconds=seconds_in("\n".join(words)) * _untrained(sweep))
+        yield Piece(name=name, seconds=seconds_in("\n".join(words)) * _untrained_share(sweep))
 
 
 def seconds_in(words: str) -> float:
@@ -122,7 +122,7 @@ def seconds_in(words: str) -> float:
     return math.inf if found is None else float(found[1]) * _SECONDS[found[2]]
 
 
-def _untrained(sweep: Path) -> float:
+def _untrained_share(sweep: Path) -> float:
     """The share of a sweep's runs that have no result."""
     if not (sweep / "plan.json").is_file():
         return 1.0
@@ -134,7 +134,7 @@ def _list(pieces: Sequence[Piece]) -> str:
     return "; ".join(piece.words for piece in pieces)
 
 
-def _in_words(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """A time for readers.
 
     >>> _in_words(0), _in_words(30), _in_words(3000), _in_words(9000), _in_words(math.inf)

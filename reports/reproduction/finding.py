@@ -19,7 +19,7 @@ from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, joint_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Finding:
     scope: str = ""
 
     @property
-    def decisive(self) -> JudgedPart | None:
+    def decisive_part(self) -> JudgedPart | None:
         """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
         same = (part for part in self.parts if part.verdict is self.verdict)
         return next(same, self.parts[0] if self.parts else None)
@@ -125,7 +125,7 @@ def known() -> tuple[str, ...]:
     return tuple(sorted(_figures()))
 
 
-def find(name: str) -> Computed | Trained:
+def find_figure(name: str) -> Computed | Trained:
     """The figure with this name; raises `BadInput` if there is none."""
     if name not in _figures():
         raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
@@ -188,12 +188,12 @@ def as_number(one: IntervalEstimate) -> str:
     return _with_interval(one, f"{one.value:.3g}", lambda end: f"{end:.3g}")
 
 
-def joined(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
+def join_estimates(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
     """All estimates in one sentence."""
     return "; ".join(map(form, estimates))
 
 
-def judged(
+def judge_estimates(
     estimates: Iterable[IntervalEstimate],
     form: Callable[[IntervalEstimate], str],
     least: float = -math.inf,
@@ -205,7 +205,7 @@ def judged(
 
 def verdict_of(parts: Iterable[JudgedPart]) -> Verdict:
     """The verdict on a claim of several parts; undecided if it has none."""
-    return all_of(part.verdict for part in parts)
+    return joint_verdict(part.verdict for part in parts)
 
 
 def _with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:

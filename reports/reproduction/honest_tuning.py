@@ -126,14 +126,14 @@ def figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[Ca
     return tuple(
         CandidatesRow(
             candidates=count,
-            composition=_composed(records, count),
-            random_stopping=_stopped(records, gamma=1 / count),
+            composition=_composition_epsilon(records, count),
+            random_stopping=_random_stopping_epsilon(records, gamma=1 / count),
         )
         for count in candidates
     )
 
 
-def crossing(rows: Iterable[CandidatesRow]) -> int:
+def crossing_candidates(rows: Iterable[CandidatesRow]) -> int:
     """The largest number of candidates up to which composition never costs more; 0 if it costs more at once."""
     last = 0
     for row in rows:
@@ -149,7 +149,7 @@ def figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
         BlowUpRow(
             records=size,
             one_run=MOMENTS.epsilon(_run(size), DELTA, Adjacency.ADD_OR_REMOVE_ONE),
-            random_stopping=_stopped(size, gamma=1.0),
+            random_stopping=_random_stopping_epsilon(size, gamma=1.0),
         )
         for size in records
     )
@@ -159,7 +159,7 @@ def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[
     """The price of random stopping over gamma; it grows little with the number of expected tries."""
     gammas = tuple(gammas)
     return tuple(
-        StoppingRow(records=size, gamma=gamma, epsilon=_stopped(size, gamma=gamma))
+        StoppingRow(records=size, gamma=gamma, epsilon=_random_stopping_epsilon(size, gamma=gamma))
         for size in records
         for gamma in gammas
     )
@@ -167,14 +167,14 @@ def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[
 
 def figure_1_affordable(records: Iterable[int]) -> tuple[AffordableRow, ...]:
     """The number of candidates by composition at the price of random stopping with gamma = 1."""
-    return tuple(_affordable(size, _stopped(size, gamma=1.0)) for size in records)
+    return tuple(_affordable(size, _random_stopping_epsilon(size, gamma=1.0)) for size in records)
 
 
 def _affordable(records: int, epsilon: float) -> AffordableRow:
     low, high = 0, MOST_CANDIDATES
     while low < high:
         middle = math.ceil((low + high) / 2)
-        low, high = (middle, high) if _composed(records, middle) <= epsilon else (low, middle - 1)
+        low, high = (middle, high) if _composition_epsilon(records, middle) <= epsilon else (low, middle - 1)
     return AffordableRow(records=records, epsilon=epsilon, candidates=low)
 
 
@@ -182,11 +182,11 @@ def _cell(data: PaperDataSet, tuned: Callable[[DpEvent], DpEvent]) -> float:
     return MOMENTS.epsilon(tuned(_run(data.records, data.steps)), data.delta, Adjacency.ADD_OR_REMOVE_ONE)
 
 
-def _composed(records: int, candidates: int) -> float:
+def _composition_epsilon(records: int, candidates: int) -> float:
     return MOMENTS.epsilon(repeat(_run(records), candidates), DELTA, Adjacency.ADD_OR_REMOVE_ONE)
 
 
-def _stopped(records: int, *, gamma: float) -> float:
+def _random_stopping_epsilon(records: int, *, gamma: float) -> float:
     event = random_stopping(_run(records), gamma=gamma, delta2=DELTA2)
     return MOMENTS.epsilon(event, DELTA, Adjacency.ADD_OR_REMOVE_ONE)
 

@@ -23,8 +23,8 @@ from dpsweep.reports.reproduction.finding import (
     Finding,
     in_percent,
     in_points,
-    joined,
-    judged,
+    join_estimates,
+    judge_estimates,
     points,
     sheet,
     verdict_of,
@@ -64,7 +64,7 @@ class Family:
     key: str
     letter: str
 
-    def courses(self, results: SearchResults) -> Courses:
+    def tuned_learning_curves(self, results: SearchResults) -> Courses:
         """The learning curve of each run at its value's learning rate, values ascending; a run without one is left out.
 
         Where several learning rates were tried, a value's is the one that `tuned` chooses.
@@ -81,7 +81,7 @@ class Family:
     def tuned(self, results: SearchResults) -> dict[float, float]:
         """By value of the bound: the learning rate with the least mean last training loss over the repetitions."""
         rows = of_method(results.table, self.method).astype({LR: float, self.key: float})
-        ends = rows.assign(end=[_end(results.curve(trial)) for trial in rows["trial"]])
+        ends = rows.assign(end=[_last_loss(results.curve(trial)) for trial in rows["trial"]])
         means = ends.groupby([self.key, LR])["end"].mean().reset_index().sort_values("end", kind="stable")
         best = means.drop_duplicates(self.key).sort_values(self.key)
         return dict(zip(map(float, best[self.key]), map(float, best[LR]), strict=True))
@@ -91,17 +91,17 @@ class Family:
         return f"{self.letter} = {number(value)}"
 
 
-def clipped(method: str) -> Family:
+def clipped_family(method: str) -> Family:
     """A method that clips to c."""
     return Family(method=method, key=CLIP, letter="c")
 
 
-def normalized(method: str) -> Family:
+def normalized_family(method: str) -> Family:
     """A method that normalizes with r."""
     return Family(method=method, key=REGULARIZER, letter="r")
 
 
-def draw(results: SearchResults, families: Sequence[Family]) -> Drawing:
+def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> Drawing:
     """Training loss and training accuracy of each family, a curve per value: the mean of the repetitions."""
     panels = [
         Chart(
@@ -110,7 +110,7 @@ def draw(results: SearchResults, families: Sequence[Family]) -> Drawing:
             y_label=title,
             curves=tuple(
                 Curve(label=family.named(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in _means(family.courses(results)).items()
+                for value, course in _means(family.tuned_learning_curves(results)).items()
             ),
         )
         for family in families
@@ -120,20 +120,20 @@ def draw(results: SearchResults, families: Sequence[Family]) -> Drawing:
     return charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
 
 
-def biased(courses: Mapping[Family, Courses]) -> Finding:
+def bounding_raises_loss(courses: Mapping[Family, Courses]) -> Finding:
     """The final training loss is higher where gradients are bounded more."""
     level = confidence(len(courses))
     drops = tuple(
         mean_of_repeats(f"{method_label(family.method)}:", [_drop(curves) for curves in repeats.values()], level)
         for family, repeats in courses.items()
     )
-    parts = judged(drops, in_percent, least=LOWER)
+    parts = judge_estimates(drops, in_percent, least=LOWER)
     return Finding(
         topic="A small c or r keeps the training loss high",
         claim="A small r or a small c induces large biases and keeps the loss from dropping sharply; large ones reduce "
         "them.",
         criterion=f"both methods' last training loss at the largest value is {LOWER:.0%} below that at the smallest",
-        numbers=joined(drops, in_percent),
+        numbers=join_estimates(drops, in_percent),
         verdict=verdict_of(parts),
         estimates=drops,
         parts=parts,
@@ -144,24 +144,24 @@ def flat_accuracy(clip: Courses, normal: Courses) -> Finding:
     """The accuracy curves differ over c under clipping, and hardly differ over r under normalization."""
     both = sorted(set(clip) & set(normal))
     level = confidence(2)
-    flat = mean_of_repeats("mean spread over r", [_spread(normal[repeat]) for repeat in both], level)
-    gaps = [_spread(clip[repeat]) - _spread(normal[repeat]) for repeat in both]
+    flat = mean_of_repeats("mean spread over r", [_accuracy_spread(normal[repeat]) for repeat in both], level)
+    gaps = [_accuracy_spread(clip[repeat]) - _accuracy_spread(normal[repeat]) for repeat in both]
     wider = mean_of_repeats("over c wider by", gaps, level)
-    parts = (*judged((flat,), in_points, most=FLAT), *judged((wider,), in_points, least=APART))
+    parts = (*judge_estimates((flat,), in_points, most=FLAT), *judge_estimates((wider,), in_points, least=APART))
     return Finding(
         topic="Accuracy curves vary with c and hardly with r",
         claim="The accuracy curves vary with c under clipping, while r makes almost no impact on those of "
         "normalization.",
         criterion=f"averaged over the second half of the recorded steps, the accuracies of all r are within "
         f"{points(FLAT)} of each other, and at least {points(APART)} closer than those of all c",
-        numbers=joined((flat, wider), in_points),
+        numbers=join_estimates((flat, wider), in_points),
         verdict=verdict_of(parts),
         estimates=(flat, wider),
         parts=parts,
     )
 
 
-def fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
+def small_regularizer_fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
     """With a small r, the training loss fluctuates more under normalization than under clipping to c."""
     ratios = [
         math.log(_roughness(normal[repeat][r]) / max(_roughness(clip[repeat][c]), SMOOTH))
@@ -172,7 +172,7 @@ def fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding
     rougher = IntervalEstimate(
         name="rougher by", **{end: math.expm1(getattr(log_ratio, end)) for end in ("value", "low", "high")}
     )
-    parts = judged((rougher,), in_percent, least=ROUGHER)
+    parts = judge_estimates((rougher,), in_percent, least=ROUGHER)
     return Finding(
         topic="With a small r the loss fluctuates more than under clipping",
         claim=f"The training loss of normalization with r = {number(r)} fluctuates more than that of clipping with "
@@ -199,7 +199,7 @@ def learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
     )
 
 
-def _end(curve: RunCurve) -> float:
+def _last_loss(curve: RunCurve) -> float:
     """The last training loss; infinite for a run that diverged or has none."""
     loss = curve[-1].get(LOSS) if curve else None
     return math.inf if loss is None or not math.isfinite(loss) else float(loss)
@@ -218,7 +218,7 @@ def _drop(courses: Mapping[float, Course]) -> float:
     return 1 - ends[max(ends)] / ends[min(ends)] if len(ends) > 1 else float("nan")
 
 
-def _spread(courses: Mapping[float, Course]) -> float:
+def _accuracy_spread(courses: Mapping[float, Course]) -> float:
     """The range of the accuracies, averaged over the second half of the steps; nan for fewer than two runs."""
     if len(courses) < 2:
         return float("nan")

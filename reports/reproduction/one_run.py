@@ -96,10 +96,10 @@ def noise_table() -> tuple[NoiseRow, ...]:
 def sampler_table() -> tuple[SamplerRow, ...]:
     """The same run with every sampler: the sampler that runs must be the one that is charged."""
     return (
-        _row("Poisson", Pld(), ADD, _poisson),
-        _row("Poisson", Pld(), REPLACE, _poisson),
-        _row("fixed size without replacement", Pld(), REPLACE, _fixed_size),
-        _row("fixed size without replacement", Rdp(), REPLACE, _fixed_size),
+        _sampler_row("Poisson", Pld(), ADD, _poisson),
+        _sampler_row("Poisson", Pld(), REPLACE, _poisson),
+        _sampler_row("fixed size without replacement", Pld(), REPLACE, _fixed_size),
+        _sampler_row("fixed size without replacement", Rdp(), REPLACE, _fixed_size),
         SamplerRow(
             sampler="fixed size without replacement",
             method="the paper's Proposition E.3",
@@ -107,20 +107,23 @@ def sampler_table() -> tuple[SamplerRow, ...]:
             epsilons=tuple(
                 proposition_e3(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA) for noise in PRINTED
             ),
-            forced=_forced(_fixed_size, REPLACE),
+            forced=_lower_bounds(_fixed_size, REPLACE),
             proven=False,
         ),
-        _row("random allocation", Rdp(), ADD, _allocated),
-        _row("shuffling, no amplification", Pld(), ADD, _shuffled),
+        _sampler_row("random allocation", Rdp(), ADD, _random_allocation_run),
+        _sampler_row("shuffling, no amplification", Pld(), ADD, _shuffled_run),
     )
 
 
 def truncation_table() -> tuple[SamplerRow, ...]:
     """Poisson sampling truncated a little above the expected batch: the price of bounded memory."""
-    return tuple(_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated(cap)) for cap in CAPS)
+    return tuple(
+        _sampler_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated_run(cap))
+        for cap in CAPS
+    )
 
 
-def lecture() -> LectureRow:
+def lecture_row() -> LectureRow:
     """1000 records, 10^6 steps, epsilon 1, delta 1e-5, and the noise that the theorem requires."""
     records, steps, epsilon = 1000, 10**6, 1.0
     noise = lecture_noise(records=records, steps=steps, epsilon=epsilon, delta=DELTA)
@@ -150,17 +153,19 @@ def _noise_row(noise: float, printed: float) -> NoiseRow:
     )
 
 
-def _row(sampler: str, accountant: Accountant, adjacency: Adjacency, run: Callable[[float], DpEvent]) -> SamplerRow:
+def _sampler_row(
+    sampler: str, accountant: Accountant, adjacency: Adjacency, run: Callable[[float], DpEvent]
+) -> SamplerRow:
     return SamplerRow(
         sampler=sampler,
         method=accountant.name,
         adjacency=adjacency,
         epsilons=tuple(accountant.epsilon(run(noise), DELTA, adjacency) for noise in PRINTED),
-        forced=_forced(run, adjacency),
+        forced=_lower_bounds(run, adjacency),
     )
 
 
-def _forced(run: Callable[[float], DpEvent], adjacency: Adjacency) -> tuple[float, ...]:
+def _lower_bounds(run: Callable[[float], DpEvent], adjacency: Adjacency) -> tuple[float, ...]:
     return tuple(lower_bound(run(noise), DELTA, adjacency) for noise in PRINTED)
 
 
@@ -173,15 +178,15 @@ def _fixed_size(noise: float) -> DpEvent:
     return repeat(step, STEPS)
 
 
-def _shuffled(noise: float) -> DpEvent:
+def _shuffled_run(noise: float) -> DpEvent:
     return shuffled_gaussian(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
-def _allocated(noise: float) -> DpEvent:
+def _random_allocation_run(noise: float) -> DpEvent:
     return random_allocation(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
-def _truncated(cap: float) -> Callable[[float], DpEvent]:
+def _truncated_run(cap: float) -> Callable[[float], DpEvent]:
     largest = math.floor(cap * BATCH)
 
     def run(noise: float) -> DpEvent:

@@ -39,7 +39,7 @@ def read_processor_time(folder: Path) -> ProcessorTime:
 
 
 @contextmanager
-def measured(folder: Path) -> Iterator[None]:
+def record_processor_time(folder: Path) -> Iterator[None]:
     """Records the processor time of the processes that end within the context, however it is left, if they trained."""
     before, runs = _of_children(), _last_change(folder)
     try:

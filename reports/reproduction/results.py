@@ -242,7 +242,11 @@ def write_results(results: SearchResults, file: Path) -> None:
         "quality": results.quality,
         "measure": results.measure,
         "prices": [asdict(price) for price in results.prices],
-        "table": {str(name): list(map(_plain, results.table[name])) for name in results.table if name not in LEFT_OUT},
+        "table": {
+            str(name): list(map(_plain_json_value, results.table[name]))
+            for name in results.table
+            if name not in LEFT_OUT
+        },
         "curves": [_looks(results.curve(trial)) for trial in results.table["trial"]],
     }
     data = lzma.compress(json.dumps(form, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
@@ -272,19 +276,19 @@ def read_results(file: Path) -> SearchResults:
 def _looks(curve: RunCurve) -> dict[str, list[Any]]:
     """A learning curve by columns: what figures read of it."""
     kept = [name for name in LOOKS if any(name in look for look in curve)]
-    return {name: [_plain(look.get(name)) for look in curve] for name in kept}
+    return {name: [_plain_json_value(look.get(name)) for look in curve] for name in kept}
 
 
 def _curve(looks: Mapping[str, Iterable[Any]]) -> RunCurve:
     return tuple(dict(zip(looks, values, strict=True)) for values in zip(*looks.values(), strict=True))
 
 
-def _plain(value: Any) -> Any:
+def _plain_json_value(value: Any) -> Any:
     """A value as JSON has it: numbers rounded, what is missing or not finite as null."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     item = getattr(value, "item", None)
-    return value if item is None else _plain(item())
+    return value if item is None else _plain_json_value(item())
 
 
 ACCURACIES = ("test_accuracy", "training_accuracy")

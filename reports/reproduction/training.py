@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
 from dpsweep.accounting.folders import READABLE, make_folder
-from dpsweep.accounting.ledger.bodies import spending
+from dpsweep.accounting.ledger.bodies import spending_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_up
 from dpsweep.accounting.printing import print_line
@@ -28,7 +28,7 @@ from dpsweep.reports.content.formatting import number
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.reproduction.finding import sheet
-from dpsweep.reports.reproduction.processor_time import measured
+from dpsweep.reports.reproduction.processor_time import record_processor_time
 from dpsweep.reports.reproduction.results import SearchResults, results_of
 
 SCALES = ("full", "small", "smoke")
@@ -78,12 +78,12 @@ def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -
     here = folder.resolve()
     command = _command(experiment, scale, overrides, here)
     make_folder(here, READABLE)
-    with _separate_ledger(here), measured(here):
+    with _separate_ledger(here), record_processor_time(here):
         page = _page_of(command, folder)
     return results_of(read(page.parents[1], Ledger(here / LEDGER)))
 
 
-def planned(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
+def read_plan_lines(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
     """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
     with TemporaryDirectory() as empty:
         here = folder.resolve() if folder.is_dir() else Path(empty)
@@ -143,7 +143,7 @@ def _separate_ledger(folder: Path) -> Iterator[None]:
 def _page_of(command: Sequence[str], folder: Path) -> Path:
     """The path of the sweep's page; a budget that only runs lost to a kill exceed is raised once, in words."""
     code, words = _run(command)
-    if code == ExitCode.BUDGET_REFUSED and raised(words, Ledger(folder.resolve() / LEDGER)):
+    if code == ExitCode.BUDGET_REFUSED and raise_figure_budget(words, Ledger(folder.resolve() / LEDGER)):
         code, words = _run(command)
     page = Path(words[-1] if words else "")
     if code not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
@@ -156,21 +156,21 @@ def _run(command: Sequence[str]) -> tuple[int, list[str]]:
     words: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            _show(process.stdout or (), words)
+            _print_and_collect(process.stdout or (), words)
         except KeyboardInterrupt:  # the sweep is asked to stop by the same key, and says how it did
-            _show(process.stdout or (), words)
+            _print_and_collect(process.stdout or (), words)
             process.wait()
             raise
     return process.returncode, words
 
 
-def _show(lines: Iterable[str], words: list[str]) -> None:
+def _print_and_collect(lines: Iterable[str], words: list[str]) -> None:
     for line in lines:
         print_line(line.rstrip("\n"), flush=True)
         words += [line.strip()] if line.strip() else []
 
 
-def raised(words: Sequence[str], ledger: Ledger) -> bool:
+def raise_figure_budget(words: Sequence[str], ledger: Ledger) -> bool:
     """Raises the figure's own budget by the plan's price, if the refused plan is one that was charged before.
 
     Then charged runs were lost, and are charged again. The budget of a plan that was never charged stays as declared.
@@ -179,7 +179,7 @@ def raised(words: Sequence[str], ledger: Ledger) -> bool:
     charges = [entry for entry in ledger.statement(account).charges if entry.plan == plan] if account else []
     if not charges:
         return False
-    price, budget = spending(charges[0]), ledger.statement(account).budget
+    price, budget = spending_body(charges[0]), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
     ledger.raise_budget(account, higher)
     print_line(

@@ -16,16 +16,16 @@ from typing import Any
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import NESTED, fields_of, name_of
-from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.printing import visible
 from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.facts import is_one_run
-from dpsweep.reports.content.formatting import axis_label, count, listed, method_label, points_in_words
+from dpsweep.reports.content.formatting import axis_label, count_text, enumeration_text, method_label, points_in_words
 from dpsweep.reports.statement.statement import searched_elsewhere
 from dpsweep.reports.statement.statement_line import Context
-from dpsweep.reports.statement.what_ran import declared, final_run
+from dpsweep.reports.statement.what_ran import declared_training_text, final_run
 
 PROGRAM = "dpsweep"
 _SHOWN = {
@@ -61,7 +61,7 @@ class _Citations:
 
     works: dict[str, Work] = field(default_factory=dict)
 
-    def cite(self, *works: Work) -> str:
+    def cite_works(self, *works: Work) -> str:
         """A citation that follows a word; empty without works."""
         self.works.update({work.key: work for work in works})
         keys = ",".join(dict.fromkeys(work.key for work in works))
@@ -77,7 +77,7 @@ def methods_text(context: Context) -> MethodsText | None:
     return MethodsText(text=" ".join(sentences), works=tuple(citations.works.values()))
 
 
-def tex(text: str) -> str:
+def escape_tex(text: str) -> str:
     """A text with LaTeX's special characters escaped, and with control and bidirectional ones as visible escapes.
 
     >>> tex("clip_norm at 5 %")
@@ -106,41 +106,47 @@ def _search(context: Context, citations: _Citations) -> Iterator[str]:
     about = metadata(PROGRAM)
     note = {"note": f"Python package, version {about['Version']}"}
     title = f"{{{PROGRAM}}}: {about['Summary']}"
-    ours = citations.cite(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
-    methods = [tex(method_label(name)) + citations.cite(*_works(node, "trainer")) for name, node in configs.items()]
-    keys = [tex(axis_label(key)) for key in context.sweep.axes]
-    over = f" over {listed(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
+    ours = citations.cite_works(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
+    methods = [
+        escape_tex(method_label(name)) + citations.cite_works(*_works(node, "trainer"))
+        for name, node in configs.items()
+    ]
+    keys = [escape_tex(axis_label(key)) for key in context.sweep.axes]
+    over = f" over {enumeration_text(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
     points = points_in_words(plan, methods, over)
-    yield f"We used {PROGRAM} {about['Version']}{ours} to {_verb(context, citations)} {points} on {tex(plan.account)}."
+    did = f"{_points_verb(context, citations)} {points} on {escape_tex(plan.account)}"
+    yield f"We used {PROGRAM} {about['Version']}{ours} to {did}."
     if not is_one_run(context.sweep, context.bill):
         shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")
-        rule = tex(context.sweep.rule.name.replace("_", " ")) + citations.cite(*works_of(context.sweep.rule))
+        rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
+            *works_of(context.sweep.rule)
+        )
         yield f"The best point was chosen by {rule}, whose price covers {shown}."
-    yield from (tex(line.text) for line in searched_elsewhere(context))
+    yield from (escape_tex(line.text) for line in searched_elsewhere(context))
 
 
-def _verb(context: Context, citations: _Citations) -> str:
+def _points_verb(context: Context, citations: _Citations) -> str:
     """What was done with the points: each ran, or a sampler proposed those that ran."""
     proposed = context.sweep.plan.proposed
     if proposed is None:
         return "search" if len(context.sweep.plan.trials) > 1 else "train"
     library = SOFTWARE.get(name_of(proposed.sampler).partition(".")[0])
-    cited = citations.cite(*(() if library is None else (library,)))
-    return f"run {count(proposed.trials, 'proposal')} of {tex(proposed.sampler_name)}{cited} among"
+    cited = citations.cite_works(*(() if library is None else (library,)))
+    return f"run {count_text(proposed.trials, 'proposal')} of {escape_tex(proposed.sampler_name)}{cited} among"
 
 
 def _runs(context: Context, citations: _Citations) -> Iterator[str]:
     """How a run trains, and what its score reads."""
-    unit, configs = tex(context.sweep.plan.unit), [trial.config for trial in context.sweep.declared]
+    unit, configs = escape_tex(context.sweep.plan.unit), [trial.config for trial in context.sweep.declared]
     samplers = {work: None for config in configs for work in _works(config.get("sampler", {}), "sampler")}
     names = (name_of(config.get("engine", {})) for config in configs)
     engines = {name: SOFTWARE[name] for name in names if name in SOFTWARE}
     steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
-    yield tex(declared(context)).removesuffix(".") + citations.cite(*steps, *samplers) + "."
+    yield escape_tex(declared_training_text(context)).removesuffix(".") + citations.cite_works(*steps, *samplers) + "."
     if engines:
-        named = [f"{name.capitalize()}{citations.cite(work)}" for name, work in engines.items()]
-        yield f"{listed(named)} computed per-example gradients."
-    yield from (tex(line.text) for line in final_run(context))
+        named = [f"{name.capitalize()}{citations.cite_works(work)}" for name, work in engines.items()]
+        yield f"{enumeration_text(named)} computed per-example gradients."
+    yield from (escape_tex(line.text) for line in final_run(context))
     if context.sweep.scored_privately:
         yield f"Scores read held-out private {unit}s and are part of the price."
     else:
@@ -149,7 +155,7 @@ def _runs(context: Context, citations: _Citations) -> Iterator[str]:
 
 def _price(context: Context, citations: _Citations) -> Iterator[str]:
     """The guarantee of the whole search, and the accountants that bound it."""
-    facts, charges, unit = context.facts, context.bill.charges, tex(context.sweep.plan.unit)
+    facts, charges, unit = context.facts, context.bill.charges, escape_tex(context.sweep.plan.unit)
     change = {Adjacency.ADD_OR_REMOVE_ONE: "is added or removed", Adjacency.REPLACE_ONE: "is replaced by any other"}[
         context.sweep.plan.adjacency
     ]
@@ -157,14 +163,15 @@ def _price(context: Context, citations: _Citations) -> Iterator[str]:
     search = "the whole search, the choice of the best point included,"
     yield (
         f"The release of {'this run' if is_one_run(context.sweep, context.bill) else search} satisfies "
-        f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite(DWORK_2014)} with $\\varepsilon = {epsilon}$ "
+        f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite_works(DWORK_2014)} with $\\varepsilon = "
+        f"{epsilon}$ "
         f"and $\\delta = {delta}$ for each {unit}; neighbouring data sets differ in one {unit} that {change}."
     )
-    kinds = (own_class(tag, family) for tag, family in FAMILY_OF.items() if family == "accountant")
+    kinds = (class_of_tag(tag, family) for tag, family in FAMILY_OF.items() if family == "accountant")
     works = {kind().name: works_of(kind) for kind in kinds if kind is not None and works_of(kind)}
 
     def cited(name: str) -> str:
-        return tex(name) + citations.cite(*works.get(name, ()))
+        return escape_tex(name) + citations.cite_works(*works.get(name, ()))
 
     claimants = sorted({name for charge in charges for name in charge.facts.claimed_by.split(" and ")})
     totals = {
@@ -172,13 +179,13 @@ def _price(context: Context, citations: _Citations) -> Iterator[str]:
         for name in charges[0].facts.bounds
         if name not in claimants and all(name in charge.facts.bounds for charge in charges)
     }
-    bound = f"This is an upper bound by {listed([cited(name) for name in claimants])}"
+    bound = f"This is an upper bound by {enumeration_text([cited(name) for name in claimants])}"
     yield "; ".join([bound, *(f"{cited(name)} gives ${epsilon_up(total)}$" for name, total in totals.items())]) + "."
 
 
 def _works(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
     """The works of a class of ours in a configuration, and of the classes in its fields."""
     tag = name_of(node)
-    own = works_of(own_class(tag, family)) if FAMILY_OF.get(tag) == family else ()
+    own = works_of(class_of_tag(tag, family)) if FAMILY_OF.get(tag) == family else ()
     parts = ((name, value) for name, value in fields_of(node).items() if name in NESTED and isinstance(value, Mapping))
     return (*own, *(work for name, value in parts for work in _works(value, NESTED[name])))

@@ -158,8 +158,8 @@ Drawn = PlacedWords | HorizontalLine
 def size_for(page: OnePage) -> float:
     """The size of the rows' text in points at which one A4 page holds the statement: the largest of `SIZES`."""
     with own_settings(_STYLE):
-        start = _below(_head(page))
-        fitting = (size for size in SIZES if _rows(page.rows, start, size)[1] <= HEIGHT - MARGIN - SIGNING)
+        start = _lowest_place(_head_marks(page))
+        fitting = (size for size in SIZES if _row_marks(page.rows, start, size)[1] <= HEIGHT - MARGIN - SIGNING)
         return next(fitting, SIZES[-1])
 
 
@@ -168,28 +168,28 @@ def pdf_of(page: OnePage) -> bytes:
     stream = io.BytesIO()
     nothing = {"CreationDate": None, "Producer": None, "Creator": None}
     with own_settings(_STYLE):
-        top = list(_head(page))
-        rows, _ = _rows(page.rows, _below(top), size_for(page))
+        top = list(_head_marks(page))
+        rows, _ = _row_marks(page.rows, _lowest_place(top), size_for(page))
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         FigureCanvasPdf(figure)
-        for mark in (*top, *rows, *_foot(page.signed)):
+        for mark in (*top, *rows, *_foot_marks(page.signed)):
             mark.draw_on(figure)
         figure.savefig(stream, format="pdf", metadata={**nothing, "Title": page.title})
     return stream.getvalue()
 
 
-def _below(marks: Iterable[Drawn]) -> float:
+def _lowest_place(marks: Iterable[Drawn]) -> float:
     """Where the rows begin."""
     return max(mark.y for mark in marks) + 20
 
 
-def _head(page: OnePage) -> Iterator[Drawn]:
+def _head_marks(page: OnePage) -> Iterator[Drawn]:
     """Title, subject, and the claim in large letters."""
     y = MARGIN + 14
-    for line in _wrapped(page.title, 17, WIDTH - 2 * MARGIN, weight="bold"):
+    for line in _wrap_text(page.title, 17, WIDTH - 2 * MARGIN, weight="bold"):
         yield PlacedWords(x=MARGIN, y=y, text=line, size=17, weight="bold")
         y += 21
-    for line in _wrapped(page.about, 9, WIDTH - 2 * MARGIN):
+    for line in _wrap_text(page.about, 9, WIDTH - 2 * MARGIN):
         yield PlacedWords(x=MARGIN, y=y - 3, text=line, size=9, ink=MUTED)
         y += 13
     y += 26
@@ -201,12 +201,12 @@ def _head(page: OnePage) -> Iterator[Drawn]:
     else:
         yield PlacedWords(x=MARGIN, y=y, text="No claim", size=26, weight="bold", ink=SERIES[-1])
     y += 22
-    for line in _wrapped(page.claim, 10, WIDTH - 2 * MARGIN):
+    for line in _wrap_text(page.claim, 10, WIDTH - 2 * MARGIN):
         yield PlacedWords(x=MARGIN, y=y, text=line, size=10)
         y += 14
 
 
-def _rows(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list[Drawn], float]:
+def _row_marks(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list[Drawn], float]:
     """The rows in this size, and the place where they end."""
     marks: list[Drawn] = []
     y, left = start, MARGIN + LABEL
@@ -214,12 +214,12 @@ def _rows(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list
         marks.append(HorizontalLine(y=y))
         y += (GAP + 1) * size
         marks.append(PlacedWords(x=MARGIN, y=y, text=row.label, size=size, weight="bold"))
-        for line in _wrapped(row.text, size, WIDTH - MARGIN - left):
+        for line in _wrap_text(row.text, size, WIDTH - MARGIN - left):
             marks.append(PlacedWords(x=left, y=y, text=line, size=size))
             y += LEADING * size
         for point in row.points:
             marks.append(PlacedWords(x=left, y=y, text="\N{BULLET}", size=size, ink=MUTED))
-            for line in _wrapped(point, size, WIDTH - MARGIN - left - size):
+            for line in _wrap_text(point, size, WIDTH - MARGIN - left - size):
                 marks.append(PlacedWords(x=left + size, y=y, text=line, size=size))
                 y += LEADING * size
         if row.code:
@@ -229,7 +229,7 @@ def _rows(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list
     return [*marks, HorizontalLine(y=y)], y
 
 
-def _foot(signed: Sequence[str]) -> Iterator[Drawn]:
+def _foot_marks(signed: Sequence[str]) -> Iterator[Drawn]:
     """The lines to sign, side by side."""
     y, gap = HEIGHT - MARGIN - 14, 18.0
     width = (WIDTH - 2 * MARGIN + gap) / len(signed)
@@ -239,11 +239,11 @@ def _foot(signed: Sequence[str]) -> Iterator[Drawn]:
         yield PlacedWords(x=x, y=y + 12, text=label, size=8, ink=MUTED)
 
 
-def _wrapped(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
+def _wrap_text(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
     """The lines of a text that are at most so wide, in points; a word that is wider is cut."""
     lines: list[str] = []
     line = ""
-    for word in (part for one in text.split() for part in _cut(one, size, width, weight)):
+    for word in (part for one in text.split() for part in _cut_word(one, size, width, weight)):
         longer = f"{line} {word}" if line else word
         if line and _width(longer, size, weight, _SANS) > width:
             lines.append(line)
@@ -252,7 +252,7 @@ def _wrapped(text: str, size: float, width: float, weight: str = "normal") -> li
     return [*lines, line] if line else lines
 
 
-def _cut(word: str, size: float, width: float, weight: str) -> list[str]:
+def _cut_word(word: str, size: float, width: float, weight: str) -> list[str]:
     """A word in pieces that are at most so wide: one, unless somebody has very long names."""
     pieces = [word]
     while len(pieces[-1]) > 1 and _width(pieces[-1], size, weight, _SANS) > width:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import name_of
-from dpsweep.accounting.notation import delta_up, epsilon_up, typed
+from dpsweep.accounting.notation import all_digits, delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, exact_sum
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.statement.statement import cautions_of, nobody
+from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line
 from dpsweep.reports.statement.statement_line import Line
 
 DISCLOSES: Mapping[Disclosure, str] = {
@@ -112,7 +112,7 @@ class ReleasedClaim:
         return (
             f"All charges on the account {self.account} together, this search included, have reserved epsilon "
             f"{epsilon_up(self.reserved[0])} at delta {delta_up(self.reserved[1])} so far; its budget is epsilon "
-            f"{typed(self.budget[0])} at delta {typed(self.budget[1])}."
+            f"{all_digits(self.budget[0])} at delta {all_digits(self.budget[1])}."
         )
 
     def line(self, topic: str) -> str:
@@ -147,7 +147,7 @@ def read_claim(
         account=sweep.plan.account,
         headline=headline,
         outcome=sweep.shown.outcome,
-        nobody=nobody(sweep.plan),
+        nobody=protects_nobody_line(sweep.plan),
         epsilon=bill.epsilon,
         delta=bill.delta,
         unit=sweep.plan.unit,

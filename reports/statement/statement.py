@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_in_words
+from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_records_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import agreement, delta_up, epsilon_down, epsilon_up, population
@@ -20,7 +20,14 @@ from dpsweep.accounting.rehearsal import is_rehearsal, subject_of
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import Bill
-from dpsweep.reports.content.formatting import axis_label, count, listed, method_label, number, points_in_words
+from dpsweep.reports.content.formatting import (
+    axis_label,
+    count_text,
+    enumeration_text,
+    method_label,
+    number,
+    points_in_words,
+)
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Conduct
 from dpsweep.reports.content.trial_config import UserScript, declared_by
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
@@ -29,14 +36,14 @@ from dpsweep.reports.statement.what_ran import (
     REPORTED,
     as_reported,
     base_models,
-    charged,
+    charges_line,
     final_run,
     floating_point,
     frozen_features,
     randomness,
     randomness_of_script,
     rounding_of_script,
-    sampling,
+    sampling_line,
     script_line,
     started_from,
 )
@@ -59,18 +66,18 @@ def write_statement(context: Context) -> tuple[Line, ...]:
         _claim(context),
         *([EvidenceLevel.STATED.line("Meaning", " ".join(warnings))] if warnings else []),
         _unit(context),
-        charged(context),
+        charges_line(context),
         *searched_elsewhere(context),
         *final_run(context),
         *script_line(context),
-        as_reported(context, sampling(context), REPORTED),
+        as_reported(context, sampling_line(context), REPORTED),
         *frozen_features(context),
         *base_models(context),
         _accountants(context),
         as_reported(context, _scores(context), ASSUMED_PREDICTIONS),
         randomness_of_script(context) or randomness(context),
         rounding_of_script(context) or floating_point(context),
-        _covered(context),
+        _covered_line(context),
         _not_covered(context),
         EvidenceLevel.ASSUMED.line(
             "Trust",
@@ -89,7 +96,7 @@ def _claim(context: Context) -> Line:
     facts, unit = context.facts, context.sweep.plan.unit
     charges = [
         f"Charge of epsilon {epsilon_up(charge.epsilon)} at delta {delta_up(charge.delta)} for "
-        f"{context.sweep.shown.charge.format(runs=count(charge.attempts, 'run'))}, by {charge.facts.claimed_by}."
+        f"{context.sweep.shown.charge.format(runs=count_text(charge.attempts, 'run'))}, by {charge.facts.claimed_by}."
         for charge in context.bill.charges
     ]
     return EvidenceLevel.CHECKED.line(
@@ -114,7 +121,7 @@ def cautions_of(plan: Plan, bill: Bill) -> tuple[str, ...]:
 def _unit(context: Context) -> Line:
     unit = context.sweep.plan.unit
     dataset = context.sweep.plan.trials[0].config["dataset"]
-    caution, left_out = declared_by(dataset, "caution"), left_out_in_words(dataset)
+    caution, left_out = declared_by(dataset, "caution"), left_out_records_sentence(dataset)
     neighbours = {
         Adjacency.ADD_OR_REMOVE_ONE: f"one {unit} is added or removed",
         Adjacency.REPLACE_ONE: f"one {unit} is replaced by any other",
@@ -143,7 +150,7 @@ def _accountants(context: Context) -> Line:
         for part, first in every[0].items()
     }
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.facts.refusals.items()]
-    claimants = listed(sorted({charge.facts.claimed_by for charge in charges}))
+    claimants = enumeration_text(sorted({charge.facts.claimed_by for charge in charges}))
     attack = max(charge.facts.attack for charge in charges)
     lower_bound = [_FORCED.format(epsilon=epsilon_down(attack))] if attack > 0 else []
     alone = [f"{population(part)} {unit}s" for part, bounds in totals.items() if len(bounds) < 2]
@@ -155,7 +162,7 @@ def _accountants(context: Context) -> Line:
             *dict.fromkeys(refusals),
         )
     bounds = [f"the {population(part)} {unit}s: {agreement(one)}." for part, one in totals.items()]
-    unchecked = f" No second accountant cross-checks the price of the {listed(alone)}." if alone else ""
+    unchecked = f" No second accountant cross-checks the price of the {enumeration_text(alone)}." if alone else ""
     return Line(
         topic="Accountants",
         text=f"Upper bounds on {' On '.join(bounds)} The claim is by {claimants}.{unchecked}",
@@ -177,7 +184,7 @@ def _scores(context: Context) -> Line:
     scores = "Accuracies" if plain else f"Scores, means of {values},"
     sums = "counts of right and wrong predictions" if plain else "sums of these values and of 1 minus these values"
     if context.sweep.metric != notation.ACCURACY:
-        scores, sums = f"Scores, each the {quality},", _counted(context.sweep.plan.trials[0].config)
+        scores, sums = f"Scores, each the {quality},", _noisy_counts_text(context.sweep.plan.trials[0].config)
     if not context.sweep.scored_privately:
         return EvidenceLevel.ASSUMED.line(
             "Scores",
@@ -215,7 +222,7 @@ def _scores(context: Context) -> Line:
     )
 
 
-def _counted(config: Mapping[str, Any]) -> str:
+def _noisy_counts_text(config: Mapping[str, Any]) -> str:
     """The noisy counts that a metric is computed from."""
     if config["score"]["metric"] == "auroc":
         bins = config["score"].get("bins", 20)
@@ -225,11 +232,11 @@ def _counted(config: Mapping[str, Any]) -> str:
     return "confusion counts"
 
 
-def _covered(context: Context) -> Line:
+def _covered_line(context: Context) -> Line:
     sweep = context.sweep
     methods = [method_label(method) for method in dict.fromkeys(trial.method for trial in sweep.plan.trials)]
     keys = list(dict.fromkeys(axis_label(key) for key in sweep.axes))
-    over = f" over {listed(keys)}" if keys else ""
+    over = f" over {enumeration_text(keys)}" if keys else ""
     return EvidenceLevel.STATED.line(
         "Covered",
         f"The choice among {points_in_words(sweep.plan, methods, over)}.",
@@ -251,7 +258,7 @@ def _not_covered(context: Context) -> Line:
     return EvidenceLevel.ASSUMED.line(
         "Not covered",
         "The choice of the architecture and of the grid, preprocessing, other uses of the same data, and timing.",
-        f"The architecture ({listed(models)}) and the grid, if they were chosen after looking at the data.",
+        f"The architecture ({enumeration_text(models)}) and the grid, if they were chosen after looking at the data.",
         "Preprocessing by constants that were computed from the data.",
         *started_from(context),
         elsewhere,
@@ -285,7 +292,7 @@ def statement_of(context: Context) -> tuple[Line, ...]:
     return (*rehearsal_line(context), *lines)
 
 
-def nobody(plan: Plan) -> str:
+def protects_nobody_line(plan: Plan) -> str:
     """The sentence that data declared public are not protected, in place of a price; otherwise empty."""
     return "This search protects nobody: its data were declared public." if plan.public else ""
 
@@ -295,12 +302,13 @@ def _of_public_data(context: Context) -> tuple[Line, ...]:
     return (
         EvidenceLevel.STATED.line(
             "Claim",
-            f"{nobody(context.sweep.plan)} Epsilon is infinite, and nothing here may be called differentially private.",
+            f"{protects_nobody_line(context.sweep.plan)} Epsilon is infinite, and nothing here may be called "
+            "differentially private.",
             *context.curator(
                 "The search is still charged, to an account that was opened for data declared public and for no others."
             ),
         ),
-        charged(context),
+        charges_line(context),
         *script_line(context),
         _conduct(context),
         EvidenceLevel.STATED.line(
@@ -323,8 +331,8 @@ def _conduct(context: Context) -> Line:
         level, verdict = EvidenceLevel.VIOLATED, "A run differs from its declaration."
     elif Conduct.UNKNOWN in conducts:
         level, verdict = EvidenceLevel.ASSUMED, "The runs match their declaration; a failed run left no report."
-    counted = count(steps.value, "step") if isinstance(steps.value, int) else f"{steps.text} steps"
+    counted = count_text(steps.value, "step") if isinstance(steps.value, int) else f"{steps.text} steps"
     return level.line(
         "Sampling and noise",
-        f"{counted} a run, noise multiplier {listed([number(noise) for noise in noises])}. {verdict}",
+        f"{counted} a run, noise multiplier {enumeration_text([number(noise) for noise in noises])}. {verdict}",
     )

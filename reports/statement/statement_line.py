@@ -52,6 +52,6 @@ class Context:
         return evidence if self.audience is Audience.CURATOR else ()
 
 
-def violations(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+def contradicted_lines(lines: tuple[Line, ...]) -> tuple[Line, ...]:
     """The lines that the records contradict."""
     return tuple(line for line in lines if line.level is EvidenceLevel.VIOLATED)

@@ -14,12 +14,12 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.names.stored_classes import class_name, name_of
 from dpsweep.accounting.names.tags import tag_of
-from dpsweep.accounting.notation import delta_up, typed
+from dpsweep.accounting.notation import all_digits, delta_up
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.formatting import count, listed
+from dpsweep.reports.content.formatting import count_text, enumeration_text
 from dpsweep.reports.content.sweep_table import Conduct
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, adapter_in_words, scripts_of
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
@@ -30,7 +30,7 @@ SHARED = (
 )
 
 
-def charged(context: Context) -> Line:
+def charges_line(context: Context) -> Line:
     """The line on charges: no run started without one."""
     table = context.sweep.all_runs
     uncharged = [
@@ -57,7 +57,7 @@ def charged(context: Context) -> Line:
     )
 
 
-def sampling(context: Context) -> Line:
+def sampling_line(context: Context) -> Line:
     """The line on sampling and noise: each step as declared, and as the runs report it."""
     conducts, shared = Counter(context.sweep.all_runs["conduct"]), context.sweep.plan.shared
     reports = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
@@ -70,13 +70,13 @@ def sampling(context: Context) -> Line:
         level, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
     return level.line(
         "Sampling and noise",
-        f"{declared(context)} {verdict}",
+        f"{declared_training_text(context)} {verdict}",
         *((SHARED,) if shared else ()),
         *context.curator(*reports),
     )
 
 
-def declared(context: Context) -> str:
+def declared_training_text(context: Context) -> str:
     """What the runs were declared to do: batches, noise and steps."""
     facts, unit, batches = context.facts, context.sweep.plan.unit, _batches(context)
     if batches:
@@ -127,7 +127,7 @@ def randomness(context: Context) -> Line:
     return EvidenceLevel.CHECKED.line(
         "Randomness",
         "Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        *context.curator(f"Checked in {count(results, 'result')}."),
+        *context.curator(f"Checked in {count_text(results, 'result')}."),
     )
 
 
@@ -205,7 +205,7 @@ def floating_point(context: Context) -> Line:
         topic,
         f"Floating-point noise adds at most {delta_up(epsilon)} to epsilon and "
         f"{delta_up(delta)} to delta, for {sweep.shown.noisy_runs}: not included in the claim.",
-        f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count(runs, 'run')}: "
+        f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count_text(runs, 'run')}: "
         f"{numbers:.3g} noisy numbers.",
         _BASIS,
         assumed,
@@ -232,7 +232,7 @@ def script_line(context: Context) -> Iterator[Line]:
         unit = context.sweep.plan.unit
         yield EvidenceLevel.ASSUMED.line(
             "Script",
-            f"The models were trained by {listed([script.label for script in scripts])}, which is no code of "
+            f"The models were trained by {enumeration_text([script.label for script in scripts])}, which is no code of "
             f"dpsweep. {CHECKED} {NOT_CHECKED[0].upper()}{NOT_CHECKED[1:].format(unit=unit)}.",
             "A script that lies to its accountant, or reads files on its own, is not caught.",
             "Modules that the script imports are not part of its checksum.",
@@ -284,8 +284,8 @@ def started_from(context: Context) -> tuple[str, ...]:
     if not any(pretrained):
         return ()
     return (
-        f"The initial weights of {listed(list(dict.fromkeys(pretrained)))}, frozen ones included, are assumed to be "
-        "public: no guarantee covers the data that they were trained on.",
+        f"The initial weights of {enumeration_text(list(dict.fromkeys(pretrained)))}, frozen ones included, are "
+        "assumed to be public: no guarantee covers the data that they were trained on.",
     )
 
 
@@ -298,7 +298,7 @@ def frozen_features(context: Context) -> Iterator[Line]:
             f"A model's inputs are frozen features by {features.extractor}, which was trained on "
             f"{features.trained_on}. These data are declared public: no guarantee covers them.",
             f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
-            f"alone and scaled to norm {typed(features.norm)}.",
+            f"alone and scaled to norm {all_digits(features.norm)}.",
         )
 
 

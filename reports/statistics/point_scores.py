@@ -30,7 +30,7 @@ from scipy.special import fdtrc, gammaln, ndtri, stdtrit
 
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown
+from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown_estimate
 
 LR, CLIP, REGULARIZER = "trainer.lr", "trainer.clip_norm", "trainer.regularizer"
 NOISE, METHOD = "noise_multiplier", "method"
@@ -247,7 +247,11 @@ class ScoreStatistic:
 
     def estimate(self, name: str, level: float = CONFIDENCE) -> IntervalEstimate:
         """The statistic with its interval."""
-        return unknown(name, self.value) if self.draws is None else percentiles(name, self.value, self.draws, level)
+        return (
+            unknown_estimate(name, self.value)
+            if self.draws is None
+            else percentiles(name, self.value, self.draws, level)
+        )
 
 
 def statistic(points: PointScores, weights: Weights, chosen: Chosen | None = None) -> ScoreStatistic:

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpsweep.reports.statistics.point_scores import LR, PointScores, Values, point_scores
-from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown
+from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown_estimate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,8 +87,8 @@ def variance_shares(grid: ScoreGrid) -> VarianceShares | None:
     settings, rates = grid.places.shape
     freedoms = np.array([rates - 1, settings - 1, (rates - 1) * (settings - 1)])
     noise = float((grid.errors**2).mean()) * freedoms
-    draws = _shares(_squares(grid.draws) - (1 + grid.points.inflation**2) * noise)
-    return VarianceShares(values=_shares(_squares(grid.means) - noise), draws=draws)
+    draws = _normalized_shares(_squares(grid.draws) - (1 + grid.points.inflation**2) * noise)
+    return VarianceShares(values=_normalized_shares(_squares(grid.means) - noise), draws=draws)
 
 
 def _squares(means: Values) -> Values:
@@ -105,7 +105,7 @@ def _squares(means: Values) -> Values:
     return np.stack(sums, axis=-1)
 
 
-def _shares(squares: Values) -> Values:
+def _normalized_shares(squares: Values) -> Values:
     positive = np.maximum(squares, 0.0)
     return np.asarray(positive / np.maximum(positive.sum(axis=-1, keepdims=True), 1e-300))
 
@@ -134,13 +134,13 @@ class Ridge:
 def ridge(grid: ScoreGrid | None, level: float = CONFIDENCE) -> Ridge:
     """The exponent of a grid; without an interval if the grid does not show it."""
     if grid is None or not grid.points.vary:
-        return Ridge(exponent=unknown(NAME), source="no grid whose points differ by more than noise")
-    peaked = _peaked(grid)
+        return Ridge(exponent=unknown_estimate(NAME), source="no grid whose points differ by more than noise")
+    peaked = _rows_with_clear_peak(grid)
     if peaked.sum() >= FEWEST_PEAKS:
         return Ridge(exponent=_of_peaks(grid, peaked, level), source=f"{peaked.sum()} clip norms with a clear best lr")
     cells = math.ceil(BEST * grid.places.size)
     if cells < FEWEST_CELLS:
-        return Ridge(exponent=unknown(NAME), source=f"{peaked.sum()} clip norms with a clear best lr: too few")
+        return Ridge(exponent=unknown_estimate(NAME), source=f"{peaked.sum()} clip norms with a clear best lr: too few")
     return Ridge(exponent=_of_axis(grid, cells, level), source=f"the axis of the best {cells} cells")
 
 
@@ -164,7 +164,7 @@ def peaks(log_rates: Values, scores: Values) -> Values:
     return np.asarray(np.where((best == 0) | (best == last), log_rates[best], inside))
 
 
-def _peaked(grid: ScoreGrid) -> NDArray[np.bool_]:
+def _rows_with_clear_peak(grid: ScoreGrid) -> NDArray[np.bool_]:
     """The rows whose best score is inside the row and clearly above its ends and its median [settings]."""
     means, errors, rows = grid.means, grid.errors, np.arange(len(grid.settings))[:, None]
     order = np.argsort(means, axis=1)
@@ -191,12 +191,12 @@ def _of_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:
     means = grid.means.reshape(1, -1)
     angle, edge = _axis(grid, means, cells)
     if edge[0] > AT_EDGE:
-        return unknown(NAME)
+        return unknown_estimate(NAME)
     angles, _ = _axis(grid, grid.draws.reshape(-1, means.size), cells)
     turned = angle[0] + np.mod(angles - angle[0] + math.pi / 2, math.pi) - math.pi / 2
     one = percentiles(NAME, float(angle[0]), turned, level)
     if not one.known or one.low <= -math.pi / 2 or one.high >= math.pi / 2:
-        return unknown(NAME, math.tan(angle[0]))
+        return unknown_estimate(NAME, math.tan(angle[0]))
     return IntervalEstimate(name=NAME, value=math.tan(one.value), low=math.tan(one.low), high=math.tan(one.high))
 
 

@@ -58,7 +58,7 @@ class IntervalEstimate:
         return Verdict.REFUTED if self.high < least or self.low > most else Verdict.UNDECIDED
 
 
-def unknown(name: str, value: float = math.nan) -> IntervalEstimate:
+def unknown_estimate(name: str, value: float = math.nan) -> IntervalEstimate:
     """A quantity without an interval."""
     return IntervalEstimate(name=name, value=value)
 
@@ -72,7 +72,7 @@ def confidence(intervals: int) -> float:
     return 1 - (1 - CONFIDENCE) / max(1, intervals)
 
 
-def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on a claim of several parts; undecided if it has none.
 
     >>> all_of([Verdict.HOLDS, Verdict.UNDECIDED]).value, all_of([Verdict.HOLDS, Verdict.REFUTED]).value
@@ -87,7 +87,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
 def percentiles(name: str, value: float, draws: NDArray[np.float64], level: float = CONFIDENCE) -> IntervalEstimate:
     """The central quantiles of draws [draws] that are spread around the estimate."""
     if not np.isfinite(value) or not np.isfinite(draws).all():
-        return unknown(name, value)
+        return unknown_estimate(name, value)
     low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
     return IntervalEstimate(name=name, value=value, low=float(low), high=float(high))
 
@@ -104,7 +104,7 @@ def mean_of_repeats(name: str, values: Sequence[float], level: float = CONFIDENC
     """
     kept = np.asarray(values, dtype=float)
     if len(kept) < 2 or not np.isfinite(kept).all():
-        return unknown(name, float(kept.mean()) if len(kept) else math.nan)
+        return unknown_estimate(name, float(kept.mean()) if len(kept) else math.nan)
     margin = float(stdtrit(len(kept) - 1, (1 + level) / 2) * kept.std(ddof=1) / math.sqrt(len(kept)))
     return IntervalEstimate(
         name=name, value=float(kept.mean()), low=float(kept.mean()) - margin, high=float(kept.mean()) + margin

@@ -32,10 +32,10 @@ from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayou
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import kind_of
-from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scaled, secret_coins
+from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scale_to_unit_mean_square, secret_coins
 from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
-from dpsweep.sweeper.trial.script_run import OUTPUT, predict
+from dpsweep.sweeper.trial.script_run import OUTPUT, predict_by_script
 from dpsweep.sweeper.trial.session import Machine, Session
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_of, declare
 from dpsweep.trainers.declarations.scores import scored_part
@@ -73,7 +73,7 @@ class GradientAttack:
         count = trainings * rounds
         for _ in range(count):
             coins = secret_coins(self.canaries // rounds, self.rng)
-            (one,) = self._trained([alone], coins, shared=False)
+            (one,) = self._train_and_score([alone], coins, shared=False)
             collected.add(Scope.TRAINING, {Attack.GRADIENTS: one.total, Attack.STEPS: one.variation}, coins)
             totals.append(one.total)
             all_coins.append(coins)
@@ -96,15 +96,15 @@ class GradientAttack:
     def _of_search(self, coins: Coins) -> Scores:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
         runs = kind_of(self.plan).sample(self.plan, SystemRandom())
-        seen = self._trained(runs.trials, coins, shared=runs.shared)
-        released = runs.released([0.0 if runs.compares_counts else _spread(one.total) for one in seen])
+        seen = self._train_and_score(runs.trials, coins, shared=runs.shared)
+        released = runs.released([0.0 if runs.compares_counts else _canary_distinctness(one.total) for one in seen])
         total = np.zeros(len(coins))
         for place in released:
             noise_multiplier = float(runs.trials[place].config["privacy"]["noise_multiplier"])
             total += seen[place].total / max(LEAST_NOISE, noise_multiplier)
         return total
 
-    def _trained(self, trials: Sequence[Trial], coins: Coins, *, shared: bool) -> Sequence[GradientScores]:
+    def _train_and_score(self, trials: Sequence[Trial], coins: Coins, *, shared: bool) -> Sequence[GradientScores]:
         from dpsweep.trainers.auditing.canaries import train_on_gradients
         from dpsweep.trainers.randomness import secret_streams
 
@@ -118,7 +118,7 @@ class GradientAttack:
         return seen
 
 
-def _spread(total: Scores) -> float:
+def _canary_distinctness(total: Scores) -> float:
     """The score by which tries are compared here, in [0, 1): it prefers runs in which canaries stand out."""
     spread = float(np.mean(total**2))
     return spread / (1 + spread)
@@ -156,7 +156,7 @@ class RecordAttack:
         collected = Collected()
         for _ in range(trainings):
             drawn = self.draw(alone)
-            ((seen, _),) = self._trained([alone], drawn, shared=False, scored=False)
+            ((seen, _),) = self._train_and_score([alone], drawn, shared=False, scored=False)
             collected.add(Scope.TRAINING, seen, drawn.coins)
             if search:
                 collected.add(Scope.SEARCH, self._of_search(drawn), drawn.coins)
@@ -195,20 +195,20 @@ class RecordAttack:
     def _of_search(self, drawn: DrawnCanaries) -> Mapping[Attack, Scores]:
         """The scores from what the rule releases of one search; zeros if it releases nothing."""
         runs = kind_of(self.plan).sample(self.plan, SystemRandom())
-        trained = self._trained(runs.trials, drawn, shared=runs.shared, scored=runs.draw is not None)
+        trained = self._train_and_score(runs.trials, drawn, shared=runs.shared, scored=runs.draw is not None)
         released = runs.released([score for _, score in trained])
         total = {attack: np.zeros(len(drawn.coins)) for attack in self.attacks}
         for place in released:
             for attack, values in trained[place][0].items():
-                total[attack] += scaled(values)
+                total[attack] += scale_to_unit_mean_square(values)
         return total
 
-    def _trained(
+    def _train_and_score(
         self, trials: Sequence[Trial], drawn: DrawnCanaries, *, shared: bool, scored: bool
     ) -> list[tuple[dict[Attack, Scores], float | None]]:
         """The scores of the canaries after each of these runs, and the run's own score if it is asked for."""
         if len(trials) > 1 and not shared:
-            return [self._trained([one], drawn, shared=False, scored=scored)[0] for one in trials]
+            return [self._train_and_score([one], drawn, shared=False, scored=scored)[0] for one in trials]
         from dpsweep.trainers.auditing.canaries import Alignment, train_observed
         from dpsweep.trainers.randomness import secret_streams
 
@@ -216,7 +216,7 @@ class RecordAttack:
         declarations = [declare(trial.config) for trial in trials]
         declaration, split = declarations[0], self.background(config)
         canaries = self.canaries_of(drawn, declaration, split)
-        data = replace(split, train=canaries.inserted(split.train, drawn.coins, self.plan.adjacency))
+        data = replace(split, train=canaries.insert_into_records(split.train, drawn.coins, self.plan.adjacency))
         models = [make_model(config, trial.id).to(device) for trial in trials]
         before = [canaries.losses(model, declaration.loss, device) for model in models]
         seen = [Alignment(canaries=canaries, model=model, loss=declaration.loss, device=device) for model in models]
@@ -301,20 +301,20 @@ def attack_script(attack: RecordAttack, alone: Trial, trainings: int) -> Collect
         drawn = attack.draw(alone)
         declaration, split = declare(alone.config), attack.background(attack.config(alone.config))
         canaries = attack.canaries_of(drawn, declaration, split)
-        train = canaries.inserted(split.train, drawn.coins, attack.plan.adjacency)
+        train = canaries.insert_into_records(split.train, drawn.coins, attack.plan.adjacency)
         data = replace(split, train=train, holdout=canaries.records, test=canaries.records)
         if scored_part(declaration.score, data) is train:
             raise BadInput("Expected score=private or score=public with trainer=script: it predicts what is scored.")
         with tempfile.TemporaryDirectory() as scratch:
-            predictions = _predicted(_session(Path(scratch), attack.plan, alone), attack.machine, data)
+            predictions = _predict_by_script(_session(Path(scratch), attack.plan, alone), attack.machine, data)
         collected.add(Scope.TRAINING, {Attack.LOSSES: _agreement(predictions, canaries.records)}, drawn.coins)
     return collected
 
 
-def _predicted(session: Session, machine: Machine, data: Split) -> NDArray[Any]:
+def _predict_by_script(session: Session, machine: Machine, data: Split) -> NDArray[Any]:
     """The script's predictions; a refusal has the last line that it printed, since its log is removed."""
     try:
-        return predict(session, machine, data)
+        return predict_by_script(session, machine, data)
     except ContractBroken as broken:
         with suppress(OSError, IndexError):
             broken.args = (f"{broken} Its last line: {(session.place.files / OUTPUT).read_text().splitlines()[-1]}",)

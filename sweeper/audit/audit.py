@@ -32,12 +32,12 @@ FINAL_RUN = "The final run on the rest of the records, and the search as a whole
 SCRIPT = "Of a script of yours only the predictions of canaries were attacked: nobody sees its steps."
 
 
-def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
+def run_audit(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: np.random.Generator) -> AuditRecord:
     """The record of a new audit of the plan, with coins from `rng`; raises `BadInput` if it cannot be audited."""
     import torch
 
     plan = priced.plan
-    refuse(plan, settings)
+    refuse_unobservable_plan(plan, settings)
     torch.set_num_threads(machine.threads)
     parts, by_script = _has_parts(plan), _by_script(plan)
     alone, search = _dearest(priced), not (parts or by_script)
@@ -73,7 +73,7 @@ def audited(priced: PricedPlan, settings: AuditSettings, machine: Machine, rng: 
     )
 
 
-def refuse(plan: Plan, settings: AuditSettings) -> None:
+def refuse_unobservable_plan(plan: Plan, settings: AuditSettings) -> None:
     """Raises `BadInput` if no attacker can observe the plan's steps, or for records that are not made up or public."""
     if settings.data is Data.OWN and not plan.public:
         raise BadInput(
@@ -130,7 +130,7 @@ def _steps(trial: Trial, adjacency: Adjacency) -> Iterator[CanarySteps]:
     """A run's steps as an ideal canary takes part in them; where records come once an epoch, at the mean rate."""
     declared, noise = declare(trial.config), float(trial.config["privacy"]["noise_multiplier"])
     records, sampler = declared.train_records, declared.sampler
-    period = sampler.period(records)
+    period = sampler.steps_per_period(records)
     rate = 1 / period if period > 1 else min(1.0, sampler.batch_size / records)
     absent = -1 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0
     for factor, count in noise_factors(declared.clip_schedule, declared.steps).items():

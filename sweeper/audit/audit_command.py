@@ -108,7 +108,7 @@ def show_audit(record: AuditRecord, account: str) -> None:
         terminal.print_table(_noise_table(record))
         false_alarm = record.noise_false_alarm
         print_lines(NOISE.format(false_alarm=f"{false_alarm:.2g}"))
-    for line in lines(record):
+    for line in sentences_below_table(record):
         print_line(line)
 
 
@@ -132,7 +132,7 @@ def _noise_table(record: AuditRecord) -> TerminalTable:
     return table
 
 
-def lines(record: AuditRecord) -> Iterator[str]:
+def sentences_below_table(record: AuditRecord) -> Iterator[str]:
     """The sentences below the table."""
     yield (
         f"attack {epsilon_down(record.epsilon)} <= audit-free truth <= charge {epsilon_up(record.charge)}, at delta "

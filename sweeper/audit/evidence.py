@@ -22,7 +22,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps
 from dpsweep.accounting.lower_bounds.ideal_audit import NOISE_HALVED, IdealAudit, Mistake
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise
-from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, guess, least_epsilon, p_value
+from dpsweep.accounting.lower_bounds.one_run import Claim, GuessCounts, least_epsilon, make_guesses, p_value
 from dpsweep.accounting.pricing.panel import Panel
 
 Scores = NDArray[np.float64]
@@ -71,7 +71,7 @@ def secret_coins(count: int, rng: np.random.Generator) -> Coins:
     return rng.random(count) < 0.5
 
 
-def scaled(scores: Scores) -> Scores:
+def scale_to_unit_mean_square(scores: Scores) -> Scores:
     """The scores with mean square 1, so that those of different models may be added; zeros stay zeros."""
     finite = np.nan_to_num(scores, posinf=0.0, neginf=0.0)
     size = float(np.sqrt(np.mean(finite**2))) if len(finite) else 0.0
@@ -136,8 +136,8 @@ class Judge:
         """What the evidence proves; the numbers of guesses do not depend on it."""
         scope = self.scopes[evidence.scope]
         for_bound, for_claim = self._chosen(evidence.scope, len(evidence.coins))
-        bound = guess(evidence.scores, evidence.coins, for_bound)
-        tested = guess(evidence.scores, evidence.coins, for_claim)
+        bound = make_guesses(evidence.scores, evidence.coins, for_bound)
+        tested = make_guesses(evidence.scores, evidence.coins, for_claim)
         return AuditFinding(
             attack=evidence.attack,
             scope=evidence.scope,

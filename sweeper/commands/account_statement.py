@@ -17,16 +17,16 @@ from dpsweep.accounting.chain.entries import Entry, Kind
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.json_files import in_words
+from dpsweep.accounting.json_files import replace_infinities_by_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
-from dpsweep.accounting.ledger.bodies import Charged, charged, spending
+from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
 from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.printing import print_line
-from dpsweep.reports.content.formatting import count
+from dpsweep.reports.content.formatting import count_text
 from dpsweep.sweeper.terminal import FRAME, Terminal, TerminalTable
 
 SEARCH = "search"
@@ -68,23 +68,23 @@ def still_fits(statement: Statement) -> FurtherRuns | None:
     """
     if statement.budget.vacuous:
         return None
-    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and charged(entry).event]
+    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and plan_charge_body(entry).event]
     if not charges:
         return None
-    last, body = charges[-1], charged(charges[-1])
+    last, body = charges[-1], plan_charge_body(charges[-1])
     times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).times(body.takes)
     if _is_search(last) or body.facts.final:
         return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
         event, runs = body.plan_event or PlanEvent(training=events.nothing()), body.attempts
-        number = _most(room, lambda more: _part(event, more, runs))
+        number = _largest_admitted_count(room, lambda more: _event_of_more_runs(event, more, runs))
         return FurtherRuns(number=number, what="run", plan=last.plan, sweeps=times, each=runs)
     except DpsweepError:
         return None
 
 
-def show(statement: Statement) -> None:
+def print_account(statement: Statement) -> None:
     """Prints an account: a row for every charge, then its amounts, then the runs that still fit."""
     terminal = Terminal(soft_wrap=True)
     closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
@@ -100,7 +100,7 @@ def show(statement: Statement) -> None:
 def to_json(statement: Statement) -> dict[str, Any]:
     """The same facts as plain values."""
     budget, amounts, fits = statement.budget, _amounts(statement), still_fits(statement)
-    form: dict[str, Any] = in_words(
+    form: dict[str, Any] = replace_infinities_by_words(
         {
             "account": statement.account,
             "adjacency": budget.adjacency.value,
@@ -121,18 +121,18 @@ def to_json(statement: Statement) -> dict[str, Any]:
 
 def what_for(entry: Entry) -> str:
     """The purpose of a charge: a number of runs, a search that hides its runs, or the note of an outside charge."""
-    body = spending(entry)
+    body = spending_body(entry)
     if not isinstance(body, Charged):
         return body.note
     if _is_search(entry):
         return "1 search"
     spares = body.spares - body.facts.final
     if body.trials:
-        extra = [count(spares, "spare attempt")] if spares else []
-        words = [count(len(body.trials), "run"), *extra]
+        extra = [count_text(spares, "spare attempt")] if spares else []
+        words = [count_text(len(body.trials), "run"), *extra]
     else:
-        words = [f"{count(spares, 'run')} of points to be proposed"]
-    words += [count(body.facts.final, "final run")] if body.facts.final else []
+        words = [f"{count_text(spares, 'run')} of points to be proposed"]
+    words += [count_text(body.facts.final, "final run")] if body.facts.final else []
     return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 
@@ -147,7 +147,7 @@ def _charges(statement: Statement) -> TerminalTable:
     for column in ("when", "who"):
         table.add_column(column)
     for entry in statement.charges:
-        body = spending(entry)
+        body = spending_body(entry)
         table.add_row(
             entry.plan or entry.kind,
             what_for(entry),
@@ -171,7 +171,7 @@ def _reserved_and_left(statement: Statement) -> TerminalTable:
 
 
 def _charge(entry: Entry) -> dict[str, Any]:
-    body = spending(entry)
+    body = spending_body(entry)
     return {
         "kind": entry.kind,
         "plan": entry.plan,
@@ -198,16 +198,16 @@ def _amounts(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]
 
 
 def _is_search(entry: Entry) -> bool:
-    return charged(entry).trials == (entry.plan,)
+    return plan_charge_body(entry).trials == (entry.plan,)
 
 
-def _most(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
+def _largest_admitted_count(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
     """The largest admitted count; the search starts from the count that Renyi curves, which are cheap, admit."""
     sure = replace(room, panel=Panel(claimants=(Rdp(),))).most(event_of, LARGEST_COUNT)
     return sure + room.most(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
 
 
-def _part(event: PlanEvent, more: int, runs: int) -> PlanEvent:
+def _event_of_more_runs(event: PlanEvent, more: int, runs: int) -> PlanEvent:
     """The event of `more` runs, given the event of `runs` runs; every number of accesses is rounded up."""
     return PlanEvent.from_parts(
         {

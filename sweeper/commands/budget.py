@@ -53,7 +53,7 @@ def budget(arguments: Sequence[str]) -> None:
     VERBS[verb](arguments[1:] if first == verb else arguments)
 
 
-def show(arguments: Sequence[str]) -> None:
+def show_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget [show] [dataset=NAME] [--json]` shows what is reserved and left, and what still fits."""
     ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
     names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
@@ -91,7 +91,7 @@ def raise_budget(arguments: Sequence[str]) -> None:
     _print([ledger.raise_budget(account, higher)], arguments)
 
 
-def close(arguments: Sequence[str]) -> None:
+def close_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget close dataset=NAME` closes an account for ever: later charges are refused."""
     ledger = Ledger(Ledger.locate())
     account = _account(_key_values([word for word in arguments if word != JSON], ACCOUNT), ledger)
@@ -139,10 +139,10 @@ def verify(arguments: Sequence[str]) -> None:
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
-    "show": show,
+    "show": show_account,
     "open": open_account,
     "raise": raise_budget,
-    "close": close,
+    "close": close_account,
     "charge": charge,
     "verify": verify,
     "restore": restore_ledger,
@@ -158,7 +158,7 @@ def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
         return
     with as_written("the ledger", LedgerDamaged):
         for statement in statements:
-            passbook.show(statement)
+            passbook.print_account(statement)
 
 
 def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -22,7 +22,7 @@ def main() -> None:
     """The console script."""
     if sys.argv[1:2] == ["-sc"]:
         with one_sentence():
-            _complete(sys.argv[1:])
+            _print_tab_completions(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
     with one_sentence(), seldom_collected():
@@ -55,7 +55,7 @@ def _similar(name: str) -> str:
     return f" Did you mean {found[0]}?" if found else ""
 
 
-def _complete(arguments: list[str]) -> None:
+def _print_tab_completions(arguments: list[str]) -> None:
     """Tab completion (`eval "$(dpsweep -sc install=bash)"`): verbs first, then folders, or Hydra's completions."""
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
     name, space, overrides = line.lstrip().partition(" ")
@@ -108,11 +108,11 @@ def _sweep_folders(beginning: str) -> list[str]:
 
 def explain(arguments: list[str]) -> None:
     """`dpsweep help [KEY|GROUP|GROUP=CHOICE]`."""
-    from dpsweep.sweeper.planning.key_explanation import explained, listed
+    from dpsweep.sweeper.planning.key_explanation import explanation_text, groups_and_keys_text
 
     if len(arguments) > 1:
         raise BadInput("Expected one key, group or choice after `dpsweep help`, as in dpsweep help trainer.lr.")
-    print_lines(explained(arguments[0]) if arguments else listed())
+    print_lines(explanation_text(arguments[0]) if arguments else groups_and_keys_text())
 
 
 def sweep(arguments: list[str]) -> None:
@@ -187,9 +187,9 @@ def report(arguments: list[str]) -> None:
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER... [--for FORM]`."""
-    from dpsweep.reports.disclosure.formats import formats_of, split
+    from dpsweep.reports.disclosure.formats import formats_of, split_format_options
 
-    words, names = split(arguments)
+    words, names = split_format_options(arguments)
     formats, folders = formats_of(names), _folders(words)
     from dpsweep.accounting.rehearsal import ledger_of
     from dpsweep.reports.pages.page_memory import print_page

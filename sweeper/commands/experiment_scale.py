@@ -25,7 +25,7 @@ SCALES = "scales"
 """The key of an experiment's file under which its smaller sizes are."""
 
 
-def scaled(arguments: Sequence[str]) -> list[str]:
+def merge_scale_into_experiment(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line with `scale=` merged into `experiment=`; raises `BadInput` if they do not fit.
 
     >>> scaled(["experiment=a_fig3", "scale=small", "steps=5"])

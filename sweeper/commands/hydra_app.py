@@ -30,10 +30,10 @@ from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.accounting.names.stored_classes import SCRIPT
-from dpsweep.sweeper.commands.experiment_scale import ROOT, scaled
+from dpsweep.sweeper.commands.experiment_scale import ROOT, merge_scale_into_experiment
 from dpsweep.sweeper.commands.readable_files import files_by_name
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
-from dpsweep.sweeper.planning.keys import decoded
+from dpsweep.sweeper.planning.keys import number_from_environment
 from dpsweep.trainers.user_modules import find_user_modules
 
 MULTIRUN = "--multirun"
@@ -46,7 +46,7 @@ _COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
 
-def prepared(arguments: Sequence[str]) -> list[str]:
+def words_for_hydra(arguments: Sequence[str]) -> list[str]:
     """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
 
     `script=` is short for `trainer.script=`.
@@ -57,7 +57,10 @@ def prepared(arguments: Sequence[str]) -> list[str]:
     >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
-    words = (REPEAT_ALL if word == AGAIN else decoded(_with_group(word)) for word in scaled(arguments))
+    words = (
+        REPEAT_ALL if word == AGAIN else number_from_environment(_with_group(word))
+        for word in merge_scale_into_experiment(arguments)
+    )
     return [f"++{word}" if _gives_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
 
 
@@ -117,17 +120,17 @@ class OnlySweeps(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Always refuses."""
-        _leave(NoReceipt(_OUTSIDE))
+        _exit_with_error(NoReceipt(_OUTSIDE))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Refuses every sweeper except dpsweep's."""
         if config.hydra.sweeper.get("_target_") != SWEEPER:
-            _leave(NoReceipt(_OUTSIDE))
+            _exit_with_error(NoReceipt(_OUTSIDE))
 
 
 def refuse_job(config: DictConfig) -> NoReturn:
     """The task of jobs that Hydra starts without dpsweep's sweeper, which uses its own task instead."""
-    _leave(NoReceipt(_OUTSIDE))
+    _exit_with_error(NoReceipt(_OUTSIDE))
 
 
 def refuse_words(arguments: Sequence[str]) -> None:
@@ -160,7 +163,7 @@ def _refuse_unnamed_option(argument: str, group: str) -> None:
         raise BadInput(f"Expected {argument} to be one of {', '.join(options)}.")
 
 
-def _leave(error: DpsweepError) -> NoReturn:
+def _exit_with_error(error: DpsweepError) -> NoReturn:
     raise SystemExit(error)
 
 
@@ -169,7 +172,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; call it within `one_sentence`."""
-    words = prepared(arguments)
+    words = words_for_hydra(arguments)
     _refuse_spaces(arguments)
     refuse_words(arguments)
     words = options_first(words)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_error_lines
-from dpsweep.sweeper.coordinator.signals import same_command
+from dpsweep.sweeper.coordinator.signals import command_to_repeat
 
 
 class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
@@ -38,7 +38,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
             return
         if isinstance(error, SystemExit):
             if isinstance(error.code, ExitCode):
-                _say(error.code)
+                _print_exit_code(error.code)
             if not isinstance(error.code, DpsweepError):
                 return
             error = error.code
@@ -46,7 +46,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
             print_error_lines("".join(traceback.format_exception(error)))
         print_error(sentence)
-        _say(code)
+        _print_exit_code(code)
         sys.exit(code)
 
 
@@ -81,7 +81,7 @@ def _unwritten() -> OSError | None:
     return None
 
 
-def _say(code: ExitCode) -> None:
+def _print_exit_code(code: ExitCode) -> None:
     print_error(f"(exit code {code.value}: {code.meaning})")
 
 
@@ -93,7 +93,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
         if "dpsweep.accounting.ledger.ledger" not in sys.modules:  # no charge without it
             return "Stopped before anything began: nothing was charged.", ExitCode.STOPPED
         return (
-            f"Stopped at once. What had started stays charged; the same command goes on: {same_command()}",
+            f"Stopped at once. What had started stays charged; the same command goes on: {command_to_repeat()}",
             ExitCode.STOPPED,
         )
     if "hydra" in sys.modules and (sentence := _from_hydra(error)):
@@ -101,7 +101,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
     if isinstance(error, OSError):
         return (
             f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "
-            f"{same_command()}",
+            f"{command_to_repeat()}",
             ExitCode.DISK_FAILED,
         )
     return f"{type(error).__name__}: {error}", ExitCode.BUG

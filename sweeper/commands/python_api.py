@@ -29,7 +29,7 @@ from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.sweeper.commands.hydra_app import CONF, prepared, refuse_words
+from dpsweep.sweeper.commands.hydra_app import CONF, refuse_words, words_for_hydra
 from dpsweep.sweeper.commands.readable_files import files_by_name
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def requested(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
+def compose_request(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
     """The request of a verb with these overrides; Hydra is initialised within the block.
 
     Raises `BadInput` for an override that the configuration does not take.
@@ -54,7 +54,7 @@ def requested(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
     try:
         with files_by_name():
             hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
-            yield _request(hydra, verb, prepared(overrides))
+            yield _request(hydra, verb, words_for_hydra(overrides))
     except (HydraException, OmegaConfBaseException) as cause:
         raise BadInput(in_our_words(cause, overrides) or str(cause).splitlines()[0]) from cause
     finally:
@@ -143,11 +143,11 @@ class SweepResults:
     def heatmap(self) -> Figure:
         """The map of scores, a panel for each method, as a matplotlib figure."""
         self._require(Needs.ALL_SCORES, "the map")
-        from dpsweep.reports.content.panels import arrange
+        from dpsweep.reports.content.panels import arrange_panels
         from dpsweep.reports.figures.heatmap import map_for_notebooks
 
         figure = map_for_notebooks(
-            arrange(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
+            arrange_panels(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
         )
         if self.rehearsal:
             figure.text(
@@ -228,7 +228,7 @@ def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
     `overrides` are words of the command line, such as `["dataset=digits", "trainer.lr=0.5,1,2"]`. Raises `BadInput` for
     a word that the configuration does not take.
     """
-    with requested(Verb.PLAN, overrides) as request:
+    with compose_request(Verb.PLAN, overrides) as request:
         priced = compose_plan(request.points, request.plan)
         folder = request.jobs.of_plan(priced.plan.id).folder
     rows = [
@@ -264,7 +264,7 @@ def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
 
 
 def _run(verb: Verb, overrides: Sequence[str]) -> SweepResults:
-    with requested(verb, overrides) as request:
+    with compose_request(verb, overrides) as request:
         coordinator = SweepCoordinator(request)
         priced = compose_plan(request.points, request.plan)
         if coordinator.charge_and_run(priced) is ExitCode.STOPPED:

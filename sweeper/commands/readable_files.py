@@ -30,12 +30,12 @@ def files_by_name() -> Iterator[None]:
     """Within it, an error of reading a configuration file is a `BadInput` that names the file."""
     Plugins.instance()  # registers the kinds of sources
     files = SourcesRegistry.instance().resolve("file")
-    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = ((files, _file), (ConfigRepository, _choice))
+    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = ((files, _file), (ConfigRepository, _group_choice_name))
     before = [kind.load_config for kind, _ in places]
     loader: Any = config_loader_impl
     list_defaults = loader.create_defaults_list
     for (kind, name), load in zip(places, before, strict=True):
-        kind.load_config = _named(load, name)
+        kind.load_config = _with_named_file_errors(load, name)
     loader.create_defaults_list = _without_circles(list_defaults)
     try:
         yield
@@ -45,7 +45,7 @@ def files_by_name() -> Iterator[None]:
             kind.load_config = load
 
 
-def _named(load: Load, name: Callable[[Any, str], str]) -> Load:
+def _with_named_file_errors(load: Load, name: Callable[[Any, str], str]) -> Load:
     def load_config(self: Any, config_path: str) -> ConfigResult | None:
         try:
             result: ConfigResult | None = load(self, config_path)
@@ -87,7 +87,7 @@ def _file(source: ConfigSource, config_path: str) -> str:
     return str(Path(source.path, source._normalize_file_name(config_path)))
 
 
-def _choice(repository: ConfigRepository, config_path: str) -> str:
+def _group_choice_name(repository: ConfigRepository, config_path: str) -> str:
     """A file by its group and its name: it could be read, and its defaults make no sense."""
     return f"{config_path}.yaml"
 

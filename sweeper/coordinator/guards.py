@@ -24,7 +24,7 @@ UNCHARGED = (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED)
 
 
 @contextmanager
-def true_to_its_code(ledger: Ledger, plan: Plan) -> Iterator[None]:
+def refusals_only_before_charge(ledger: Ledger, plan: Plan) -> Iterator[None]:
     """Turns a refusal into `ContractBroken`, which states the charge, if the plan was charged within the block."""
     before = _charges(ledger, plan)
     try:
@@ -45,7 +45,7 @@ def _charges(ledger: Ledger, plan: Plan) -> int:
 
 
 @contextmanager
-def none_left(folder: SweepFolder) -> Iterator[None]:
+def remove_folder_if_empty(folder: SweepFolder) -> Iterator[None]:
     """Removes the sweep's folder in the end if it was made within the block and holds nothing but its lock.
 
     The caller holds the lock of the plan, so that no other coordinator of the plan is about to use the folder.
@@ -66,7 +66,7 @@ def _remove_empty(folder: SweepFolder) -> None:
 
 
 @contextmanager
-def nothing_left(folder: SweepFolder) -> Iterator[None]:
+def remove_handed_over_records(folder: SweepFolder) -> Iterator[None]:
     """Removes what killed jobs of this sweep have left, before and after its coordinator works."""
     _remove(folder)
     try:

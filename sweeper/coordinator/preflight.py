@@ -46,12 +46,12 @@ def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
     return (key or Key.open(path)).fingerprint(contents)
 
 
-def news(account: str, data: Fingerprint, ledger: Ledger) -> str:
+def warn_data_changed(account: str, data: Fingerprint, ledger: Ledger) -> str:
     """A message about new data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
     return news_of(data, account, ledger.data_sets(), ledger.name) or ""
 
 
-def absent(plan: Plan, folder: Path | None) -> str:
+def missing_files(plan: Plan, folder: Path | None) -> str:
     """A sentence on files of the data set that are not there yet; empty if they are, or if this is not known.
 
     Nothing is opened or downloaded. A class of the user's is not asked: it may do either.
@@ -62,7 +62,7 @@ def absent(plan: Plan, folder: Path | None) -> str:
     return declare(config).dataset.missing_files(folder)
 
 
-def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+def predict_recognition(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
     """The message or refusal that a sweep would give about the data; empty if this would need a download.
 
     The key is read and never created.
@@ -72,7 +72,7 @@ def foresee(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
     if not declare(plan.trials[0].config).dataset.is_local:
         return ""
     try:
-        return news(plan.account, fingerprint_of(read_contents(plan, folder), ledger), ledger)
+        return warn_data_changed(plan.account, fingerprint_of(read_contents(plan, folder), ledger), ledger)
     except BadInput as refusal:
         return str(refusal)
 
@@ -119,9 +119,9 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             "this launcher: there every job claims its receipt."
         )
     machine = replace(request.compute.machine(request.data), threads=request.most_threads)
-    request.jobs.of_plan(plan.id).try_out()
+    request.jobs.of_plan(plan.id).try_launcher_setup()
     if request.forked:
-        forked_jobs.prepare(machine.device, machine.threads)
+        forked_jobs.prepare_fork(machine.device, machine.threads)
     contents = read_contents(plan, machine.data)
     _check_features(plan, store)
     kinds = shapes_of(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
-from dpsweep.accounting.cautions import cautions, is_large, left_out_in_words
+from dpsweep.accounting.cautions import cautions, is_large, left_out_records_sentence
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import (
     agreement,
+    all_digits,
     delta_up,
     epsilon_down,
     epsilon_up,
     noise_down,
     noise_up,
     population,
-    typed,
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
@@ -68,9 +68,9 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
             "none" if offer.quote is None else epsilon_up(offer.epsilon),
-            _SHORT[shown(offer.rule.discloses)],
+            _SHORT[short_disclosure_name(offer.rule.discloses)],
             "yes" if one.admitted else "no",
-            *(_fit(needs[offer.label]) if needs else ()),
+            *(_required_noise_cells(needs[offer.label]) if needs else ()),
             style="bold" if one.taken else None,
         )
     Terminal(soft_wrap=True).print_table(table)
@@ -135,7 +135,7 @@ def show(
     repeats = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
     again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
-    table.add_row("rule", f"{priced.rule.name}; may be shown: {shown(priced.rule.discloses)}")
+    table.add_row("rule", f"{priced.rule.name}; may be shown: {short_disclosure_name(priced.rule.discloses)}")
     for name, text in _UNPROTECTED if plan.public else _price(priced, outlook.envelope):
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
@@ -167,7 +167,7 @@ def time_in_words(seconds: float | None, device: str) -> str:
     return "unknown" if seconds is None else f"{about(seconds)} on {device}"
 
 
-def shown(discloses: frozenset[Disclosure]) -> str:
+def short_disclosure_name(discloses: frozenset[Disclosure]) -> str:
     """A short name for the results that a rule discloses."""
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
 
@@ -175,7 +175,9 @@ def shown(discloses: frozenset[Disclosure]) -> str:
 def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
     """The price of the search, the accountants' bounds, and the lower bound by an attack."""
     plan, quote = priced.plan, priced.quote
-    what = f"epsilon {epsilon_up(quote.epsilon)} at delta {typed(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
+    what = (
+        f"epsilon {epsilon_up(quote.epsilon)} at delta {all_digits(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
+    )
     yield "the whole search", what
     yield from zip(chain(("accountants",), repeat("")), _by_population(priced), strict=False)
     if envelope is not None:
@@ -203,7 +205,7 @@ def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
 def _cautions(priced: PricedPlan) -> Iterator[str]:
     """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
     plan, units = priced.plan, priced.units
-    yield from filter(None, (left_out_in_words(plan.trials[0].config["dataset"]),))
+    yield from filter(None, (left_out_records_sentence(plan.trials[0].config["dataset"]),))
     yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
     if is_large(plan.budget.delta, units):
         yield (
@@ -246,7 +248,7 @@ def _budget(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -
         return "an account of its own for data declared public: nothing runs out"
     if statement is None:
         budget = priced.plan.budget
-        opens = f"epsilon {typed(budget.epsilon)}, delta {typed(budget.delta)}"
+        opens = f"epsilon {all_digits(budget.epsilon)}, delta {all_digits(budget.delta)}"
         return f"the account opens with {opens}: {_fits(outlook)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {outlook.rest}"
@@ -260,7 +262,7 @@ def _fits(outlook: Outlook) -> str:
     return f"it fits ({'once' if outlook.times <= 1 else f'{outlook.times} such sweeps would'})"
 
 
-def _fit(required: RequiredNoise | None) -> tuple[str, str]:
+def _required_noise_cells(required: RequiredNoise | None) -> tuple[str, str]:
     if required is None:
         return "none", ""
     return noise_up(required.noise_multiplier), epsilon_up(required.single_run)

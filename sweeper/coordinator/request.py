@@ -112,20 +112,20 @@ class SweepRequest:
             )
         grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
         rehearsal = verb is Verb.REHEARSE
-        config = rehearsed(config) if rehearsal else config
+        config = config_for_rehearsal(config) if rehearsal else config
         refuse_missing(config, grid.request.values)
         plan = plan_settings(config, grid.request.keys, grid.offered_rules())
-        plan, points = _found(plan, grid) or (plan, grid.points())
+        plan, points = _settings_of_public_winner(plan, grid) or (plan, grid.points())
         points = on_generated_records(points) if rehearsal else refuse_generated(points)
         return cls(
             verb=verb,
             points=tuple(points),
             plan=plan,
             show=plan.show,
-            fit=_flag("fit", config.fit),
+            fit=_require_flag("fit", config.fit),
             retry=_choice(Retry, "retry", settings.retry),
             study=settings.study,
-            page=_flag("page", config.page),
+            page=_require_flag("page", config.page),
             loggers=loggers(config),
             audit=audit_settings(config),
             compute=Compute.of(config.compute),
@@ -154,7 +154,7 @@ class SweepRequest:
 
     def workers_under(self, rule: SelectionRule) -> Workers:
         """The workers that run a plan under this rule."""
-        return self.workers.under_a_draw() if rule.draws_in_secret else self.workers
+        return self.workers.workers_for_secret_draw() if rule.draws_in_secret else self.workers
 
     def launcher_refusal(self, rule: SelectionRule) -> str:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
@@ -168,7 +168,7 @@ class SweepRequest:
             raise BadInput(message)
 
 
-def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
+def _settings_of_public_winner(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
     """The settings and the one point of `tuning=public`; None under every other rule."""
     if name_of(plan.tuning) != PUBLIC:
         return None
@@ -178,7 +178,7 @@ def _found(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point
     return replace(plan, tuning=rule, offered=offered), [grid.point(winner.method, winner.values)]
 
 
-def _flag(name: str, value: object) -> bool:
+def _require_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"Expected {name}={value} to be true or false.")
     return value
@@ -257,7 +257,7 @@ def plan_settings(
     )
 
 
-def rehearsed(config: DictConfig) -> DictConfig:
+def config_for_rehearsal(config: DictConfig) -> DictConfig:
     """The configuration with a scratch account: its own name, and the search's price as budget if none is given.
 
     The grid composes its points from the configuration before this.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optuna.distributions import CategoricalDistribution
 
 
-def record(
+def record_results_in_study(
     plan: Plan, folder: SweepFolder, runs: Sequence[Trial], results: Sequence[TrialResult], address: str | None = None
 ) -> None:
     """Adds the results of these runs that the study does not hold yet; no result is added twice.
@@ -36,7 +36,7 @@ def record(
     from dpsweep.sweeper.coordinator.study_journal import StudyJournal
 
     trials, space = {trial.id: trial for trial in runs}, _space(plan)
-    with _reached(folder, address):
+    with _database_errors_as_bad_input(folder, address):
         journal = StudyJournal.read(folder.study) if address is None else StudyJournal()
         study = _study(plan, JournalStorage(journal) if address is None else address)
         objective = plan.trials[0].config.get("score", {}).get("metric", "accuracy")
@@ -44,7 +44,7 @@ def record(
             study.set_user_attr("objective", objective)
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
         new = [result for result in results if (result.trial, result.attempt) not in known]
-        study.add_trials([_frozen(result, _params(trials[result.trial]), space) for result in new])
+        study.add_trials([_frozen_trial(result, _params(trials[result.trial]), space) for result in new])
         if address is None and (new or not folder.study.exists()):
             journal.write(folder.study)
 
@@ -59,7 +59,7 @@ def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
             f"Expected hydra.sweeper.study={address} to be null under a rule that hides its losers: whoever may look "
             "into the study sees how many tries there were, and how each did."
         )
-    with _reached(folder, address):
+    with _database_errors_as_bad_input(folder, address):
         _study(plan, address)
 
 
@@ -72,7 +72,7 @@ def _study(plan: Plan, storage: str | optuna.storages.BaseStorage) -> optuna.Stu
 
 
 @contextmanager
-def _reached(folder: SweepFolder, address: str | None) -> Iterator[None]:
+def _database_errors_as_bad_input(folder: SweepFolder, address: str | None) -> Iterator[None]:
     """Turns an error of the study's database into `BadInput` with one sentence and without a password."""
     try:
         yield
@@ -104,7 +104,7 @@ def _params(trial: Trial) -> dict[str, Any]:
     return {key: json.dumps(value) if isinstance(value, (list, dict)) else value for key, value in axes.items()}
 
 
-def _frozen(
+def _frozen_trial(
     result: TrialResult, params: Mapping[str, Any], space: Mapping[str, CategoricalDistribution]
 ) -> optuna.trial.FrozenTrial:
     import optuna

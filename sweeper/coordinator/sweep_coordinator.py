@@ -28,24 +28,28 @@ from dpsweep.accounting.rehearsal import new_ledger
 from dpsweep.accounting.searches.interface import kind_of, search_of
 from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
 from dpsweep.sweeper.coordinator import price_table, study
-from dpsweep.sweeper.coordinator.guards import none_left, nothing_left, true_to_its_code
+from dpsweep.sweeper.coordinator.guards import (
+    refusals_only_before_charge,
+    remove_folder_if_empty,
+    remove_handed_over_records,
+)
 from dpsweep.sweeper.coordinator.preflight import (
     TrainingCheck,
-    absent,
     changed_since,
     check_training,
     data_in_words,
     fingerprint_of,
-    foresee,
     missing_features,
-    news,
+    missing_files,
+    predict_recognition,
     read_contents,
+    warn_data_changed,
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
-from dpsweep.sweeper.coordinator.signals import graceful, same_command
+from dpsweep.sweeper.coordinator.signals import command_to_repeat, stop_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import former_plan, stored_plan, stored_search
-from dpsweep.sweeper.coordinator.sweep_report import open_runs, report, rest
-from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.coordinator.sweep_report import report, rest, unfinished_runs
+from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.processes import usually_collected
@@ -93,7 +97,7 @@ class SweepCoordinator:
         for message in (
             request.launcher_refusal(priced.rule),
             former_plan(plan, folder, request.jobs.words),
-            absent(plan, request.data) or foresee(plan, request.data, self._ledger),
+            missing_files(plan, request.data) or predict_recognition(plan, request.data, self._ledger),
         ):
             if message:
                 print_line(message)
@@ -154,7 +158,11 @@ class SweepCoordinator:
         folder = self._folder(priced.plan)
         if self._ledger.path is not None:
             refuse_writing(self._ledger.path)  # before its lock files are created
-        with self._alone(folder, priced.plan), true_to_its_code(self._ledger, priced.plan), nothing_left(folder):
+        with (
+            self._single_coordinator(folder, priced.plan),
+            refusals_only_before_charge(self._ledger, priced.plan),
+            remove_handed_over_records(folder),
+        ):
             return self._sweep(priced, folder)
 
     def _sweep(self, priced: PricedPlan, folder: SweepFolder) -> ExitCode:
@@ -194,7 +202,7 @@ class SweepCoordinator:
         Raises `BadInput` before the account is opened if the data are another account's.
         """
         plan, ledger = priced.plan, self._ledger
-        news(plan.account, data, ledger)
+        warn_data_changed(plan.account, data, ledger)
         open_account(priced, ledger)
         recognised = ledger.recognise(plan.account, data)
         print_errors(raised_since(priced, ledger.statement(plan.account, "")), recognised)
@@ -203,8 +211,8 @@ class SweepCoordinator:
     def _report(self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool) -> ExitCode:
         """Reports the sweep, or what is left of it if it was stopped."""
         request, states = self.request, queue.log.states()
-        if stopped and open_runs(states, queue):
-            going_on = f"What began stays charged; the same command goes on: {same_command()}"
+        if stopped and unfinished_runs(states, queue):
+            going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {rest(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         return report(
@@ -223,9 +231,9 @@ class SweepCoordinator:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
             print_line(queue.notice)
-        if not queue.due and not queue.unproposed:
+        if not queue.due and not queue.count_unproposed_runs:
             queue.log.settle()
-            if not open_runs(queue.log.states(), queue):
+            if not unfinished_runs(queue.log.states(), queue):
                 print_line(queue.idle)
             return False
         request, workers, plan = self.request, self.request.workers_under(priced.rule), priced.plan
@@ -247,12 +255,12 @@ class SweepCoordinator:
         runs = StepProgress(folder=folder, total=queue.total, done=len(queue.runs) - len(queue.due))
         with (
             usually_collected(),
-            graceful(folder.stop),
+            stop_on_signals(folder.stop),
             Display(runs, words, seconds) as display,
         ):
             due = queue.due or queue.more(at_once)
             while due:
-                display.expect(due)
+                display.watch_trials(due)
                 complaints += queue.run(runner, due)
                 due = queue.more(at_once)
         give_back_freed_memory()
@@ -304,13 +312,15 @@ class SweepCoordinator:
         return folder
 
     @contextmanager
-    def _alone(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
+    def _single_coordinator(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
         """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         of_plan = (
-            ledger.hold(name, what) if ledger.path is None else held(ledger.beside / "locks" / f"{name}.lock", what)
+            ledger.hold(name, what)
+            if ledger.path is None
+            else file_lock(ledger.beside / "locks" / f"{name}.lock", what)
         )
-        with of_plan, none_left(folder), held(folder.lock, f"The sweep in {folder.root}"):
+        with of_plan, remove_folder_if_empty(folder), file_lock(folder.lock, f"The sweep in {folder.root}"):
             yield
 
     def _statement(self, plan: Plan) -> Statement | None:

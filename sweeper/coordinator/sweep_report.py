@@ -56,7 +56,7 @@ def report(
     """
     outcomes = results(work.runs, folder)
     try:
-        study.record(plan, folder, work.runs, outcomes, storage)
+        study.record_results_in_study(plan, folder, work.runs, outcomes, storage)
     except BadInput as cause:
         print_error(f"The study was not written. {cause}")
     if not rule_from_config(plan.rule).draws_in_secret:  # the file is shared
@@ -72,13 +72,13 @@ def report(
         print_error(f"{troubled} of {work.total} {losses}")
         for reason, runs in reasons(outcomes).most_common(REASONS):
             print_error(f"{runs} failed: {reason}")
-    if open_runs(states, work):
+    if unfinished_runs(states, work):
         print_error(f"The sweep is left with {rest(states, work)}; the same command goes on with them.")
     else:
         print_line(f"to pass on: {to_pass_on(plan, folder)}")
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
     print_line(result)
-    return ExitCode.DONE_WITH_FAILURES if troubled or open_runs(states, work) else ExitCode.DONE
+    return ExitCode.DONE_WITH_FAILURES if troubled or unfinished_runs(states, work) else ExitCode.DONE
 
 
 def reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
@@ -98,9 +98,9 @@ def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
     return shlex.join(["dpsweep", "release", str(place)])
 
 
-def open_runs(states: AttemptStates, work: RunQueue) -> int:
+def unfinished_runs(states: AttemptStates, work: RunQueue) -> int:
     """The number of runs that are not over."""
-    return len(states.fresh + states.interrupted + states.working) + work.unproposed
+    return len(states.fresh + states.interrupted + states.working) + work.count_unproposed_runs
 
 
 def rest(states: AttemptStates, work: RunQueue) -> str:
@@ -111,7 +111,7 @@ def rest(states: AttemptStates, work: RunQueue) -> str:
         (states.working, "still at work"),
     )
     parts = [f"{len(trials)} {how}" for trials, how in counts if trials]
-    parts += [f"{work.unproposed} not proposed"] if work.unproposed else []
+    parts += [f"{work.count_unproposed_runs} not proposed"] if work.count_unproposed_runs else []
     return f"{', '.join(parts)} of {work.total} trials"
 
 

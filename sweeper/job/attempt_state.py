@@ -16,7 +16,7 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import can_resume
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.job.locks import at_work
+from dpsweep.sweeper.job.locks import is_being_trained
 
 
 class AttemptState(StrEnum):
@@ -56,10 +56,12 @@ class AttemptStates:
 
 def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
     """The state of a started attempt; an attempt that `ended` and whose folder is gone counts as killed."""
-    if (over := _outcome(place, attempt)) is not None:
+    if (over := _finished_or_failed(place, attempt)) is not None:
         return over
-    working = at_work(place.files)  # before the second look: a job writes its result before it releases its lock
-    if (over := _outcome(place, attempt)) is not None:
+    working = is_being_trained(
+        place.files
+    )  # before the second look: a job writes its result before it releases its lock
+    if (over := _finished_or_failed(place, attempt)) is not None:
         return over
     if working:
         return AttemptState.WORKING
@@ -70,7 +72,7 @@ def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = Fal
     return AttemptState.INTERRUPTED if can_resume(place, trial, attempt) else AttemptState.KILLED
 
 
-def _outcome(place: TrialPlace, attempt: int) -> AttemptState | None:
+def _finished_or_failed(place: TrialPlace, attempt: int) -> AttemptState | None:
     """Finished or failed, by the result of this attempt; None without one."""
     result = TrialResult.read(place.files)
     if result is None or result.attempt != attempt:

@@ -22,7 +22,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
-from dpsweep.sweeper.job.job_task import JobTask, is_due
+from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt
 from dpsweep.sweeper.job.machine import Compute, data_folder
 from dpsweep.sweeper.job.secret_tries import TriesInTurn
 from dpsweep.sweeper.job.stop_requests import stop_requests
@@ -61,7 +61,7 @@ def run_block(config: DictConfig) -> None:
         block = search.block(config.block)
         trials = part_of(block, config.part, config.parts)
         task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-        for group in task.turns([trial for trial in trials if is_due(folder.place(trial.id))] or trials):
+        for group in task.turns([trial for trial in trials if has_unused_receipt(folder.place(trial.id))] or trials):
             if should_stop():
                 return
             task.run(group)

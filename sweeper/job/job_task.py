@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.group_commit import Flushing, together
+from dpsweep.accounting.group_commit import Flushing, run_group_commit
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
@@ -22,8 +22,8 @@ from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.sweeper.job.locks import working
-from dpsweep.sweeper.trial.blocks import at_once
+from dpsweep.sweeper.job.locks import training_lock
+from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.script_run import run_scripts
 from dpsweep.sweeper.trial.session import Machine, Session
@@ -53,16 +53,16 @@ class JobTask:
         """The sessions of these trials, all of whose receipts were claimed; `resources` has their locks and logs."""
         places = [self.folder.place(trial.id) for trial in trials]
         for place in places:
-            resources.enter_context(working(place.files))
+            resources.enter_context(training_lock(place.files))
         if self.block.shared:
             self._refuse_apart(places)
-        receipts = together(self._claiming(trial) for trial in trials)
+        receipts = run_group_commit(self._claim_receipt_in_group(trial) for trial in trials)
         sessions = [
             Session(trial=trial, receipt=receipt, place=place)
             for trial, receipt, place in zip(trials, receipts, places, strict=True)
         ]
         for session in sessions:
-            (session.place.files / "config.yaml").write_text(_in_yaml(session.trial.config))
+            (session.place.files / "config.yaml").write_text(_config_as_yaml(session.trial.config))
             resources.enter_context(session.logged())
         return sessions
 
@@ -71,7 +71,7 @@ class JobTask:
         run = _RUNNERS.get(name_of(sessions[0].trial.config["trainer"]), run_sessions)
         run(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
-    def _claiming(self, trial: Trial) -> Flushing[Receipt]:
+    def _claim_receipt_in_group(self, trial: Trial) -> Flushing[Receipt]:
         files = self.folder.place(trial.id).files
         return Receipt.claiming(files, self.folder.private, plan=self.plan.id, trial=trial.id)
 
@@ -94,25 +94,25 @@ class JobTask:
 
     def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
         """The groups of trials that are trained together, one group after another."""
-        size = len(trials) if self.block.shared else max(1, at_once(trials[0].config))
+        size = len(trials) if self.block.shared else max(1, most_stacked_points(trials[0].config))
         for first in range(0, len(trials), size):
             yield trials[first : first + size]
 
 
-def issuing(receipt: Receipt, place: Path) -> Flushing[None]:
+def write_receipt_in_group(receipt: Receipt, place: Path) -> Flushing[None]:
     """Writes a receipt into its trial's folder, and keeps the result of an earlier attempt beside the new one."""
     if (place / RESULT_FILE).exists():
         (place / RESULT_FILE).rename(place / f"result-{receipt.attempt - 1}.json")
     yield from receipt.writing(place)
 
 
-def is_due(place: TrialPlace) -> bool:
+def has_unused_receipt(place: TrialPlace) -> bool:
     """Whether the trial in this folder has an unused receipt."""
     receipt = Receipt.read(place.files)
     return receipt is not None and not receipt.used(place)
 
 
-def _in_yaml(config: Mapping[str, Any]) -> str:
+def _config_as_yaml(config: Mapping[str, Any]) -> str:
     """A configuration as YAML."""
     return "".join(_part_in_yaml(json.dumps({key: part})) for key, part in config.items())
 

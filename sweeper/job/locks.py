@@ -29,7 +29,7 @@ GLANCE_SECONDS = 0.3
 
 
 @contextmanager
-def held(path: Path, what: str) -> Iterator[None]:
+def file_lock(path: Path, what: str) -> Iterator[None]:
     """Holds the lock at `path`; if another process holds it, raises `BadInput` with the process that runs `what`."""
     lock = FileLock(path)
     try:
@@ -50,20 +50,20 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def working(place: Path) -> Iterator[None]:
+def training_lock(place: Path) -> Iterator[None]:
     """Holds the lock of a trial's folder while a job trains the trial."""
-    with held(place / WORK, f"Trial {place.name}"):
+    with file_lock(place / WORK, f"Trial {place.name}"):
         yield
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
+def brief_lock(path: Path) -> Iterator[None]:
     """Holds the lock at `path`, after the processes that hold it and for a few file accesses only."""
     with FileLock(path):
         yield
 
 
-def at_work(place: Path) -> bool:
+def is_being_trained(place: Path) -> bool:
     """Whether a process trains the trial in this folder now."""
     path = place / WORK
     if not path.exists():

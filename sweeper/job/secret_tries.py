@@ -27,8 +27,8 @@ from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, scores_of
 from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
-from dpsweep.sweeper.job.job_task import JobTask, is_due, issuing
-from dpsweep.sweeper.job.locks import at_work, turn
+from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt_in_group
+from dpsweep.sweeper.job.locks import brief_lock, is_being_trained
 from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run, new_secret_streams
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.session import Machine, log
@@ -42,7 +42,7 @@ SIDE = 256
 COIN_BYTES = 32
 
 
-def stand_by(config: Mapping[str, Any], machine: Machine, is_over: Callable[[], bool]) -> None:
+def compute_until_over(config: Mapping[str, Any], machine: Machine, is_over: Callable[[], bool]) -> None:
     """Computes as a training of this configuration does until `is_over`, which is asked every `LOOK_SECONDS`.
 
     Where records of this shape cannot be generated it multiplies matrices: its processor time is that of a training,
@@ -123,15 +123,17 @@ class TriesInTurn:
         task = self.task
         self._run_due()
         if self.alone and not task.should_stop():
-            with turn(task.folder.turn):
+            with brief_lock(task.folder.turn):
                 self._begin_final()
             self._run_due()
-        stand_by(task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._neighbours_work())
+        compute_until_over(
+            task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._neighbours_work()
+        )
 
     def _run_due(self) -> None:
         while not self.task.should_stop():
             with ExitStack() as resources:
-                with turn(self.task.folder.turn):
+                with brief_lock(self.task.folder.turn):
                     due = self._next_try()
                     sessions = [] if due is None else self.task.claim([due], resources)
                 if not sessions:
@@ -149,7 +151,7 @@ class TriesInTurn:
         log = HiddenSearchLog(search=self.search, stored=self._stored, receipt=receipt)
         log.settle()
         for final in log.start(log.next_final(1)):
-            group_commit.alone(issuing(final, self.task.folder.trial(final.trial)))
+            group_commit.alone(write_receipt_in_group(final, self.task.folder.trial(final.trial)))
 
     def _receipt(self) -> Receipt | None:
         """A receipt of this launch; None if no try has one."""
@@ -168,15 +170,15 @@ class TriesInTurn:
 
         Receipts of ended runs are not read: a damaged one is no reason to train nothing.
         """
-        tries, final, over = self._drawn()
+        tries, final, over = self._tries_and_final_run()
         able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
-        return next((one.trial for one in able if is_due(self.task.folder.place(one.trial.id))), None)
+        return next((one.trial for one in able if has_unused_receipt(self.task.folder.place(one.trial.id))), None)
 
     def _neighbours_work(self) -> bool:
         """Whether a process trains a run of the draw now."""
-        tries, final, _ = self._drawn()
+        tries, final, _ = self._tries_and_final_run()
         begun = [one for one in (*tries, final) if one is not None and one.begun and not one.ended]
-        return any(at_work(self.task.folder.trial(one.trial.id)) for one in begun)
+        return any(is_being_trained(self.task.folder.trial(one.trial.id)) for one in begun)
 
     @property
     def _stored(self) -> StoredDraw:
@@ -185,7 +187,7 @@ class TriesInTurn:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {self.task.folder.root} holds no draw.")
         return stored
 
-    def _drawn(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
+    def _tries_and_final_run(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
         """The tries and the final run in their current states, and whether the search is over.
 
         A try that a killed process left has ended, although the coordinator marks it only after this launch.

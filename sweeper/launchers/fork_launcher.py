@@ -282,14 +282,14 @@ NEEDED = (
 ADVICE = "hydra/launcher=joblib starts new processes, which can."
 
 
-def prepare(device: str, threads: int) -> None:
+def prepare_fork(device: str, threads: int) -> None:
     """Imports the modules of a trial, or raises `BadInput` if trials on this device cannot be forked from here."""
-    refuse(device, threads)
+    refuse_unforkable(device, threads)
     for name in NEEDED:
         import_module(name)
 
 
-def refuse(device: str = "cpu", threads: int = 1) -> None:
+def refuse_unforkable(device: str = "cpu", threads: int = 1) -> None:
     """Raises `BadInput` if jobs with this device and number of threads cannot be forked from this process."""
     if not can_fork():
         raise BadInput(
@@ -318,25 +318,25 @@ class Jobs:
 
     def launch(self, overrides: Sequence[Sequence[str]], first: int, at_once: int) -> list[JobReturn]:
         """Runs a job for each list of overrides; an error in one job does not end the others."""
-        refuse()
+        refuse_unforkable()
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         make_folder(Path(str(self.config.hydra.sweep.dir)))
         log.info("Forking %d jobs, %d at once", len(overrides), at_once)
-        works = [partial(self._work, job, number) for number, job in enumerate(overrides, first)]
+        works = [partial(self._run_to_bytes, job, number) for number, job in enumerate(overrides, first)]
         ends = fork_each(works, at_once)
         return [_job_return(end, job) for end, job in zip(ends, overrides, strict=True)]
 
-    def _work(self, overrides: Sequence[str], number: int) -> bytes:
+    def _run_to_bytes(self, overrides: Sequence[str], number: int) -> bytes:
         """Runs a job in its process, from its overrides to its pickled `JobReturn`."""
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         try:
             return _to_bytes(self._run(overrides, number))
         except Exception as error:  # noqa: BLE001 - the parent gets it
-            return _to_bytes(_failed(error, overrides))
+            return _to_bytes(_failed_job_return(error, overrides))
         except BaseException as error:  # noqa: BLE001 - it ends this job only
-            return _to_bytes(_failed(ChildProcessError(f"A job left by {_sentence(error)}"), overrides))
+            return _to_bytes(_failed_job_return(ChildProcessError(f"A job left by {_sentence(error)}"), overrides))
 
     def _run(self, overrides: Sequence[str], number: int) -> JobReturn:
         log.info("\t#%d : %s", number, " ".join(filter_overrides(overrides)))
@@ -371,15 +371,17 @@ def _to_bytes(job: JobReturn) -> bytes:
 def _job_return(end: bytes | ChildProcessError, overrides: Sequence[str]) -> JobReturn:
     """The job's `JobReturn`; a failed one if its process was lost."""
     if isinstance(end, ChildProcessError):
-        return _failed(end, overrides)
+        return _failed_job_return(end, overrides)
     try:
         job: JobReturn = pickle.loads(end)
     except Exception as error:  # noqa: BLE001 - an unreadable value fails one job only
-        return _failed(ChildProcessError(f"A job's return value cannot be read: {_sentence(error)}"), overrides)
+        return _failed_job_return(
+            ChildProcessError(f"A job's return value cannot be read: {_sentence(error)}"), overrides
+        )
     return job
 
 
-def _failed(error: Exception, overrides: Sequence[str]) -> JobReturn:
+def _failed_job_return(error: Exception, overrides: Sequence[str]) -> JobReturn:
     return JobReturn(overrides=list(overrides), status=JobStatus.FAILED, _return_value=error)
 
 

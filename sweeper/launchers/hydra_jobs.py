@@ -47,12 +47,12 @@ def is_pool(launcher: Any) -> bool:
     return isinstance(getattr(launcher, "joblib", None), dict)
 
 
-def tame(launcher: Any) -> None:
+def prepare_joblib_launcher(launcher: Any) -> None:
     """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
     if not is_pool(launcher):
         return
     launcher.joblib |= {"initializer": end_with, "initargs": (os.getpid(),)}
-    with _mask_kept(), _quiet():
+    with _mask_kept(), _suppress_tracker_warnings():
         _start_trackers()
 
 
@@ -80,7 +80,7 @@ def _mask_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _suppress_tracker_warnings() -> Iterator[None]:
     """Suppresses the trackers' warnings in Python processes that are started inside the `with` block."""
     sys.warnoptions.append(QUIET)
     try:
@@ -188,7 +188,7 @@ class HydraJobs:
         """Writes down the command's configuration."""
         OmegaConf.save(self.config, path)
 
-    def try_out(self) -> None:
+    def try_launcher_setup(self) -> None:
         """Sets a launcher up and drops it: what is wrong with its settings shows before anything is charged."""
         self._instantiate(self.config)
 
@@ -197,7 +197,7 @@ class HydraJobs:
         config = _for_jobs(self.config)
         config.hydra.sweep.dir = str(root)
         launcher = self._instantiate(config)
-        tame(launcher)
+        prepare_joblib_launcher(launcher)
         return JobLauncher(launcher=launcher)
 
     def _instantiate(self, config: DictConfig) -> Any:

@@ -64,7 +64,7 @@ class Workers:
         one_by_one = cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
         return replace(known or one_by_one, here=launcher.get("_target_") in HERE)
 
-    def under_a_draw(self) -> Workers:
+    def workers_for_secret_draw(self) -> Workers:
         """The workers that share the tries of a secret draw: one where others may see a list of jobs.
 
         *Guarantee*: `Runner` starts a number of jobs that no draw changes, and where jobs are listed it is one. A list
@@ -101,14 +101,14 @@ def _processes(launcher: Settings, cores: int) -> Workers:
     return Workers(jobs=jobs, threads=threads, batch=_batch(jobs))
 
 
-def _queue(launcher: Settings, cores: int) -> Workers:
+def _job_queue_workers(launcher: Settings, cores: int) -> Workers:
     """A queue that runs `array_parallelism` jobs at once, each on its granted cores."""
     _one_process(launcher)
     jobs = launcher["array_parallelism"]
     return Workers(jobs=jobs, threads=launcher.get("cpus_per_task") or 1, batch=_batch(jobs), elsewhere=True)
 
 
-def _at_once(launcher: Settings, cores: int) -> Workers:
+def _simultaneous_workers(launcher: Settings, cores: int) -> Workers:
     """Processes on this machine that all start at once, so a batch has no more jobs than the cores allow."""
     _one_process(launcher)
     threads = launcher.get("cpus_per_task") or 1
@@ -147,8 +147,8 @@ def _batch(jobs: int) -> int:
 
 _READ: Mapping[str, Callable[[Settings, int], Workers]] = {
     "n_jobs": _processes,
-    "array_parallelism": _queue,
-    "tasks_per_node": _at_once,
+    "array_parallelism": _job_queue_workers,
+    "tasks_per_node": _simultaneous_workers,
     "ray": _cluster,
 }
 """The setting that identifies each kind of launcher, and the function that reads its workers."""

@@ -52,7 +52,7 @@ def _runs(sweep: Sweep) -> Iterator[LoggedRun]:
         yield LoggedRun(
             key=f"{sweep.plan_id}-{trial_id}-{result.attempt}",
             name=f"{sweep.plan_id} {label}",
-            hyperparameters={name: _plain(value) for name, value in declared.items() if value is not None},
+            hyperparameters={name: _plain_value(value) for name, value in declared.items() if value is not None},
             scores={name: float(row[name]) for name in scores if _is_number(row[name])},
         )
 
@@ -63,7 +63,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return method | {"steps": config.get("steps"), "batch_size": config.get("sampler", {}).get("batch_size")}
 
 
-def _plain(value: Any) -> Value:
+def _plain_value(value: Any) -> Value:
     return value if isinstance(value, (str, int, float, bool)) else json.dumps(value)
 
 

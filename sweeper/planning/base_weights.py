@@ -27,10 +27,10 @@ def with_base_weights(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises `BadInput` with one sentence if a folder lacks a file, or the package that reads it is missing.
     """
     completed = dict(config)
-    completed["model"] = _completed(config["model"])
+    completed["model"] = _add_facts_to_part(config["model"])
     dataset = config["dataset"]
     if isinstance(dataset.get("vocabulary"), Mapping):
-        completed["dataset"] = {**dataset, "vocabulary": _completed(dataset["vocabulary"])}
+        completed["dataset"] = {**dataset, "vocabulary": _add_facts_to_part(dataset["vocabulary"])}
     if dataset.get(CLASSES, 0) is None:
         completed["dataset"] = {**completed["dataset"], CLASSES: _words(completed["model"], completed["dataset"])}
     return completed
@@ -42,7 +42,7 @@ def _words(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> object:
     return dataset.get("vocabulary", {}).get("words") if words is None else words
 
 
-def _completed(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_facts_to_part(node: Mapping[str, Any]) -> Mapping[str, Any]:
     facts = FACTS.get(name_of(node))
     if facts is None:
         return node

@@ -33,7 +33,7 @@ from dpsweep.sweeper.planning.keys import is_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
 from dpsweep.sweeper.planning.unknown_keys import in_our_words, unknown_key
-from dpsweep.sweeper.trial.script_run import pinned
+from dpsweep.sweeper.trial.script_run import pin_script_checksum
 from dpsweep.sweeper.trial.spec import declare, train_records
 
 DEFAULTS = "defaults"
@@ -91,7 +91,7 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
             fixed.append(str(override.input_line))
             continue
         _check_axis(override, arguments)
-        options = tuple(_plain(value) for value in override.sweep_iterator(transformer=Transformer.identity))
+        options = tuple(_unquoted_value(value) for value in override.sweep_iterator(transformer=Transformer.identity))
         if loader.get_group_options(key):
             groups[key] = tuple(str(option) for option in options)
         else:
@@ -128,7 +128,7 @@ class Grid:
                 resolution = Resolution(config, method.name, axes)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
-                    resolved = pinned(resolution.at(values), request.keys)
+                    resolved = pin_script_checksum(resolution.at(values), request.keys)
                     yield Point(method=method.name, axes=choices | values, config=resolved, default_axes=default_axes)
 
     def _axes(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
@@ -174,7 +174,7 @@ class Grid:
         return Point(
             method=method,
             axes=own,
-            config=pinned(Resolution(config, method, others).at(others), self.request.keys),
+            config=pin_script_checksum(Resolution(config, method, others).at(others), self.request.keys),
         )
 
     def offered_rules(self) -> dict[str, Mapping[str, Any]]:
@@ -184,12 +184,12 @@ class Grid:
         """
         chosen = choice_of(self.master, "tuning")
         names = [name for name in self.loader.get_group_options("tuning") if name != chosen]
-        rules = {chosen: self.master.tuning} | self._composed(names)
+        rules = {chosen: self.master.tuning} | self._compose_rules(names)
         complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
         resolved: dict[str, Any] = {name: OmegaConf.to_container(rule, resolve=True) for name, rule in complete.items()}
         return {name: rule for name, rule in resolved.items() if "_target_" in rule}
 
-    def _composed(self, names: Sequence[str]) -> dict[str, DictConfig]:
+    def _compose_rules(self, names: Sequence[str]) -> dict[str, DictConfig]:
         """These selection rules within the configuration; Hydra composes only those that use its defaults lists."""
         files = {name: self._file(f"tuning/{name}") for name in names}
         plain = {name: file.config for name, file in files.items() if _is_plain(file)}
@@ -197,7 +197,7 @@ class Grid:
         with open_dict(config):
             config[OFFERS] = plain
         others = [f"+tuning@{OFFERS}.{name}={name}" for name in names if name not in plain]
-        composed = self._compose([*self.request.fixed, *others])[OFFERS] if others else {}
+        composed = self._compose_config([*self.request.fixed, *others])[OFFERS] if others else {}
         rules = {**config[OFFERS], **composed}
         return {name: rules[name] for name in names}
 
@@ -210,9 +210,9 @@ class Grid:
         if not choices and method.name == choice_of(self.master, "trainer"):
             return copy.deepcopy(self.master)
         groups = (f"{key}={value}" for key, value in choices.items())
-        return self._compose([*self.request.fixed, *method.chosen_by, *groups])
+        return self._compose_config([*self.request.fixed, *method.chosen_by, *groups])
 
-    def _compose(self, overrides: Sequence[str]) -> DictConfig:
+    def _compose_config(self, overrides: Sequence[str]) -> DictConfig:
         try:
             return self.loader.load_sweep_config(self.master, list(overrides))
         except HydraException as cause:
@@ -268,7 +268,7 @@ def _check_axis(override: Override, words: Sequence[str]) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _unquoted_value(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
@@ -288,7 +288,7 @@ def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]
             yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
 
 
-def carried(trial: Trial, rule: SelectionRule) -> Trial:
+def carry_over_learning_rate(trial: Trial, rule: SelectionRule) -> Trial:
     """The trial with the learning rate of its final run carried over from its own noise per example."""
     run = rule.final_run
     if trial.final is None or run is None or run.carry is None or "lr" not in trial.config["trainer"]:

@@ -11,9 +11,9 @@ from dpsweep.sweeper.planning.keys import (
     commented_keys,
     default_choices,
     documented_keys,
+    file_header_comment,
     file_of,
     first_sentence,
-    header,
     is_inner,
 )
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, unknown_key
@@ -35,15 +35,15 @@ All others are taken as in any Hydra program and documented there: https://hydra
 hydra.run.dir and the other keys of a single run have no effect: nothing trains outside a sweep."""
 
 
-def listed() -> str:
+def groups_and_keys_text() -> str:
     """All groups with their options, and all keys with their meanings, one a line."""
     groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices().items() if options]
-    keys = list(_lines(_given_keys()))
+    keys = list(_key_lines(_given_keys()))
     ending = f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are."
     return "\n".join(("choices:", *groups, "", "keys:", *keys, "", ending))
 
 
-def explained(word: str) -> str:
+def explanation_text(word: str) -> str:
     """What a key (`trainer.lr`, or `lr`), a group (`trainer`) or a choice (`trainer=dpsgd`) means.
 
     Raises `BadInput` for a word that is none of them.
@@ -57,11 +57,13 @@ def explained(word: str) -> str:
     found = [keys[word]] if word in keys else [key for name, key in keys.items() if name.endswith(f".{word}")]
     below = [key for name, key in keys.items() if name.startswith(f"{word}.")]
     if found or below:
-        return "\n\n".join(_key(key) for key in found) or "\n".join(_lines({key.name: key for key in below}))
+        return "\n\n".join(_key_explanation(key) for key in found) or "\n".join(
+            _key_lines({key.name: key for key in below})
+        )
     if word.split(".")[0].split("/")[0] == HYDRA:
         return _HYDRA
     if word in SYNONYMS:
-        return explained(SYNONYMS[word].format(word))
+        return explanation_text(SYNONYMS[word].format(word))
     raise BadInput(unknown_key(word, ()))
 
 
@@ -70,7 +72,7 @@ def _given_keys() -> Mapping[str, DocumentedKey]:
     return {name: key for name, key in documented_keys().items() if any(key.values.values()) and not is_inner(name)}
 
 
-def _lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
+def _key_lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
     """A line for each key."""
     width = max(map(len, keys)) + 2
     for name, key in keys.items():
@@ -78,7 +80,7 @@ def _lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
         yield f"  {name:{width}}{meaning}"
 
 
-def _key(key: DocumentedKey) -> str:
+def _key_explanation(key: DocumentedKey) -> str:
     """A key's meaning, and its value wherever it has one."""
     places = {place or "conf/config.yaml": value for place, value in key.values.items() if value}
     width = max(map(len, places)) + 2
@@ -93,7 +95,7 @@ def _group(group: str) -> str:
     options = choices()[group]
     width = max(map(len, options)) + 2
     default = default_choices().get(group)
-    lines = (f"  {option:{width}}{first_sentence(header(file_of(group, option)))}" for option in options)
+    lines = (f"  {option:{width}}{first_sentence(file_header_comment(file_of(group, option)))}" for option in options)
     begins = f"{group}=, {default} unless something else is said" if default in options else f"{group}="
     return "\n".join((begins, *lines))
 
@@ -107,4 +109,4 @@ def _choice(group: str, choice: str) -> str:
     own = {name: key for name, key in _given_keys().items() if name in keys}
     place = f"{group}={choice}"
     lines = [f"  {name} = {key.values[place]}: {key.comments.get(place, key.meaning)}" for name, key in own.items()]
-    return "\n".join((f"{group}={choice}: {header(path)}", *(["", "its keys", *lines] if lines else [])))
+    return "\n".join((f"{group}={choice}: {file_header_comment(path)}", *(["", "its keys", *lines] if lines else [])))

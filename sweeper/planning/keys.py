@@ -38,10 +38,10 @@ def commented_keys(path: Path) -> Iterator[CommentedKey]:
     text = path.read_text(encoding="utf-8")
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if isinstance(node, yaml.MappingNode):
-        yield from _below(node, "", text, text.splitlines())
+        yield from _keys_below(node, "", text, text.splitlines())
 
 
-def header(path: Path) -> str:
+def file_header_comment(path: Path) -> str:
     """The comment at the top of a YAML file, in one line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     start = 1 if lines[0] == GLOBAL else 0
@@ -59,7 +59,7 @@ def first_sentence(text: str) -> str:
     return sentence.replace("et al", "et al.")
 
 
-def _below(node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str]) -> Iterator[CommentedKey]:
+def _keys_below(node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str]) -> Iterator[CommentedKey]:
     for key, value in node.value:
         if key.value in HIDDEN:
             continue
@@ -68,7 +68,7 @@ def _below(node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str])
         written = "" if below else text[value.start_mark.index : value.end_mark.index].strip()
         yield CommentedKey(name=name, value=written, comment=comment)
         if isinstance(value, yaml.MappingNode):
-            yield from _below(value, f"{name}.", text, lines)
+            yield from _keys_below(value, f"{name}.", text, lines)
 
 
 def _comment(lines: Sequence[str], line: int) -> str | None:
@@ -207,7 +207,7 @@ def _is_number(text: str) -> bool:
 _VARIABLE = re.compile(r"\$\{oc\.env:[^{}]+\}")
 
 
-def decoded(word: str) -> str:
+def number_from_environment(word: str) -> str:
     """An override whose value is an environment variable, read as a number where its key has numbers.
 
     >>> decoded("privacy.epsilon=${oc.env:EPSILON}"), decoded("data=${oc.env:FOLDER}")

@@ -75,7 +75,7 @@ class LinearScaling:
             tried = {run.point for run in seen}
             return rng.choice([point for point in choice if point not in tried] or list(choice))
         target = _line(best, _epsilon(plan, plan.trials[choice[0]]))
-        return min(choice, key=lambda point: _apart(_rate(plan.trials[point]), target))
+        return min(choice, key=lambda point: _rate_distance(_rate(plan.trials[point]), target))
 
 
 def _best(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
@@ -99,7 +99,7 @@ def _line(best: Mapping[float, float], epsilon: float) -> float:
     return float(start + slope * epsilon)
 
 
-def _apart(rate: float, target: float) -> float:
+def _rate_distance(rate: float, target: float) -> float:
     """Absolute logarithm of the ratio of two rates; if `wanted` <= 0, `rate` itself, so that the least is nearest."""
     return abs(math.log(rate / target)) if target > 0 else rate
 

@@ -54,7 +54,7 @@ def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
 
     if "seed" in sampler:
         raise BadInput(f"Expected search.seed={sampler['seed']} not to be there: seed= is for the sweep as a whole.")
-    with _quiet():
+    with _silence_optuna_warnings():
         chooser = build({**sampler, "seed": seed}, "search")
     if isinstance(chooser, optuna.samplers.BaseSampler):
         return ByOptuna(sampler=chooser)
@@ -91,7 +91,7 @@ class ByOptuna:
         import optuna
 
         space = _Space.of(plan)
-        with _quiet():
+        with _silence_optuna_warnings():
             study = optuna.create_study(direction="maximize", sampler=self.sampler)
             study.add_trials([space.trial(run) for run in seen])
             return space.suggested(study.ask())
@@ -117,7 +117,7 @@ class _Space:
             for key, value in trial.axes.items():
                 axes.setdefault(key, {})[repr(value)] = value
         ordered = {
-            method: {key: _ordered(values.values()) for key, values in axes.items()}
+            method: {key: _ordered_values(values.values()) for key, values in axes.items()}
             for method, axes in axes_by_method.items()
         }
         places = {
@@ -150,7 +150,7 @@ class _Space:
         """The point that a new trial suggests, or the nearest point of the grid."""
         own_method = trial.suggest_categorical(METHOD, tuple(self.axes))
         suggestion = {
-            key: _suggested(trial, _name(own_method, key), values) for key, values in self.axes[own_method].items()
+            key: _suggest_index(trial, _name(own_method, key), values) for key, values in self.axes[own_method].items()
         }
         distances = {
             point: sum(abs(place - suggestion[key]) for key, place in places.items())
@@ -164,13 +164,13 @@ def _name(method: str, key: str) -> str:
     return f"{method} {key}"
 
 
-def _ordered(values: Iterable[Value]) -> tuple[Value, ...]:
+def _ordered_values(values: Iterable[Value]) -> tuple[Value, ...]:
     """Numbers in ascending order, names in their given order."""
     ordered = tuple(values)
     return tuple(sorted(ordered, key=lambda value: float(value or 0))) if _numeric(ordered) else ordered
 
 
-def _suggested(trial: optuna.Trial, name: str, values: Sequence[Value]) -> int:
+def _suggest_index(trial: optuna.Trial, name: str, values: Sequence[Value]) -> int:
     if _numeric(values):
         return trial.suggest_int(name, 0, len(values) - 1)
     return trial.suggest_categorical(name, range(len(values)))
@@ -189,7 +189,7 @@ def _numeric(values: Iterable[Value]) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_optuna_warnings() -> Iterator[None]:
     """Silences Optuna's warnings about experimental features and about conditional axes."""
     import optuna
 

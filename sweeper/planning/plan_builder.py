@@ -22,7 +22,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
-from dpsweep.sweeper.planning.grid import carried, with_finals
+from dpsweep.sweeper.planning.grid import carry_over_learning_rate, with_finals
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point, amount, require_meant
 from dpsweep.sweeper.trial.blocks import blocks_of
 from dpsweep.sweeper.trial.spec import build
@@ -43,26 +43,26 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     repeats = asked.repeats(settings)
-    distinct, notes = _distinct(_repeated(points, repeats))
+    distinct, notes = _distinct(_repeat_points(points, repeats))
     require_meant(distinct)
-    proposed = asked.proposed(settings.search, repeats, distinct)
-    distinct = list(asked.in_phases(distinct, proposed))
+    proposed = asked.proposed_runs(settings.search, repeats, distinct)
+    distinct = list(asked.points_by_phase(distinct, proposed))
     search = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in settings.search,
-        shared=asked.shared(settings.subsample, settings.checkpoint_every),
+        shared=asked.shares_subsamples(settings.subsample, settings.checkpoint_every),
         repeats=repeats,
     )
     if budget.vacuous:
         _require_no_promise(settings)
-    spares, panel = asked.spares(settings.spare_attempts), build(settings.accountant, "accountant")
+    spares, panel = asked.spare_attempts(settings.spare_attempts), build(settings.accountant, "accountant")
     spending = asked.steps_are_open(distinct, settings.solve)
     target = None if budget.vacuous else _target(settings, distinct, "steps" if spending else settings.solve)
     if spending and "_target_" not in settings.tuning:
         raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
     priced = price_search(
         SearchSpec(
-            runs_under=lambda rule: _declared(
+            runs_under=lambda rule: _declare_points(
                 with_finals(distinct, rule), target, one_step=spending and target is not None
             ),
             search=search,
@@ -70,7 +70,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             budget=budget,
             delta=delta,
             rule=_with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None,
-            offered=_offered(settings),
+            offered=_comparable_rules(settings),
             show=settings.show,
             target=target,
             solve=settings.solve,
@@ -81,7 +81,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             pruner=settings.search.get("pruner"),
         )
     )
-    trials = [carried(trial, priced.rule) for trial in priced.trials]
+    trials = [carry_over_learning_rate(trial, priced.rule) for trial in priced.trials]
     _require_open(trials, priced.rule)
     plan = Plan(
         account=_account(settings.account),
@@ -91,7 +91,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         blocks=blocks_of(trials, shared=search.shared),
         event=priced.event,
         target_epsilon=priced.target_epsilon,
-        proposed=asked.settled(proposed, distinct, trials),
+        proposed=asked.with_solved_noise(proposed, distinct, trials),
         spares=spares,
         notes=(*notes, *_on_default_axes(distinct), *priced.notes),
     )
@@ -154,7 +154,7 @@ def _require_no_promise(settings: PlanSettings) -> None:
         )
 
 
-def _declared(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
+def _declare_points(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
     first_steps = [_at_one_step(point) for point in points] if one_step else points
     return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in first_steps)
@@ -201,7 +201,7 @@ def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
             yield f"{above}{key}", value
 
 
-def _repeated(points: Iterable[Point], repeats: int) -> Iterator[Point]:
+def _repeat_points(points: Iterable[Point], repeats: int) -> Iterator[Point]:
     """Every point `repeats` times, each time as a separate trial that is paid for like any other; no axis names it."""
     for point in points:
         if repeats == 1:
@@ -217,7 +217,7 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
     return {"kind": FINAL, "rule": dict(rule)} if final else rule
 
 
-def _offered(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
+def _comparable_rules(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
     """The rules that may be compared; with final=true, those that a final run may follow, followed by one."""
     rules = {label: _with_final(rule, settings.final) for label, rule in settings.offered.items()}
     return {label: rule for label, rule in rules.items() if not settings.final or _is_rule(rule)}

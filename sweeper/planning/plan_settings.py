@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import all_digits
 
 NOISE = "privacy.noise_multiplier"
 
@@ -40,18 +40,18 @@ def require_meant(points: Iterable[Point]) -> None:
     for point in points:
         for key in LIMITS:
             group, _, name = key.partition(".")
-            for place, value in _named(point.config.get(group), name, group):
+            for place, value in _values_with_name(point.config.get(group), name, group):
                 if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
                     _require_within(key, float(value), place)
 
 
-def _named(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
+def _values_with_name(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
     """The values with this name in a part of a configuration, at any depth, with their full keys."""
     if isinstance(part, Mapping):
         for key, value in part.items():
             if key == name:
                 yield f"{place}.{key}", value
-            yield from _named(value, name, f"{place}.{key}")
+            yield from _values_with_name(value, name, f"{place}.{key}")
 
 
 def amount(key: str, value: object) -> float:
@@ -74,15 +74,17 @@ def require_no_typo(key: str, value: float, name: str) -> None:
     """Raises `BadInput` if an amount called `name` is above the upper limit of this key."""
     most = LIMITS[key][1]
     if value > most:
-        raise BadInput(f"Expected {name}={typed(value)} <= {typed(most)}: anything above is taken for a typo.")
+        raise BadInput(
+            f"Expected {name}={all_digits(value)} <= {all_digits(most)}: anything above is taken for a typo."
+        )
 
 
 def _require_within(key: str, value: float, name: str = "") -> None:
     """Raises `BadInput` if a value is beyond the limits of a key; messages use `name`, if given, instead of the key."""
     least, most = LIMITS[key]
     if not least <= value <= most:
-        limits = f"{typed(least)} to {typed(most)}"
-        raise BadInput(f"Expected {name or key}={typed(value)} in {limits}: anything else is taken for a typo.")
+        limits = f"{all_digits(least)} to {all_digits(most)}"
+        raise BadInput(f"Expected {name or key}={all_digits(value)} in {limits}: anything else is taken for a typo.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.names.stored_classes import stored_form
 from dpsweep.accounting.names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import with_base_weights
 
@@ -87,13 +87,13 @@ class Resolution:
         """One part of the configuration in its stored form."""
         if key in self._constant:
             return self._constant[key]
-        resolved = self._resolved(key)
-        part = stored(resolved, key) if key in PARTS else resolved
+        resolved = self._resolve_part(key)
+        part = stored_form(resolved, key) if key in PARTS else resolved
         if self._is_constant(key):
             self._constant[key] = part
         return part
 
-    def _resolved(self, key: str) -> Any:
+    def _resolve_part(self, key: str) -> Any:
         node = self._config[key]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         if key == "trainer" and self._by_grid:  # a user's class gets no unset keys

@@ -25,7 +25,7 @@ def repeats(settings: PlanSettings) -> int:
     return asked
 
 
-def proposed(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -> Proposed | None:
+def proposed_runs(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -> Proposed | None:
     """How many runs a sampler proposes, which sampler, and in which phases; None without a sampler."""
     if "_target_" not in search:
         if strange := [key for key in search if key != "pruner"]:
@@ -41,7 +41,7 @@ def proposed(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -
     return replace(plain, phases=chooser_of(sampler).phases(plain.trials, points))
 
 
-def in_phases(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
+def points_by_phase(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
     """The points; with phases, each point once at the noise multiplier of every phase."""
     if proposed is None or not proposed.phases:
         yield from points
@@ -58,7 +58,7 @@ def in_phases(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Po
             )
 
 
-def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]) -> Proposed | None:
+def with_solved_noise(proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]) -> Proposed | None:
     """The proposals with the noise multiplier that these points left open and that was solved for these trials.
 
     Raises `BadInput` unless it is below all given noise multipliers: the runs at those must be the cheaper ones.
@@ -75,14 +75,14 @@ def settled(proposed: Proposed | None, points: Sequence[Point], trials: Sequence
     return proposed.at_noise(noise)
 
 
-def spares(value: object) -> int:
+def spare_attempts(value: object) -> int:
     """The number of spare attempts that the plan pays for in advance."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
     return value
 
 
-def shared(subsample: object, checkpoint_every: object) -> bool:
+def shares_subsamples(subsample: object, checkpoint_every: object) -> bool:
     """Whether all points use the same subsamples; refuses checkpoints then, since some runs could resume alone."""
     if subsample not in (INDEPENDENT, SHARED):
         raise BadInput(f"Expected subsample={subsample} to be {INDEPENDENT} or {SHARED}.")

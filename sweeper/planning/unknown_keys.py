@@ -65,7 +65,7 @@ def unknown_choice(group: str, choice: str, error: BaseException | None = None) 
     options = list(found or choices().get(group, ()))
     if not options and group.partition("/")[0] == EXPERIMENT:
         return IN_CHECKOUT
-    return f"Expected {group}={choice} to be one of {', '.join(options)}.{_meant(choice, options, f'{group}=')}"
+    return f"Expected {group}={choice} to be one of {', '.join(options)}.{_did_you_mean(choice, options, f'{group}=')}"
 
 
 def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:
@@ -80,13 +80,13 @@ def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) 
     if ours := our_word(key, value, words):
         return f"Expected {word} in dpsweep's words: {ours}.{_method_of(ours, words)}"
     names = [name for name in known if not is_inner(name)]
-    similar = _meant(key, [*names, *choices()], "")
+    similar = _did_you_mean(key, [*names, *choices()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
 
 
 def _of_another_choice(key: str, word: str, words: Sequence[str], running: Sequence[str]) -> str:
     """The sentence for a key that other choices of its group have."""
-    group, having = key.partition(".")[0], _having(key)
+    group, having = key.partition(".")[0], _choices_with_key(key)
     named = any(one.startswith(f"{group}=") for one in words)
     if running and not named:
         runs = f"every method that runs ({', '.join(running)})" if len(running) > 1 else f"{running[0]}, which runs"
@@ -95,7 +95,7 @@ def _of_another_choice(key: str, word: str, words: Sequence[str], running: Seque
     return f"Expected {word} beside a choice of {group} that has this key: {', '.join(having)}."
 
 
-def _having(key: str) -> list[str]:
+def _choices_with_key(key: str) -> list[str]:
     """The choices of a key's group that have the key, without the one that stands for several methods."""
     group = key.partition(".")[0]
     places = (place.partition("=") for place in documented_keys()[key].values)
@@ -108,10 +108,10 @@ def _method_of(ours: str, words: Sequence[str]) -> str:
     known = documented_keys().get(key)
     if not key.startswith("trainer.") or known is None or any(word.startswith("trainer=") for word in words):
         return ""
-    return f" Name the method with it ({', '.join(_having(key))})."
+    return f" Name the method with it ({', '.join(_choices_with_key(key))})."
 
 
-def _meant(word: str, known: Sequence[str], prefix: str) -> str:
+def _did_you_mean(word: str, known: Sequence[str], prefix: str) -> str:
     """A question that proposes the most similar known word; empty where none is similar."""
     similar = get_close_matches(word, known, n=1, cutoff=SIMILAR)
     if not similar:
@@ -244,7 +244,7 @@ def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
     if not missing:
         return
     width = max(map(len, missing)) + len("=")
-    lines = "\n".join(f"  {f'{key}=':{width}}  {_meaning(key, config)}".rstrip() for key in missing)
+    lines = "\n".join(f"  {f'{key}=':{width}}  {_key_meaning(key, config)}".rstrip() for key in missing)
     hint = f"\n{WITHOUT_SPENDING}" if not NOT_NEEDED.keys().isdisjoint(missing) else ""
     raise BadInput(
         f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}{hint}"
@@ -263,7 +263,7 @@ def _missing(node: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from _missing(below, f"{name}.")
 
 
-def _meaning(key: str, config: DictConfig) -> str:
+def _key_meaning(key: str, config: DictConfig) -> str:
     """What a key means in the choice of its group that the configuration made, up to the first semicolon."""
     known = documented_keys().get(key)
     if known is None:

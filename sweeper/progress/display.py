@@ -78,7 +78,7 @@ class StepProgress:
     _ended: int = 0
     _failed: int = 0
 
-    def expect(self, trials: Sequence[Trial]) -> None:
+    def watch_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         for trial in trials:
             place = self.folder.trial(trial.id)
@@ -104,7 +104,7 @@ class StepProgress:
             done=self.done,
             failed=self._failed,
             total=self.total,
-            share=self._share(),
+            share=self._finished_steps_share(),
             running=tuple((watched.done, watched.steps) for watched in self._waiting.values() if watched.done),
             features=None if features is None else (int(features[1]), int(features[2])),
         )
@@ -135,7 +135,7 @@ class StepProgress:
             watched.done = min(int(parts[1]), watched.steps)
         yield line
 
-    def _share(self) -> float:
+    def _finished_steps_share(self) -> float:
         """The steps that are done, over all; trials that are not known yet have the mean number of steps."""
         known = self._steps_ended + sum(watched.steps for watched in self._waiting.values())
         trials, before = self._ended + len(self._waiting), self.done - self._ended
@@ -308,7 +308,7 @@ class Display:
         self._rest = RemainingTime(planned=seconds)
         self._printed, self._tenth = time.monotonic(), -1
         self._stop, self._looking = threading.Event(), threading.Lock()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._watch_folder, daemon=True)
         self._terminal = Terminal(soft_wrap=True)
         self._bar = bar_of(self._terminal, NARROW, disable=not draws_bars(self._terminal.console))
         self._task = self._bar.add_task("trials", total=None, counts="", state="")
@@ -326,12 +326,12 @@ class Display:
         self._look(self._runs.waiting)
         self._bar.stop()
 
-    def expect(self, trials: Sequence[Trial]) -> None:
+    def watch_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         with self._looking:
-            self._runs.expect(trials)
+            self._runs.watch_trials(trials)
 
-    def _watch(self) -> None:
+    def _watch_folder(self) -> None:
         turn = 0
         while not self._stop.wait(SECONDS):
             turn += 1
@@ -344,12 +344,12 @@ class Display:
             now = time.monotonic()
             words = self._words.shown(snapshot, self._rest.seconds(snapshot.share, now))
             if self._bar.disable:
-                self._say(snapshot.features, words, now)
+                self._print_progress_lines(snapshot.features, words, now)
             else:
                 total, state = None if words.share is None else 1.0, visible(words.state)
                 self._bar.update(self._task, total=total, completed=words.share, counts=words.counts, state=state)
 
-    def _say(self, features: tuple[int, int] | None, words: Shown, now: float) -> None:
+    def _print_progress_lines(self, features: tuple[int, int] | None, words: Shown, now: float) -> None:
         """A line for each ended trial, each tenth of the features, and after a long silence; the last has the state."""
         lines = [*words.ended]
         tenth = -1 if features is None else 10 * features[0] // max(1, features[1])

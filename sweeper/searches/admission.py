@@ -26,8 +26,8 @@ from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt, void_claims
-from dpsweep.accounting.notation import epsilon_up, typed
-from dpsweep.accounting.pricing.alternatives import advice, advice_on_repetition
+from dpsweep.accounting.notation import all_digits, epsilon_up
+from dpsweep.accounting.pricing.alternatives import advice_on_repetition, advice_to_fit
 from dpsweep.accounting.pricing.panel import Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -50,7 +50,7 @@ class Retry(StrEnum):
     NONE = "none"
 
 
-def stages(search: PlannedSearch, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
+def attempt_states(search: PlannedSearch, attempts: Attempts) -> Iterator[tuple[Trial, AttemptState]]:
     """The state of each run's last attempt, from the ledger first and the files second."""
     folder = search.folder
     for trial in search.runs():
@@ -62,7 +62,7 @@ def stages(search: PlannedSearch, attempts: Attempts) -> Iterator[tuple[Trial, A
         yield trial, stage_of(folder.place(trial.id), trial, started, ended=ended)
 
 
-def admit(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retry) -> tuple[Trial, ...]:
+def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retry) -> tuple[Trial, ...]:
     """Charges what is not charged yet and returns the runs that are due, or raises `BudgetRefused`.
 
     The first call charges the whole plan at once. Later calls charge the attempts to repeat, except those that spare
@@ -75,10 +75,10 @@ def admit(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retr
     if retry is not Retry.ALL:
         _refuse_paid_results(priced, search, attempts)
     if not attempts.charges:
-        ways, names, spares = partial(advice, priced, plan.trials), search.paid_by_name, search.paid_without_name
+        ways, names, spares = partial(advice_to_fit, priced, plan.trials), search.paid_by_name, search.paid_without_name
         charge(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
         return search.runs()
-    where = AttemptStates.of(stages(search, attempts))
+    where = AttemptStates.of(attempt_states(search, attempts))
     repeats = {
         Retry.KILLED: where.killed,
         Retry.FAILED: where.killed + where.failed,
@@ -91,7 +91,7 @@ def admit(priced: PricedPlan, search: PlannedSearch, ledger: Ledger, retry: Retr
     unpaid = [trial for trial in again if trial not in paid]
     if beyond := unpaid[max(0, attempts.spares - search.reserved(attempts)) :]:
         event, quote = priced.repetition(beyond)
-        if message := _beforehand(priced, ledger, event, quote, len(beyond)):
+        if message := _repetition_notice(priced, ledger, event, quote, len(beyond)):
             print_line(message, flush=True)
         ways = partial(advice_on_repetition, priced, event)
         charge(ledger, priced, ways, event, quote, "repeat", [trial.id for trial in beyond])
@@ -102,7 +102,7 @@ def is_over(search: PlannedSearch, attempts: Attempts) -> bool:
     """Whether every run of a charged plan has finished, so that nothing is run or charged unless all is repeated."""
     if not attempts.charges:
         return False
-    states = [stage for _, stage in stages(search, attempts)]
+    states = [stage for _, stage in attempt_states(search, attempts)]
     return len(states) == search.total + bool(search.plan.finals) and set(states) == {AttemptState.FINISHED}
 
 
@@ -124,14 +124,14 @@ def raised_since(priced: PricedPlan, statement: Statement) -> str:
     named, now = priced.plan.budget, statement.budget
     if not priced.budget_given or named not in statement.recorded_budgets or named == now:
         return ""
-    budget = f"epsilon {typed(named.epsilon)}, delta {typed(named.delta)}"
+    budget = f"epsilon {all_digits(named.epsilon)}, delta {all_digits(named.delta)}"
     return (
-        f"The budget of {statement.account} was raised to epsilon {typed(now.epsilon)}, delta {typed(now.delta)} "
-        f"since; this command names {budget}. The account's budget counts."
+        f"The budget of {statement.account} was raised to epsilon {all_digits(now.epsilon)}, delta "
+        f"{all_digits(now.delta)} since; this command names {budget}. The account's budget counts."
     )
 
 
-def _beforehand(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quote, runs: int) -> str:
+def _repetition_notice(priced: PricedPlan, ledger: Ledger, event: PlanEvent, quote: Quote, runs: int) -> str:
     """What repeated runs are about to be charged and leave; empty if they do not fit, or the data are public."""
     plan, statement = priced.plan, ledger.statement(priced.plan.account, priced.plan.id)
     if plan.public:
@@ -196,7 +196,7 @@ def charge(
             plan=plan.id,
             trials=names,
             cost=quote.guarantee,
-            record=_record(priced, quote, reason),
+            record=_charge_record(priced, quote, reason),
             event=event,
             spares=spares,
         )
@@ -207,7 +207,7 @@ def charge(
         raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
 
 
-def _record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
+def _charge_record(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:
     accepted = {} if priced.accepted_delta is None else {"accepted_delta": priced.accepted_delta}
     final = {"final": 1} if priced.plan.finals and reason == "plan" else {}
     return {
@@ -230,7 +230,7 @@ def attempts_of(plan: Plan, ledger: Ledger) -> Attempts:
     return ledger.statement(plan.account, plan.id).attempts(plan.id)
 
 
-def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
+def reconcile_store_with_ledger(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
     """Prepares the store so that attempts may resume, for a plan with all its attempts in the ledger.
 
     If the store is lost or was restored, every attempt that has not ended counts as used.
@@ -242,7 +242,7 @@ def reconcile(plan: Plan, ledger: Ledger, folder: SweepFolder) -> None:
             void_marks(store.record(trial), attempt)
 
 
-def launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
+def record_launch(plan: Plan, ledger: Ledger, store: PrivateStore) -> str:
     """Records a launch in the ledger and in the store; returns its nonce, which the launch's receipts carry."""
     nonce = new_nonce()
     store.announce(nonce, last=attempts_of(plan, ledger).launch)

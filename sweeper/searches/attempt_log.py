@@ -15,7 +15,7 @@ from dpsweep.accounting.records.step_log import steps_spent
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of, unused_receipt
-from dpsweep.sweeper.searches.admission import attempts_of, stages
+from dpsweep.sweeper.searches.admission import attempt_states, attempts_of
 
 
 class AttemptLog(Protocol):
@@ -73,7 +73,7 @@ class LedgerAttemptLog:
         trials = {trial.id: trial for trial in self.runs()}
         attempts = self._attempts()
         ends = []
-        for trial, attempt, resume in attempts.unsettled():
+        for trial, attempt, resume in attempts.unsettled_attempts():
             last = attempt == attempts.started[trial]
             realised = self._realised(trials[trial], attempt) if last else {"status": AttemptState.KILLED.value}
             if realised:
@@ -83,7 +83,7 @@ class LedgerAttemptLog:
 
     def states(self) -> AttemptStates:
         """The states of all runs, from the ledger first and the files second."""
-        return AttemptStates.of(stages(self.search, self._attempts()))
+        return AttemptStates.of(attempt_states(self.search, self._attempts()))
 
     def runs(self) -> tuple[Trial, ...]:
         """All runs that are known so far, the chosen final run among them."""

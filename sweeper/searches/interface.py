@@ -20,7 +20,7 @@ from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.runner import Runner
 
 
-def nothing_more(many: int) -> tuple[Trial, ...]:
+def no_further_runs(many: int) -> tuple[Trial, ...]:
     """No further runs: the `more` of a plan with all runs due from the beginning."""
     return ()
 
@@ -42,7 +42,7 @@ class RunQueue:
     idle: str
     losses: str
     all_known: bool = False
-    more: Callable[[int], tuple[Trial, ...]] = nothing_more
+    more: Callable[[int], tuple[Trial, ...]] = no_further_runs
     run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks
 
     @property
@@ -51,7 +51,7 @@ class RunQueue:
         return self.log.runs()
 
     @property
-    def unproposed(self) -> int:
+    def count_unproposed_runs(self) -> int:
         """The number of runs that are not proposed yet."""
         return 0 if self.all_known else self.total - len(self.runs)
 

@@ -15,9 +15,17 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import search_of
 from dpsweep.accounting.searches.open_search import OpenSearch, read_final, recover_final, store_final
-from dpsweep.sweeper.searches.admission import Retry, admit, attempts_of, is_over, launch, open_account, reconcile
+from dpsweep.sweeper.searches.admission import (
+    Retry,
+    attempts_of,
+    charge_and_admit_runs,
+    is_over,
+    open_account,
+    reconcile_store_with_ledger,
+    record_launch,
+)
 from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
-from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, nothing_more
+from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
 
 LOSSES = (
     "{runs} failed or were killed; they stay charged. Their logs are in {folder}; the same command charges for the "
@@ -47,25 +55,25 @@ class AdmittedOpenSearch(AdmittedSearch):
             return False
         return is_over(self.search, attempts_of(self.plan, self.ledger))
 
-    def recover(self, started: Container[str]) -> None:
+    def recover_choices(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
         recover_final(self.plan, self.folder.final, started)
 
     def more(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
-        return nothing_more
+        return no_further_runs
 
     def queue(self) -> RunQueue:
         """The admitted runs, followed by the final run if the plan has one."""
         plan, folder, ledger = self.plan, self.folder, self.ledger
         open_account(self.priced, ledger)
-        reconcile(plan, ledger, folder)
-        self.recover(attempts_of(plan, ledger).started)
-        due = admit(self.priced, self.search, ledger, self.retry)
+        reconcile_store_with_ledger(plan, ledger, folder)
+        self.recover_choices(attempts_of(plan, ledger).started)
+        due = charge_and_admit_runs(self.priced, self.search, ledger, self.retry)
         to_come = due or len(self.search.search_runs()) < self.search.total
         to_come = to_come or (plan.finals and read_final(plan, folder.final) is None)
         log = LedgerAttemptLog(
-            search=self.search, ledger=ledger, nonce=launch(plan, ledger, folder.private) if to_come else ""
+            search=self.search, ledger=ledger, nonce=record_launch(plan, ledger, folder.private) if to_come else ""
         )
         queue = RunQueue(
             total=self.search.total,
@@ -95,12 +103,12 @@ class FinalRun:
         """The next runs of the search; after the last one, the final run; then none."""
         plan, folder = self.search.plan, self.search.folder
         runs = self.queue.more(many)
-        if runs or folder.stop.exists() or self._waits() or read_final(plan, folder.final):
+        if runs or folder.stop.exists() or self._search_has_open_runs() or read_final(plan, folder.final):
             return runs
         point = self.search.best_point(self.ledger.statement(plan.account, plan.id))
         return () if point is None else (store_final(plan, folder.final, point),)
 
-    def _waits(self) -> bool:
+    def _search_has_open_runs(self) -> bool:
         where = self.queue.log.states()
         repeated = () if self.retry is Retry.NONE else where.killed
-        return bool(self.queue.unproposed or where.fresh or where.interrupted or where.working or repeated)
+        return bool(self.queue.count_unproposed_runs or where.fresh or where.interrupted or where.working or repeated)

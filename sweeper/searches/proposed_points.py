@@ -49,13 +49,13 @@ class Proposer:
             return ()
         if where.working and past[-1] != ahead[0]:
             return ()
-        seen = self._seen(proposals, where)
+        seen = self._seen_runs(proposals, where)
         for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
             seen.append(Seen(point=propose(plan, seen)))
         runs = store_proposals(plan, folder.proposals, [run.point for run in seen])
         return runs[len(proposals) :]
 
-    def _seen(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
+    def _seen_runs(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
         """Every run so far, in the form that the sampler receives."""
         at_work = {run.id for run in where.working}
         finished = {run.id for run in where.finished}
@@ -81,12 +81,12 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
 
     def queue(self) -> RunQueue:
         """The admitted runs, once the sampler has shown that it proposes points of this grid."""
-        try_out(self.plan)
+        require_usable_sampler(self.plan)
         return super().queue()
 
-    def recover(self, started: Container[str]) -> None:
+    def recover_choices(self, started: Container[str]) -> None:
         """Also the proposals."""
-        super().recover(started)
+        super().recover_choices(started)
         recover_proposals(self.plan, self.folder, started)
 
     def more(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
@@ -107,7 +107,7 @@ def recover_proposals(plan: Plan, folder: SweepFolder, started: Container[str]) 
         store_proposals(plan, folder.proposals, proposals)
 
 
-def try_out(plan: Plan) -> None:
+def require_usable_sampler(plan: Plan) -> None:
     """Raises `BadInput` unless the sampler proposes a point for the last run after made-up scores for the others."""
     *before, _ = enumerate(choices_of(plan))
     try:

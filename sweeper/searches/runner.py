@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
-from dpsweep.accounting.group_commit import alone, together
+from dpsweep.accounting.group_commit import alone, run_group_commit
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
-from dpsweep.sweeper.job.job_task import issuing
-from dpsweep.sweeper.job.locks import at_work
+from dpsweep.sweeper.job.job_task import write_receipt_in_group
+from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
@@ -68,7 +68,7 @@ class Runner:
                 complaints += self._start(launcher, jobs[first : first + self.batch], first)
         return tuple(dict.fromkeys(complaints))
 
-    def run_in_turn(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+    def run_workers_in_turn(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Does what `run_blocks` does, by a job for each worker, which take the trials in turn.
 
         It ends with a launch in which no trial was taken. Only trials that no worker took, because workers were lost
@@ -84,14 +84,14 @@ class Runner:
             if not due:
                 break
             for receipt in receipts:
-                alone(issuing(receipt, self.folder.trial(receipt.trial)))
+                alone(write_receipt_in_group(receipt, self.folder.trial(receipt.trial)))
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
-            errors = self._launch(launcher, jobs, 0)
+            errors = self._launch_jobs(launcher, jobs, 0)
             self.log.settle()
             complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
             used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
             due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
-            self._require_there(due)
+            self._require_plan_and_receipts(due)
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
@@ -99,42 +99,42 @@ class Runner:
     def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
         receipts = self.log.start([trial for job in jobs for trial in job.due])
-        together(issuing(receipt, self.folder.trial(receipt.trial)) for receipt in receipts)
+        run_group_commit(write_receipt_in_group(receipt, self.folder.trial(receipt.trial)) for receipt in receipts)
         receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
         progress = True
         while waiting and progress and not self.folder.stop.exists():
-            errors = self._launch(launcher, waiting, first)
+            errors = self._launch_jobs(launcher, waiting, first)
             complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
             remaining = [job for job in waiting if not self._is_taken(job, receipts_by_trial)]
             progress, waiting = len(remaining) < len(waiting), remaining
-            self._require_there([trial for job in remaining for trial in job.due])
+            self._require_plan_and_receipts([trial for job in remaining for trial in job.due])
         self.log.settle()
         for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
 
-    def _require_there(self, trials: Sequence[Trial]) -> None:
+    def _require_plan_and_receipts(self, trials: Sequence[Trial]) -> None:
         """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
         for trial in trials:
             self.folder.plan.stat()
             (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
 
-    def _launch(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+    def _launch_jobs(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
         """The errors, by job; an error of the launcher itself applies to all jobs."""
         try:
             errors = launcher.launch([self._settings(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
-            self._wait()
+            self._wait_for_remaining_runs()
             return dict.fromkeys(jobs, cause)
         return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
 
-    def _wait(self) -> None:
+    def _wait_for_remaining_runs(self) -> None:
         """Waits for the runs that jobs still make after their launcher failed."""
         for trial in self.log.runs():
-            while at_work(self.folder.trial(trial.id)):
+            while is_being_trained(self.folder.trial(trial.id)):
                 time.sleep(LOOK_SECONDS)
 
     def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:

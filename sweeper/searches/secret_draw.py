@@ -32,7 +32,7 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.pricing.alternatives import advice
+from dpsweep.accounting.pricing.alternatives import advice_to_fit
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
@@ -45,7 +45,7 @@ from dpsweep.accounting.searches.stored_draw import (
     has_secret_part,
 )
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
-from dpsweep.sweeper.searches.admission import Retry, attempts_of, charge, launch, open_account
+from dpsweep.sweeper.searches.admission import Retry, attempts_of, charge, open_account, record_launch
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
 from dpsweep.sweeper.searches.runner import Runner
 
@@ -78,7 +78,7 @@ class AdmittedSecretDraw(AdmittedSearch):
             due=where.fresh + where.interrupted if log.receipt.launch else (),
             log=log,
             more=log.next_final,
-            run=Runner.run_in_turn,
+            run=Runner.run_workers_in_turn,
             all_known=True,
             notice=f"{self.priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it "
             f"takes and all of {self.folder.root} but release/ are for the curator only.",
@@ -105,17 +105,17 @@ class AdmittedSecretDraw(AdmittedSearch):
         if stored is None:
             stored = self._new_draw()
         elif stored.attempt > statement.covered(plan.id, plan.id):
-            raise _stranger(folder, statement)
+            raise _unknown_search_error(folder, statement)
         record = self.search.record(stored)
         if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
             record.begin(folder.draw)
-            _start(plan, ledger)
-        _settle(plan, ledger, stored.attempt)
+            _record_search_start(plan, ledger)
+        _record_search_ends(plan, ledger, stored.attempt)
         log = HiddenSearchLog(search=self.search, stored=stored, receipt=_receipt(plan, ledger, stored))
         if self._has_ended(stored, record):
             return log
         self._require_agreement(stored, record)
-        return replace(log, receipt=replace(log.receipt, launch=launch(plan, ledger, folder.private)))
+        return replace(log, receipt=replace(log.receipt, launch=record_launch(plan, ledger, folder.private)))
 
     def _has_ended(self, stored: StoredDraw, record: SearchRecord) -> bool:
         """Whether the folder holds the outcome of the search, its final run ended, and the store, if any, agrees.
@@ -153,7 +153,7 @@ class AdmittedSecretDraw(AdmittedSearch):
         lost = attempt <= covered and SearchRecord(store=folder.private, attempt=attempt).exists
         attempt += lost
         if any(folder.trials.glob(f"*/claim-{attempt}")):
-            raise _stranger(folder, statement)
+            raise _unknown_search_error(folder, statement)
         draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
         coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
         stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
@@ -164,21 +164,21 @@ class AdmittedSecretDraw(AdmittedSearch):
                     f"hydra.sweeper.retry={self.retry} another search is not paid for."
                 )
             reason = "plan" if attempt == 1 else "repeat"
-            ways = partial(advice, priced, plan.trials)
+            ways = partial(advice_to_fit, priced, plan.trials)
             charge(ledger, priced, ways, plan.event, priced.quote, reason, self.search.paid_by_name)
         if lost:
-            _start(plan, ledger)
+            _record_search_start(plan, ledger)
         folder.make()
         stored.write(folder.draw)
         return stored
 
 
-def _start(plan: Plan, ledger: Ledger) -> None:
+def _record_search_start(plan: Plan, ledger: Ledger) -> None:
     """Records the start of the next attempt at the search."""
     ledger.start(plan.account, plan=plan.id, trials=[plan.id])
 
 
-def _settle(plan: Plan, ledger: Ledger, last: int) -> None:
+def _record_search_ends(plan: Plan, ledger: Ledger, last: int) -> None:
     """Records that the attempts up to this one ended, whose ends nobody may see; each is recorded once."""
     ends = [
         Ended(trial=plan.id, attempt=attempt, resume=0, realised={"status": "kept from the ledger"})
@@ -195,7 +195,7 @@ def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
     return Receipt.of(starts[stored.attempt - 1], charge)
 
 
-def _stranger(folder: SweepFolder, statement: Statement) -> BadInput:
+def _unknown_search_error(folder: SweepFolder, statement: Statement) -> BadInput:
     return BadInput(
         f"Expected {folder.root} to hold no search but those of the ledger {statement.account} is kept in. Use the "
         "ledger that it was run with (DPSWEEP_LEDGER), or another hydra.sweep.dir."

@@ -149,16 +149,16 @@ class _Probe:
 
     def cost(self) -> Cost:
         """The seconds of a step and of what a run does beside its steps."""
-        from dpsweep.sweeper.trial.blocks import at_once
+        from dpsweep.sweeper.trial.blocks import most_stacked_points
         from dpsweep.sweeper.trial.step_work import LARGE
         from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
         record = self._extraction() if self.shape.extracts else None
         if isinstance(self.declared.trainer, OutputPerturbation):
-            return Cost(step=self._fit(), beside=self._scores(), record=record)
+            return Cost(step=self._time_convex_fit(), beside=self._scores(), record=record)
         most = FEW_POINTS if self.work >= LARGE else self.shape.points
-        stacked = min(most, self.shape.points, at_once(self.shape.config))
-        step = self._stacked(stacked) if stacked else self._single()
+        stacked = min(most, self.shape.points, most_stacked_points(self.shape.config))
+        step = self._time_stacked_step(stacked) if stacked else self._single()
         return Cost(step=step, beside=self._scores(), record=record)
 
     def _extraction(self) -> float | None:
@@ -178,7 +178,7 @@ class _Probe:
             seconds = seconds_of(lambda few: [module(one[None]) for one in records[:few]], len(records), self.device)
         return seconds / len(records)
 
-    def _stacked(self, points: int) -> float:
+    def _time_stacked_step(self, points: int) -> float:
         """Seconds per point of a step of so many points that are trained together."""
         from dpsweep.trainers.engines.stacked import Stack
         from dpsweep.trainers.training.gradient_sums import StackedSums
@@ -257,11 +257,11 @@ class _Probe:
             pass
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else ends[-1] - started
 
-    def _fit(self) -> float:
+    def _time_convex_fit(self) -> float:
         """Seconds of a convex fit of all records; a first fit is not counted, since torch imports its solver there."""
         from dpsweep.sweeper.trial.build import make_run
         from dpsweep.trainers.randomness import reproducible_streams
-        from dpsweep.trainers.training.convex_fit import fit
+        from dpsweep.trainers.training.convex_fit import fit_by_output_perturbation
         from dpsweep.trainers.training.run import Unrecorded
 
         declared = self.declared
@@ -271,7 +271,11 @@ class _Probe:
         run = replace(run, sampler=replace(sampler, batch_size=few), steps=1, train_records=few, ema=None)
         streams, records = reproducible_streams(0, "estimate"), self._records(few, varied=True)
         seconds = [
-            seconds_of(lambda _: fit(run, self.model, records, streams, Unrecorded(), self.device), few, self.device)
+            seconds_of(
+                lambda _: fit_by_output_perturbation(run, self.model, records, streams, Unrecorded(), self.device),
+                few,
+                self.device,
+            )
             for _ in range(2)
         ]
         return seconds[-1] * declared.train_records / few

@@ -135,7 +135,7 @@ def configs_of(plan: Plan) -> list[Config]:
 
 
 @contextmanager
-def asked(
+def time_shapes_in_background(
     shapes: Sequence[Shape], device: str, threads: int | None, most: int
 ) -> Iterator[Callable[[], list[Cost] | None]]:
     """The costs of these shapes, timed in a separate process that runs in the background.
@@ -219,14 +219,14 @@ class Speeds:
         if not unknown:
             yield lambda: known
             return
-        with asked(list(unknown.values()), self.device, self.threads, self.most) as answer:
+        with time_shapes_in_background(list(unknown.values()), self.device, self.threads, self.most) as answer:
 
             def timed() -> Mapping[str, Cost] | None:
                 new = answer()
                 if new is None:
                     return None
                 if self.path.parent.is_dir():  # a plan makes no folder beside the ledger
-                    self._store({self._key(*one): cost for one, cost in zip(unknown.items(), new, strict=True)})
+                    self._store({self._cost_key(*one): cost for one, cost in zip(unknown.items(), new, strict=True)})
                 return {**known, **dict(zip(unknown, new, strict=True))}
 
             yield timed
@@ -243,7 +243,7 @@ class Speeds:
         costs = self.of_shapes({kind: shapes[kind] for kind in times})
         self._store(
             {
-                self._key(kind, shapes[kind]): replace(cost or Cost(step=0.0), step=median(seconds))
+                self._cost_key(kind, shapes[kind]): replace(cost or Cost(step=0.0), step=median(seconds))
                 for (kind, seconds), cost in zip(times.items(), costs.values(), strict=True)
             }
         )
@@ -254,7 +254,7 @@ class Speeds:
     def of_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
         """The cost of each of these shapes, by kind, where it was timed or ran before."""
         stored = self._read()
-        costs = {kind: stored.get(self._key(kind, shape)) for kind, shape in shapes.items()}
+        costs = {kind: stored.get(self._cost_key(kind, shape)) for kind, shape in shapes.items()}
         return {
             kind: None if cost is None or (shapes[kind].extracts and cost.record is None) else cost
             for kind, cost in costs.items()
@@ -273,7 +273,7 @@ class Speeds:
         except (OSError, *DAMAGE):
             return {}
 
-    def _key(self, kind: str, shape: Shape) -> str:
+    def _cost_key(self, kind: str, shape: Shape) -> str:
         threads = self.threads or self.most
         several = {} if shape.processes == 1 else {"processes": shape.processes}
         return digest({"kind": kind, "points": shape.points, "device": self.device, "threads": threads} | several)

@@ -36,7 +36,7 @@ def blocks_of(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
     """The blocks of a plan, in the order of their first points; raises `BadInput` if shared ones are several."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(json.dumps(_form(trial.config), sort_keys=True), []).append(trial)
+        groups.setdefault(json.dumps(_config_without_numbers(trial.config), sort_keys=True), []).append(trial)
     if shared and len(groups) > 1:
         raise BadInput(
             "Expected subsample=shared to have points of one method that differ in its numbers and their noise only; "
@@ -95,28 +95,28 @@ def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, toge
     """
     due_ids = {trial.id for trial in due}
     for block in blocks:
-        parts = _parts(block, workers, together)
+        parts = _number_of_parts(block, workers, together)
         for part in range(parts):
             points = tuple(trial for trial in part_of(block, part, parts) if trial.id in due_ids)
             if points:
                 yield Job(block=block.id, part=part, parts=parts, due=points)
 
 
-def stacks(config: Mapping[str, Any]) -> bool:
+def can_stack_models(config: Mapping[str, Any]) -> bool:
     """Whether models of this configuration can be stacked."""
-    return at_once(config) > 0
+    return most_stacked_points(config) > 0
 
 
-def at_once(config: Mapping[str, Any]) -> int:
+def most_stacked_points(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
     if config.get("augmentation") or config.get(ADAPTER) or is_script(config):
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
-    return _at_once(json.dumps(parts, sort_keys=True))
+    return _cached_most_stacked_points(json.dumps(parts, sort_keys=True))
 
 
 @lru_cache(maxsize=64)
-def _at_once(parts: str) -> int:
+def _cached_most_stacked_points(parts: str) -> int:
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.trainers.engines.stacked import Stack
 
@@ -131,17 +131,17 @@ def _at_once(parts: str) -> int:
     return min(MOST, max(1, FLOATS // sum(parameter.numel() for parameter in model.parameters())))
 
 
-def _parts(block: Block, workers: int, together: int | None) -> int:
+def _number_of_parts(block: Block, workers: int, together: int | None) -> int:
     points = len(block.trials)
     if block.shared or points == 1:
         return 1
     if together is not None:
         return math.ceil(points / together)
-    stack_size = at_once(block.trials[0].config)
+    stack_size = most_stacked_points(block.trials[0].config)
     return min(points, max(workers, math.ceil(points / stack_size))) if stack_size else points
 
 
-def _form(config: Mapping[str, Any]) -> dict[str, Any]:
+def _config_without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without the numbers in which the points of a block may differ."""
     form = {key: value for key, value in config.items() if key != REPEAT}
     for name in _FREE:
@@ -162,6 +162,6 @@ def _is_number(value: object) -> bool:
 
 def _differences(trials: Sequence[Trial]) -> list[str]:
     """The parts of the configurations that prevent the points from being one block."""
-    forms = [_form(trial.config) for trial in trials]
+    forms = [_config_without_numbers(trial.config) for trial in trials]
     keys = {key for form in forms for key in form}
     return sorted(key for key in keys if any(form.get(key) != forms[0].get(key) for form in forms))

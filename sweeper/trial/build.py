@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import KIND, at_home, fields_of, name_of
+from dpsweep.accounting.names.stored_classes import KIND, fields_of, name_of, with_current_paths
 from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
@@ -78,7 +78,7 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     from dpsweep.trainers.models.weights import construct
     from dpsweep.trainers.randomness import initial_seed
 
-    parameters = at_home(fields_of(config["model"]))
+    parameters = with_current_paths(fields_of(config["model"]))
     dataset = dataset_of(config)
     shape, classes = tuple(dataset.shape), dataset.classes
     factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
@@ -87,18 +87,18 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
         construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
     )
     check_words(model, dataset.vocabulary, shape)
-    return model if not config.get(ADAPTER) else _adapted(model, config[ADAPTER], identity)
+    return model if not config.get(ADAPTER) else _add_adapters(model, config[ADAPTER], identity)
 
 
-def _adapted(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.Module:
+def _add_adapters(model: nn.Module, adapter: Mapping[str, Any], identity: str) -> nn.Module:
     """The model with adapters, whose initial weights depend on the trial's identity alone."""
     import torch
 
-    from dpsweep.trainers.models.replaced_layers import attach
+    from dpsweep.trainers.models.replaced_layers import attach_adapters
     from dpsweep.trainers.randomness import initial_seed
 
     seed = initial_seed(f"{identity}, {ADAPTER}")
-    return attach(model, build(adapter, ADAPTER), torch.Generator().manual_seed(seed))
+    return attach_adapters(model, build(adapter, ADAPTER), torch.Generator().manual_seed(seed))
 
 
 def make_run(config: Mapping[str, Any], declaration: Declaration) -> Run:

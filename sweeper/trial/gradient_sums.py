@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.trial.blocks import stacks
+from dpsweep.sweeper.trial.blocks import can_stack_models
 from dpsweep.sweeper.trial.session import Machine, log
 from dpsweep.sweeper.trial.spec import Declaration, build
 
@@ -39,7 +39,7 @@ def gradient_sums(
     from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 
     records = train.to(machine.device)
-    if stacks(config):
+    if can_stack_models(config):
         log.info("engine stacked")
         stack = Stack.of(models[0], declaration.loss)
         yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)

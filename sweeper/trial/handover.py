@@ -48,7 +48,7 @@ TIMELESS = (1980, 1, 1, 0, 0, 0)
 def handed_over(store: PrivateStore, trial: str) -> Iterator[Path]:
     """A new, empty folder for one session of a trial, removed with all that is in it."""
     folder = store.handed_over / trial
-    with _running(store, trial):
+    with _script_lock(store, trial):
         shutil.rmtree(folder, ignore_errors=True)
         made_folder(folder)
         try:
@@ -62,7 +62,7 @@ def handed_over(store: PrivateStore, trial: str) -> Iterator[Path]:
 def remove_leftovers(store: PrivateStore) -> None:
     """Removes what killed jobs left of this plan, and ends the processes that their scripts left."""
     for folder in store.handed_over.glob("*"):
-        with suppress(Timeout), _idle(store, folder.name):
+        with suppress(Timeout), _lock_if_idle(store, folder.name):
             kill_by_variable(VARIABLE, str(folder / ATTEMPT_FILE))
             shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # missing, or a script still runs
@@ -70,7 +70,7 @@ def remove_leftovers(store: PrivateStore) -> None:
 
 
 @contextmanager
-def _running(store: PrivateStore, trial: str) -> Iterator[None]:
+def _script_lock(store: PrivateStore, trial: str) -> Iterator[None]:
     """Holds the lock of a trial's script; raises `ContractBroken` if another process runs the script."""
     record = store.record(trial)
     made_folder(record)
@@ -89,7 +89,7 @@ def _running(store: PrivateStore, trial: str) -> Iterator[None]:
 
 
 @contextmanager
-def _idle(store: PrivateStore, trial: str) -> Iterator[None]:
+def _lock_if_idle(store: PrivateStore, trial: str) -> Iterator[None]:
     """Holds the lock of a trial's script, if it has one; raises `Timeout` while a process runs the script."""
     path = store.record(trial) / LOCK
     with FileLock(path, timeout=0, mode=PRIVATE) if path.exists() else nullcontext():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.group_commit import Flushing, alone, together
+from dpsweep.accounting.group_commit import Flushing, alone, run_group_commit
 from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial import results
@@ -69,12 +69,12 @@ def log_stopped(session: Session, step: int) -> None:
     (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
-def end(session: Session, result: TrialResult) -> None:
+def write_final_result(session: Session, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
-    alone(ending(session, result))
+    alone(write_final_result_in_group(session, result))
 
 
-def ending(session: Session, result: TrialResult) -> Flushing[None]:
+def write_final_result_in_group(session: Session, result: TrialResult) -> Flushing[None]:
     """Does what `end` does, as a part of a group commit."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
     yield from replace(result, ended=now()).writing(session.place.files)
@@ -88,10 +88,10 @@ def end_failed(session: Session, blank: TrialResult, error: Exception, seconds: 
     """Writes the result of a session that an error ended: all steps that may have run count."""
     session.log.error("the trial failed", exc_info=error)
     steps = steps_spent(session.place, session.trial, session.receipt.attempt)
-    end(session, replace(blank, error=f"{type(error).__name__}: {error}", steps=steps, seconds=seconds))
+    write_final_result(session, replace(blank, error=f"{type(error).__name__}: {error}", steps=steps, seconds=seconds))
 
 
-def broken(result: TrialResult, cause: Exception) -> TrialResult:
+def contract_broken_result(result: TrialResult, cause: Exception) -> TrialResult:
     """The result of a run that differs from its charge, or whose score cannot be compared."""
     return replace(result, status=Status.FAILED, error=f"ContractBroken: {cause}")
 
@@ -102,13 +102,13 @@ def empty_parts(data: Split) -> list[str]:
     return [name for name, part in parts.items() if part is not None and not part.available]
 
 
-def scored(result: TrialResult, measured: Estimate) -> TrialResult:
+def result_with_score(result: TrialResult, measured: Estimate) -> TrialResult:
     """The result with its score, or a failed one if the score is no finite number."""
     try:
         right = {} if measured.right is None else {"right": measured.right}
-        return replace(result, score=_form(measured), curator={**result.curator, **right})
+        return replace(result, score=_score_to_json(measured), curator={**result.curator, **right})
     except (TypeError, ValueError) as cause:
-        return broken(result, cause)
+        return contract_broken_result(result, cause)
 
 
 def now() -> str:
@@ -116,9 +116,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _form(estimate: Estimate) -> Mapping[str, Any]:
+def _score_to_json(estimate: Estimate) -> Mapping[str, Any]:
     """The score and its interval, and those of further metrics if there are any."""
-    also = {name: _form(other) for name, other in estimate.also.items()}
+    also = {name: _score_to_json(other) for name, other in estimate.also.items()}
     form = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
     return form | ({"also": also} if also else {})
 
@@ -150,9 +150,11 @@ class RunEnd:
     def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""
         for first in range(0, len(runs), AT_ONCE):
-            kept = together(_caught(one, self._kept(one, outcome)) for one, outcome in runs[first : first + AT_ONCE])
+            kept = run_group_commit(
+                _result_or_exception(one, self._kept(one, outcome)) for one, outcome in runs[first : first + AT_ONCE]
+            )
             scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
-            together(self._write(one, result) for one, result in scored)
+            run_group_commit(self._write(one, result) for one, result in scored)
 
     def _kept(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
         """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
@@ -176,7 +178,7 @@ class RunEnd:
             if charged.validation is not None:
                 yield from one.journal.score()
         except ContractBroken as broken:
-            return results.broken(result, broken)
+            return results.contract_broken_result(result, broken)
         return result
 
     def _realised(self, one: ReadySession, outcome: Outcome) -> TrialResult:
@@ -202,31 +204,31 @@ class RunEnd:
         if isinstance(result, Exception) or result.status is not Status.FINISHED:
             return one, result
         try:
-            return one, self._measured(one, result)
+            return one, self._measure_score(one, result)
         except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
             return one, error
 
-    def _measured(self, one: ReadySession, result: TrialResult) -> TrialResult:
+    def _measure_score(self, one: ReadySession, result: TrialResult) -> TrialResult:
         declaration = one.session.declaration
         try:
             measured = declaration.score.measure(
                 one.model, self.data, one.streams.score, self.machine.device, declaration.loss
             )
         except ContractBroken as broken:
-            return results.broken(result, broken)
-        return results.scored(result, measured)
+            return results.contract_broken_result(result, broken)
+        return results.result_with_score(result, measured)
 
     def _write(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):
             self.failed(one.session, result)
             return
         try:
-            yield from results.ending(one.session, result)
+            yield from results.write_final_result_in_group(one.session, result)
         except Exception as error:  # noqa: BLE001
             self.failed(one.session, error)
 
 
-def _caught(one: ReadySession, call: Flushing[TrialResult]) -> Flushing[Ended]:
+def _result_or_exception(one: ReadySession, call: Flushing[TrialResult]) -> Flushing[Ended]:
     """What the call returns or raises."""
     try:
         return one, (yield from call)

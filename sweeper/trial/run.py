@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.records.step_log import StepLog, go_on
+from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
     initial_identity,
@@ -27,7 +27,7 @@ from dpsweep.sweeper.trial.build import (
 )
 from dpsweep.sweeper.trial.gradient_sums import gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
-from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress
+from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
@@ -75,11 +75,11 @@ def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Calla
 
 def _keep_beginnings(group: Sequence[ReadySession], device: str) -> None:
     """Writes checkpoints of runs that have not begun."""
-    from dpsweep.trainers.training.loop import beginning
+    from dpsweep.trainers.training.loop import initial_progress
 
     for one in group:
         if one.since is None and not isinstance(one.run.trainer, OutputPerturbation):
-            one.journal.keep(beginning(one.run, one.model.to(device)))
+            one.journal.keep(initial_progress(one.run, one.model.to(device)))
 
 
 def run_sessions(
@@ -107,7 +107,7 @@ def run_sessions(
     ready, secret = [], cache(new_secret_streams)
     for session in sessions:
         try:
-            ready.append(_prepare(session, machine, secret))
+            ready.append(_prepare_session(session, machine, secret))
         except Exception as error:  # noqa: BLE001 - a failed session must not end the others
             failed(session, error)
     try:
@@ -147,7 +147,7 @@ def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
             one.session.log.warning("there is no training record: the weights are noise alone")
 
 
-def _prepare(session: Session, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
+def _prepare_session(session: Session, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
     """Builds the session's model, streams and journal, and reads the checkpoint of an earlier session.
 
     `secret` returns the secret streams that sessions without a seed share.
@@ -162,7 +162,7 @@ def _prepare(session: Session, machine: Machine, secret: Callable[[], Streams]) 
     keep_freed_memory()
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
     begin = StepLog.begin(session.place, trial, receipt.attempt)
-    steps = go_on(session.place, trial, receipt) if receipt.resume else begin
+    steps = resume_step_log(session.place, trial, receipt) if receipt.resume else begin
     run = make_run(trial.config, declaration)
     model = make_model(trial.config, initial_identity(trial))
     since = read_checkpoint(steps, run, machine.device) if receipt.resume else None
@@ -198,10 +198,13 @@ def _train(
     from dpsweep.trainers.training.loop import train_together
 
     if isinstance(group[0].run.trainer, OutputPerturbation):
-        from dpsweep.trainers.training.convex_fit import fit
+        from dpsweep.trainers.training.convex_fit import fit_by_output_perturbation
 
         device = machine.device
-        return tuple(fit(one.run, one.model, data.train, one.streams, one.journal, device) for one in group)
+        return tuple(
+            fit_by_output_perturbation(one.run, one.model, data.train, one.streams, one.journal, device)
+            for one in group
+        )
     places = [one.session.place.files for one in group]
     streams = _streams(group)
     first, models = group[0].session, [one.model for one in group]
@@ -214,17 +217,17 @@ def _train(
             streams,
             device=machine.device,
             share=shared,
-            on_step=progress(places, group[0].run.steps),
+            on_step=progress_writer(places, group[0].run.steps),
             should_stop=should_stop,
             journals=[one.journal for one in group],
             since=[one.since for one in group],
-            watch=_watch(first, data, machine),
+            watch=_curve_recorder(first, data, machine),
         )
 
 
-def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
+def _curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
     """The recorder of a group's learning curves; None if the score declares none."""
-    from dpsweep.trainers.training.learning_curves import CurveRecorder, look
+    from dpsweep.trainers.training.learning_curves import CurveRecorder, measure_curve_point
 
     declaration = session.declaration
     every = declaration.score.every
@@ -232,7 +235,7 @@ def _watch(session: Session, data: Split, machine: Machine) -> CurveRecorder | N
         return None
     engine = build(session.trial.config["engine"], "engine")
     settings = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
-    return CurveRecorder(every=every, look=partial(look, **settings, device=machine.device))
+    return CurveRecorder(every=every, look=partial(measure_curve_point, **settings, device=machine.device))
 
 
 def _streams(group: Sequence[ReadySession]) -> list[Streams]:

@@ -38,7 +38,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.names.stored_classes import SCRIPT
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import StepLog, can_resume, go_on, steps_priced
+from dpsweep.accounting.records.step_log import StepLog, can_resume, resume_step_log, steps_priced
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.validation import DAMAGE
@@ -57,8 +57,8 @@ from dpsweep.trainers.foreign.handover import (
     VARIABLE,
     WORK,
     Handover,
-    checked,
     first_stretch,
+    require_valid_predictions,
 )
 from dpsweep.trainers.foreign.reported_events import check_reported
 from dpsweep.trainers.methods.script import Script, is_script
@@ -122,7 +122,7 @@ def run_script(
             stdout=handle,
             stderr=handle,
             start_new_session=True,
-            preexec_fn=_first(killed_with(os.getpid()) if sys.platform == "linux" else None),
+            preexec_fn=_before_program_start(killed_with(os.getpid()) if sys.platform == "linux" else None),
         )
     finally:
         os.close(handle)
@@ -140,7 +140,7 @@ def run_script(
     return status
 
 
-def _first(bind: Callable[[], None] | None) -> Callable[[], None]:
+def _before_program_start(bind: Callable[[], None] | None) -> Callable[[], None]:
     """What the script's process does before the program starts: it blocks SIGTERM, and binds itself to its job."""
 
     def prepare() -> None:
@@ -160,7 +160,7 @@ MISSING = "???"
 """How a configuration writes a value that the user has to give."""
 
 
-def pinned(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+def pin_script_checksum(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """The configuration with the checksum of its script and without a model; unchanged without a script.
 
     `keys` are the keys on the command line. Raises `BadInput` if a model is among them, if the script cannot be read,
@@ -193,7 +193,7 @@ def charged_content(script: Script) -> bytes:
     return content
 
 
-def location(script: Script) -> Path:
+def absolute_script_path(script: Script) -> Path:
     """The absolute path of the script."""
     return Path(script.script).expanduser().absolute()
 
@@ -230,10 +230,10 @@ def run_scripts(
             step = StepLog.read(session.place, session.trial, session.receipt.attempt).header
             results.log_stopped(session, 0 if step is None else step.step)
         else:
-            results.end(session, replace(result, seconds=time.perf_counter() - clock))
+            results.write_final_result(session, replace(result, seconds=time.perf_counter() - clock))
 
 
-def predict(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
+def predict_by_script(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
     """Runs the script of a claimed session on these records; its predictions for the records that are scored.
 
     Nothing is scored, and nothing of the script is kept. Raises `ContractBroken` if it reports no run, or another one
@@ -241,12 +241,12 @@ def predict(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, 
     """
     blank = results.blank_result(session, machine, results.now())
     run = _ScriptRun(session=session, machine=machine, should_stop=lambda: False, blank=blank)
-    content, log = charged_content(run._script), run._marked()
+    content, log = charged_content(run._script), run._begin_or_resume_log()
     with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
         status = run._run(folder, content, log, data)
         if status or not (folder / REPORT_FILE).exists():
             raise ContractBroken(_no_report(status))
-        reported, taken, declaration = run._reported(folder), _read(folder).get("taken"), session.declaration
+        reported, taken, declaration = run._reported_event(folder), _read(folder).get("taken"), session.declaration
         check_reported(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
         return run._predictions(folder, len(scored_part(declaration.score, data)))
 
@@ -264,7 +264,7 @@ class _ScriptRun:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
         session, declaration = self.session, self.session.declaration
         content = charged_content(self._script)
-        log = self._marked()
+        log = self._begin_or_resume_log()
         data = load(session.trial.config, declaration.adjacency, self.machine.data, session.coins)
         with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
             status = self._run(folder, content, log, data)
@@ -273,17 +273,19 @@ class _ScriptRun:
                 if self._is_interrupted(status):
                     return None
                 raise ChildProcessError(_no_report(status))
-            return self._compared(folder, status, data)
+            return self._check_and_score_report(folder, status, data)
 
     @property
     def _script(self) -> Script:
         return cast("Script", self.session.declaration.trainer)
 
-    def _marked(self) -> StepLog:
+    def _begin_or_resume_log(self) -> StepLog:
         """The step log of the attempt, which begins or goes on from its checkpoint."""
         session = self.session
         place, trial, receipt = session.place, session.trial, session.receipt
-        return go_on(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+        return (
+            resume_step_log(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+        )
 
     def _run(self, folder: Path, content: bytes, log: StepLog, data: Split) -> int:
         """Marks the first stretch, hands the records over, and runs the script; its exit status."""
@@ -294,7 +296,7 @@ class _ScriptRun:
         write_records(data.train, scored_part(session.declaration.score, data), folder)
         if log.header is not None:
             (folder / STATE_FILE).write_bytes(log.header.content(session.place.files))
-        where = location(script)
+        where = absolute_script_path(script)
         program = folder / PROGRAM / where.name
         program.write_bytes(content)
         return run_script(
@@ -356,11 +358,11 @@ class _ScriptRun:
         resumable = can_resume(session.place, session.trial, session.receipt.attempt)
         return self.should_stop() or (status < 0 and resumable)
 
-    def _compared(self, folder: Path, status: int, data: Split) -> TrialResult:
+    def _check_and_score_report(self, folder: Path, status: int, data: Split) -> TrialResult:
         """Compares the report with the charge, keeps the script's files, and scores its predictions."""
         session, declaration, trial = self.session, self.session.declaration, self.session.trial
         log = StepLog.read(session.place, trial, session.receipt.attempt)
-        reported, taken = self._reported(folder), _read(folder).get("taken")
+        reported, taken = self._reported_event(folder), _read(folder).get("taken")
         check_reported(reported, trial.event.training, steps=declaration.steps, taken=taken)
         if log.spent < declaration.steps:
             raise ContractBroken(
@@ -386,20 +388,20 @@ class _ScriptRun:
                 log.mark_score()
             return self._scored(result, predictions, data)
         except (ContractBroken, ChildProcessError, ValueError) as cause:
-            return results.broken(result, cause)
+            return results.contract_broken_result(result, cause)
 
     def _scored(self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split) -> TrialResult:
         """The result with the score of these predictions, counted and noised like those of a model of dpsweep's."""
-        from dpsweep.trainers.foreign.prediction_table import LookedUp, numbered
+        from dpsweep.trainers.foreign.prediction_table import LookedUp, records_with_row_numbers
 
         declaration, score = self.session.declaration, self.session.declaration.score
-        rows = numbered(scored_part(score, data))
+        rows = records_with_row_numbers(scored_part(score, data))
         model = LookedUp(predictions, declaration.dataset.classes)
         same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
         streams = make_streams(self.session.trial, self.session.receipt)
-        return results.scored(result, score.measure(model, same, streams.score, "cpu", declaration.loss))
+        return results.result_with_score(result, score.measure(model, same, streams.score, "cpu", declaration.loss))
 
-    def _reported(self, folder: Path) -> events.DpEvent:
+    def _reported_event(self, folder: Path) -> events.DpEvent:
         """The event in the report of this very session."""
         receipt, form = self.session.receipt, _read(folder)
         name = f"{receipt.plan}/{receipt.trial}/{receipt.attempt}/{receipt.resume}"
@@ -419,7 +421,7 @@ class _ScriptRun:
             table = read_npy(path)
         except UnreadableArray as cause:
             raise ContractBroken(f"Expected {PREDICTIONS_FILE} to be an array of numbers, got: {cause}.") from cause
-        return checked(table, records, self.session.declaration.dataset.classes)
+        return require_valid_predictions(table, records, self.session.declaration.dataset.classes)
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Session:
                 handler.close()
 
 
-def progress(places: Sequence[Path], steps: int) -> Callable[[int], None]:
+def progress_writer(places: Sequence[Path], steps: int) -> Callable[[int], None]:
     """Writes the trials' progress for the coordinator's display, at intervals that grow with the number of trials."""
     last, seconds = 0.0, PROGRESS_SECONDS * max(1, len(places) / 16)
 

@@ -17,8 +17,16 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import KIND, TARGET, at_home, build_own, check_fields, name_of, stored
-from dpsweep.accounting.names.tags import own_class
+from dpsweep.accounting.names.stored_classes import (
+    KIND,
+    TARGET,
+    build_own,
+    check_fields,
+    name_of,
+    stored_form,
+    with_current_paths,
+)
+from dpsweep.accounting.names.tags import class_of_tag
 from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.data.interface import DataSet, check_neighbours, nominal_units
 from dpsweep.trainers.data.split import DataPart
@@ -171,10 +179,10 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule", "score"]
     names += [name for name in ("augmentation", ADAPTER) if config.get(name)]
-    parts = {name: _declared(json.dumps(config[name], sort_keys=True), name) for name in names}
+    parts = {name: _cached_part(json.dumps(config[name], sort_keys=True), name) for name in names}
     parts["dataset"] = dataset_of(config)
     if isinstance(parts["trainer"], OutputPerturbation):
-        parts["sampler"] = _everyone(config, parts)
+        parts["sampler"] = _full_batch_sampler(config, parts)
     declaration = Declaration(
         steps=config["steps"],
         checkpoints=_checkpoints(config["checkpoint"]),
@@ -198,7 +206,7 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         looks = {"score.every": declaration.score.every, "checkpoint.every": declaration.stretch}
         check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
         if name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
-            declaration.trainer.transform.shrunk(0.5)
+            declaration.trainer.transform.with_smaller_bound(0.5)
         steps = events.steps_of(declaration.training(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
@@ -209,10 +217,10 @@ def declare(config: Mapping[str, Any]) -> Declaration:
 
 def dataset_of(config: Mapping[str, Any]) -> DataSet:
     """The data set of a configuration, with frozen features as inputs if it names an extractor."""
-    dataset: DataSet = _declared(json.dumps(config["dataset"], sort_keys=True), "dataset")
+    dataset: DataSet = _cached_part(json.dumps(config["dataset"], sort_keys=True), "dataset")
     if not config.get(FEATURES):
         return dataset
-    extractor = _declared(json.dumps(config[FEATURES], sort_keys=True), FEATURES)
+    extractor = _cached_part(json.dumps(config[FEATURES], sort_keys=True), FEATURES)
     try:
         return Extracted(of=dataset, extractor=extractor)
     except (TypeError, ValueError) as cause:
@@ -221,7 +229,7 @@ def dataset_of(config: Mapping[str, Any]) -> DataSet:
 
 def train_records(config: Mapping[str, Any]) -> int:
     """The declared nominal number of training units of a configuration, whose other parts are not checked."""
-    dataset, score = (_declared(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score"))
+    dataset, score = (_cached_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score"))
     return _train_records(dataset, score, part_of(config), Adjacency(config["privacy"]["adjacency"]))
 
 
@@ -235,7 +243,7 @@ def _units_of(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> 
     return units if part is None else part.nominal(units, adjacency)
 
 
-def _everyone(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
+def _full_batch_sampler(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
         *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER)),
@@ -304,7 +312,7 @@ def _is_integer(value: object) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _declared(config: str, name: str) -> Any:
+def _cached_part(config: str, name: str) -> Any:
     """One part of a declaration, cached: the points of a grid share most parts, and every part is frozen."""
     part, base = build(json.loads(config), name), _BASES.get(name)
     if base is not None and not isinstance(part, base):
@@ -331,16 +339,16 @@ def build(config: Mapping[str, Any], name: str) -> Any:
 
 def class_of(config: Mapping[str, Any], name: str) -> Any:
     """The class that a part of a configuration names, dpsweep's or the user's, imported."""
-    node = stored(config, name)
+    node = stored_form(config, name)
     try:
-        return user_class(node[TARGET]) if TARGET in node else own_class(node[KIND], name)
+        return user_class(node[TARGET]) if TARGET in node else class_of_tag(node[KIND], name)
     except ImportError as cause:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
 def _user_object(node: Mapping[str, Any], name: str) -> Any:
     """An object of a user's class with its nested objects, as Hydra's `instantiate` builds them."""
-    return _instantiate(at_home(node), name)
+    return _instantiate(with_current_paths(node), name)
 
 
 def _instantiate(value: Any, name: str, *, inner: bool = True) -> Any:

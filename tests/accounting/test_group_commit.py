@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.group_commit import EACH, OPEN, THREADS, Flushing, alone, together
+from dpsweep.accounting.group_commit import EACH, OPEN, THREADS, Flushing, alone, run_group_commit
 from dpsweep.accounting.json_files import writing_line
 
 MANY = 2 * OPEN + EACH + 1
@@ -37,7 +37,7 @@ def written(path: Path, text: str) -> Flushing[Path]:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_call_returns_in_the_order_of_the_items(tmp_path: Path, count: int) -> None:
-    paths = together(written(tmp_path / str(number), str(number)) for number in range(count))
+    paths = run_group_commit(written(tmp_path / str(number), str(number)) for number in range(count))
     assert [path.read_text() for path in paths] == [str(number) for number in range(count)]
 
 
@@ -55,7 +55,7 @@ def test_a_file_gets_its_name_after_its_content_and_then_the_folder_are_on_the_d
 
     monkeypatch.setattr(Path, "replace", named)
     folders = [tmp_path / str(number) for number in range(count)]
-    together(writing_line(folder / "file.json", folder.name) for folder in folders)
+    run_group_commit(writing_line(folder / "file.json", folder.name) for folder in folders)
     after = {inode for inode, _ in flushes[max(renamed, default=0) :]}
     assert len(renamed) == count
     assert {folder.stat().st_ino for folder in folders} <= after, "a name may be lost"
@@ -63,7 +63,7 @@ def test_a_file_gets_its_name_after_its_content_and_then_the_folder_are_on_the_d
 
 
 def test_a_folder_that_many_calls_wait_for_is_flushed_once(tmp_path: Path, flushes: list[tuple[int, int]]) -> None:
-    together(writing_line(tmp_path / str(number), number) for number in range(MANY))
+    run_group_commit(writing_line(tmp_path / str(number), number) for number in range(MANY))
     assert len(flushes) == MANY + 1
 
 
@@ -79,7 +79,7 @@ def test_the_first_error_is_raised_and_no_call_goes_on(tmp_path: Path, count: in
         over.append(number)
 
     with pytest.raises(OSError, match="disk full"):
-        together(fail(number) for number in range(count))
+        run_group_commit(fail(number) for number in range(count))
     assert (begun, over) == ([0, 1, 2], [])
 
 
@@ -104,10 +104,10 @@ def test_no_call_goes_on_whose_file_was_not_flushed(
 
     monkeypatch.setattr(os, "fsync", fail)
     if isinstance(error, OSError):
-        assert together(call(number) for number in range(count)) == [*range(count)]
+        assert run_group_commit(call(number) for number in range(count)) == [*range(count)]
     else:
         with pytest.raises(ValueError, match="a defect"):
-            together(call(number) for number in range(count))
+            run_group_commit(call(number) for number in range(count))
     assert over == []
 
 

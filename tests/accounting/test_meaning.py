@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsweep.accounting.cautions import (
-    acceptance,
     cautions,
+    delta_acceptance_sentence,
     delta_in_words,
     epsilon_in_words,
     is_large,
@@ -66,9 +66,9 @@ def test_the_factor_is_computed_from_the_epsilon_at_hand(epsilon: float, factor:
 
 
 def test_who_accepted_is_said_or_that_nobody_did() -> None:
-    assert acceptance(0.05, 1000, 0.05).endswith("by typing privacy.accept_delta=0.05.")
-    assert acceptance(0.05, 1000, None).startswith("Nobody accepted")
-    assert acceptance(0.0005, 1000, None) == ""
+    assert delta_acceptance_sentence(0.05, 1000, 0.05).endswith("by typing privacy.accept_delta=0.05.")
+    assert delta_acceptance_sentence(0.05, 1000, None).startswith("Nobody accepted")
+    assert delta_acceptance_sentence(0.0005, 1000, None) == ""
 
 
 def test_a_claim_of_usual_size_needs_no_words() -> None:

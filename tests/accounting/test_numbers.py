@@ -171,7 +171,7 @@ HUGE = 10**400
         (partial(numbers.between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
         (partial(numbers.between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
         (numbers.positive_int, (1, np.int64(3)), (0, -1)),
-        (partial(numbers.whole, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
+        (partial(numbers.require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
     ],
 )
 def test_a_range_of_numbers_has_its_ends_where_it_says(
@@ -185,7 +185,8 @@ def test_a_range_of_numbers_has_its_ends_where_it_says(
 
 
 @pytest.mark.parametrize(
-    "check", [numbers.real, numbers.number, numbers.share, numbers.positive_int, numbers.integer, numbers.positive]
+    "check",
+    [numbers.require_real, numbers.number, numbers.share, numbers.positive_int, numbers.integer, numbers.positive],
 )
 @pytest.mark.parametrize("value", [True, "1", None, [1], 1j])
 def test_what_is_no_number_is_a_type_error(check: Callable[[str, object], object], value: object) -> None:

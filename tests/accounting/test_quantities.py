@@ -14,16 +14,16 @@ from dpsweep.accounting.errors import BudgetRefused
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import (
-    apart,
+    all_digits,
     delta_down,
     delta_up,
+    demand_and_remainder,
     epsilon_down,
     epsilon_up,
     factor_up,
     noise_down,
     noise_up,
     rate_up,
-    typed,
 )
 
 Write = Callable[[float], str]
@@ -51,7 +51,7 @@ def test_bounds_never_fall_and_rests_never_rise(value: float) -> None:
 @given(one=amounts, other=amounts)
 def test_what_is_more_is_never_written_as_less(one: float, other: float) -> None:
     less, more = sorted((one, other))
-    for write in (*UP, *DOWN, typed):
+    for write in (*UP, *DOWN, all_digits):
         assert Decimal(write(less)) <= Decimal(write(more))
 
 
@@ -63,7 +63,7 @@ def test_three_digits_are_enough(value: float) -> None:
 
 @given(value=amounts)
 def test_what_was_typed_is_written_digit_by_digit(value: float) -> None:
-    assert float(typed(value)) == value
+    assert float(all_digits(value)) == value
 
 
 @given(pair=near | st.tuples(amounts, amounts), name=st.sampled_from(["epsilon", "delta"]))
@@ -71,7 +71,7 @@ def test_a_refusal_shows_that_more_was_asked_for_and_not_much_more_than_was(
     pair: tuple[float, float], name: str
 ) -> None:
     asked, left = pair
-    up, down = map(Decimal, apart(asked, left, name))
+    up, down = map(Decimal, demand_and_remainder(asked, left, name))
     assert up >= exact(asked)
     assert down <= exact(left)
     assert (up > down) == (asked > left)
@@ -85,13 +85,13 @@ def test_a_factor_is_never_written_smaller_than_it_is(exponent: float) -> None:
     assert written.ln() <= exact(exponent) + Decimal("0.01")
 
 
-@pytest.mark.parametrize("write", [*UP, *DOWN, typed, factor_up])
+@pytest.mark.parametrize("write", [*UP, *DOWN, all_digits, factor_up])
 def test_infinity_is_written_as_such(write: Write) -> None:
     assert write(math.inf) == "∞"
 
 
 def test_an_infinite_price_is_more_than_any_rest() -> None:
-    assert apart(math.inf, 2.0) == ("∞", "2.000")
+    assert demand_and_remainder(math.inf, 2.0) == ("∞", "2.000")
 
 
 def test_a_charge_that_misses_by_little_is_not_refused_with_twice_the_same_number(ledger: Ledger) -> None:

@@ -60,8 +60,8 @@ class Sampler:
 
     batch_size: int
 
-    def period(self, records: int) -> int:
-        return self._sampler().period(records)
+    def steps_per_period(self, records: int) -> int:
+        return self._sampler().steps_per_period(records)
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         return self._sampler().event(records=records, noise_multiplier=noise_multiplier)

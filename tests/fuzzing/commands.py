@@ -145,7 +145,7 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
 
 def hand_out(desk: Desk, folder: Path, seed: int) -> ExitCode:
     """The release of a folder, without its pictures."""
-    curator_page.draw = release.pages.draw = lambda sweep: ()
+    curator_page.draw_maps_of_sweep = release.pages.draw = lambda sweep: ()
     release.write_release(folder, Ledger(desk.ledger))
     return ExitCode.DONE
 

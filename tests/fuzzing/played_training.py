@@ -18,7 +18,7 @@ from random import Random
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE
-from dpsweep.accounting.records.step_log import Header, StepLog, go_on, remove_tensors
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors, resume_step_log
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import Machine, Session
@@ -80,7 +80,7 @@ class PlayedTraining:
         trial, receipt, place = session.trial, session.receipt, session.place
         chance = Random(f"{self.seed} {trial.id} {receipt.attempt} {receipt.resume}")
         fate, total = chance.choice(FATES), session.declaration.steps
-        log = go_on(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+        log = resume_step_log(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
         done = log.header.step if log.header else 0
         while done < total:
             interval = min(session.declaration.stretch or total, total - done)
@@ -101,7 +101,9 @@ class PlayedTraining:
         if trial.event.validation is not None:
             log = log.mark_score()
             self._look(session, Look.SCORE, 1)
-        results.end(session, _ended(session, blank, log, chance.randrange(SCORES), hashlib.sha256(model).hexdigest()))
+        results.write_final_result(
+            session, _ended(session, blank, log, chance.randrange(SCORES), hashlib.sha256(model).hexdigest())
+        )
 
     def _look(self, session: Session, look: Look, times: int) -> None:
         lines = f"{json.dumps([session.trial.id, session.receipt.attempt, look])}\n" * times

@@ -32,7 +32,7 @@ from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import StoredDraw, tries_of
 from dpsweep.reports.content import sweep_table
-from dpsweep.sweeper.commands.hydra_app import CONF, prepared
+from dpsweep.sweeper.commands.hydra_app import CONF, words_for_hydra
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request
 from dpsweep.sweeper.planning.plan_builder import compose_plan
@@ -66,7 +66,7 @@ def planned(words: Sequence[str]) -> tuple[PricedPlan, PlanSettings]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        request = read_request(prepared(words), loader)
+        request = read_request(words_for_hydra(words), loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
         settings = plan_settings(config, request.keys, {})
         return compose_plan(Grid(request, config, loader).points(), settings), settings

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dpsweep.accounting.events.build import PlanEvent, repeat
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, can_resume, go_on, steps_spent
+from dpsweep.accounting.records.step_log import StepLog, can_resume, resume_step_log, steps_spent
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
@@ -88,7 +88,9 @@ class Attempt:
         receipt = self.receipt(resume)
         receipt.write(self.place)
         steps = (
-            go_on(both(self.place), self.trial, receipt) if resume else StepLog.begin(both(self.place), self.trial, 1)
+            resume_step_log(both(self.place), self.trial, receipt)
+            if resume
+            else StepLog.begin(both(self.place), self.trial, 1)
         )
         model = model or fresh_model(resume)
         outcome = train(

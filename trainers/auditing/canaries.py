@@ -166,7 +166,7 @@ class CanaryGradients:
             for row, (size, transform) in enumerate(zip(batch.sizes, transforms, strict=True)):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 units = torch.from_numpy(batch.units[first:last]).to(weights.device)
-                bounded = transform.shrunk(shrink)
+                bounded = transform.with_smaller_bound(shrink)
                 norms = weights.new_full((len(units),), LENGTH * (bounded.bound if bounded.bound < torch.inf else 1.0))
                 values = (norms * bounded.factors(norms)).double() * self.signs[units]
                 sums[row].index_add_(0, self.coordinates[units], values)
@@ -261,7 +261,7 @@ def train_on_gradients(
     layout = noise.layout
     if len(coins) > layout.numbers:
         raise ValueError(f"Expected audit.canaries={len(coins)} <= {layout.numbers}, the numbers that are trained.")
-    seen = torch.from_numpy(layout.spaced(len(coins)))
+    seen = torch.from_numpy(layout.spaced_places(len(coins)))
     sums = _canaries(coins, seen, adjacency, runs[0].train_records)
     records = Records(features=torch.zeros(len(sums.signs), 1), labels=torch.zeros(len(sums.signs), dtype=torch.int64))
     models = [_FreeNumbers(layout) for _ in runs]
@@ -322,10 +322,12 @@ class RecordCanaries:
 
         `words` is the size of the vocabulary if inputs are token numbers, else None.
         """
-        features = _tokens(records, count, words, rng) if words is not None else _sparse(records, count, rng)
+        features = (
+            _random_tokens(records, count, words, rng) if words is not None else _sparse_inputs(records, count, rng)
+        )
         return cls(records=Records(features=features, labels=_labels(records, features, count, classes, rng)))
 
-    def inserted(self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency) -> Records:
+    def insert_into_records(self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency) -> Records:
         """The records with the canaries that are present.
 
         Where one is replaced, canary i takes the place of record i; where one is added, it comes after the others.
@@ -363,7 +365,7 @@ class RecordCanaries:
         """
         inputs, targets = self._all(device)
         names, likes = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
-        at, along = (_named(names, likes, vector) for vector in (weights, direction))
+        at, along = (_parameters_by_name(names, likes, vector) for vector in (weights, direction))
 
         def outputs(parameters: dict[str, Tensor]) -> Tensor:
             return cast(Tensor, functional_call(model, parameters, (inputs,)))
@@ -397,13 +399,13 @@ class Alignment:
         self.total += self.canaries.alignments(self.model, weights, direction, self.loss, self.device).numpy()
 
 
-def _named(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:
+def _parameters_by_name(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:
     """The parts of a flat vector by the names of the parameters."""
     parts = torch.split(vector.detach(), [like.numel() for like in likes])
     return {name: part.view(like.shape) for name, like, part in zip(names, likes, parts, strict=True)}
 
 
-def _sparse(records: Records, count: int, rng: np.random.Generator) -> Tensor:
+def _sparse_inputs(records: Records, count: int, rng: np.random.Generator) -> Tensor:
     """Inputs that are 0 but for a few numbers, disjoint where they fit, and of a norm that stands out."""
     shape = tuple(records.features.shape[1:])
     size = int(np.prod(shape))
@@ -417,7 +419,7 @@ def _sparse(records: Records, count: int, rng: np.random.Generator) -> Tensor:
     return features.view(count, *shape)
 
 
-def _tokens(records: Records, count: int, words: int, rng: np.random.Generator) -> Tensor:
+def _random_tokens(records: Records, count: int, words: int, rng: np.random.Generator) -> Tensor:
     """Token numbers, each drawn at random."""
     drawn = rng.integers(0, words, (count, *records.features.shape[1:]))
     return torch.from_numpy(drawn).to(records.features.dtype)

@@ -69,11 +69,11 @@ class Column:
 
     def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
         """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
-        return scaled(self._numbers(), bounds)
+        return scale_to_bounds(self._numbers(), bounds)
 
     def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the public list [n]."""
-        positions = self._found(listed)
+        positions = self._positions_or_missing(listed)
         for number, cell, position in zip(self.cells, self.cells.values(), positions, strict=True):
             if position < 0:
                 raise BadInput(f"Expected {self._at(number)} from its list, got {cell!r}.")
@@ -81,7 +81,7 @@ class Column:
 
     def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
         """A row of zeros and ones for each cell [n, len(listed)]; only zeros if it is not in the public list."""
-        is_one: NDArray[np.bool_] = self._found(listed)[:, None] == np.arange(len(listed))
+        is_one: NDArray[np.bool_] = self._positions_or_missing(listed)[:, None] == np.arange(len(listed))
         return is_one.astype(np.float64)
 
     def identifiers(self) -> list[bytes]:
@@ -95,7 +95,7 @@ class Column:
         """The cells, one for each record."""
         return list(self.cells.values())
 
-    def _found(self, listed: Sequence[str]) -> NDArray[np.int64]:
+    def _positions_or_missing(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the list [n], -1 if it is not there."""
         place = {value: position for position, value in enumerate(listed)}
         return np.array([place.get(cell, -1) for cell in self.cells.values()], dtype=np.int64)
@@ -115,7 +115,7 @@ def check_header(header: Sequence[str], names: Sequence[str], where: str) -> Non
             raise BadInput(f"Expected one column {name} in {where}, got {header.count(name)}.")
 
 
-def scaled(numbers: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
+def scale_to_bounds(numbers: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
     """Numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
     low, high = bounds
     return (np.clip(numbers, low, high) - low) / (high - low)
@@ -188,7 +188,7 @@ class TypedColumn:
     @classmethod
     def of(cls, name: str, file: str, values: pa.ChunkedArray) -> TypedColumn:
         """A column of a table."""
-        return cls(name=name, file=file, values=_plain(values))
+        return cls(name=name, file=file, values=_plain_array(values))
 
     def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
         """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
@@ -204,7 +204,7 @@ class TypedColumn:
                 f"Expected {self.name} in row {first} of {self.file} to be a finite number, "
                 f"got {'null' if value is None else value}."
             )
-        return scaled(numbers, bounds)
+        return scale_to_bounds(numbers, bounds)
 
     def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each value in the public list [n]; a value that is not in the list is refused."""
@@ -225,16 +225,16 @@ class TypedColumn:
     @property
     def is_pictures(self) -> bool:
         """Whether the values are files of pictures, with or without their names."""
-        return _is(("is_struct", *_BYTES), self.values.type)
+        return _is_type_of(("is_struct", *_BYTES), self.values.type)
 
     def pictures(self) -> list[bytes]:
         """The files of pictures, one for each record, as Hugging Face's library stores them."""
         kind = self.values.type
         parts = {"": self.values}
-        if _is(("is_struct",), kind):
+        if _is_type_of(("is_struct",), kind):
             parts = dict(zip((field.name for field in kind), self.values.flatten(), strict=True))
         files = parts.get("bytes", parts.get(""))
-        if files is None or not _is((*_BYTES, "is_null"), files.type):
+        if files is None or not _is_type_of((*_BYTES, "is_null"), files.type):
             raise BadInput(f"Expected {self.name} in {self.file} to hold the bytes of pictures, got {kind}.")
         if files.null_count:
             row = int(_nulls(files).argmax())
@@ -245,17 +245,17 @@ class TypedColumn:
     def arrays(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The numbers [n, *shape] of nested lists, or of lists of all numbers of a record."""
         values, depth = self.values, 0
-        while _is(_LISTS, values.type) and depth <= len(shape):
-            values, depth = _plain(values.flatten()), depth + 1
+        while _is_type_of(_LISTS, values.type) and depth <= len(shape):
+            values, depth = _plain_array(values.flatten()), depth + 1
         sizes = shape if depth == len(shape) else (math.prod(shape),)
-        if len(sizes) != depth or not _is((*_FIXED, "is_null"), values.type):
+        if len(sizes) != depth or not _is_type_of((*_FIXED, "is_null"), values.type):
             raise BadInput(
                 f"Expected {self.name} in {self.file} to hold numbers of shape {list(shape)}, got {self.values.type}."
             )
         values, before = self.values, 1
         for size in sizes:
-            self._require_rows(_lengths(values) == size, before, shape)
-            values, before = _plain(values.flatten()), before * size
+            self._require_rows(_list_lengths(values) == size, before, shape)
+            values, before = _plain_array(values.flatten()), before * size
         self._require_rows(~_nulls(values), before, shape)
         numbers = np.array(values.to_numpy(zero_copy_only=False))  # a copy: Arrow's memory cannot be written to
         return numbers.reshape(len(self.values), *shape)
@@ -278,7 +278,7 @@ class TypedColumn:
         return Column(name=self.name, file=self.file, cells=dict(enumerate(texts.to_pylist())), place="row")
 
     def _require(self, kinds: Sequence[str], what: str) -> None:
-        if not _is((*kinds, "is_null"), self.values.type):
+        if not _is_type_of((*kinds, "is_null"), self.values.type):
             raise BadInput(f"Expected {self.name} in {self.file} to hold {what}, got {self.values.type}.")
 
 
@@ -287,24 +287,24 @@ def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
     import pyarrow as pa
     from pyarrow import compute
 
-    plain = _plain(values)
+    plain = _plain_array(values)
     kind = plain.type
     families = (("string", _TEXTS), ("list", _LISTS), ("struct", ("is_struct",)))
-    family = next((family for family, kinds in families if _is(kinds, kind)), str(kind))
+    family = next((family for family, kinds in families if _is_type_of(kinds, kind)), str(kind))
     yield f"{family} {len(plain)}\n".encode()
     yield np.packbits(compute.is_null(plain).to_numpy(zero_copy_only=False)).tobytes() if plain.null_count else b""
-    if _is((*_TEXTS, *_BYTES), kind):
+    if _is_type_of((*_TEXTS, *_BYTES), kind):
         whole = compute.fill_null(plain.cast(pa.large_binary()), b"")
         yield compute.binary_length(whole).to_numpy().astype("<i8").tobytes()
         yield b"".join(whole.to_pylist())
-    elif _is(_LISTS, kind):
+    elif _is_type_of(_LISTS, kind):
         yield compute.fill_null(compute.list_value_length(plain), 0).to_numpy().astype("<i8").tobytes()
         yield from bytes_of(plain.flatten())
-    elif _is(("is_struct",), kind):
+    elif _is_type_of(("is_struct",), kind):
         for name, part in zip((field.name for field in kind), plain.flatten(), strict=True):
             yield f"{name}\n".encode()
             yield from bytes_of(part)
-    elif _is(_FIXED, kind):
+    elif _is_type_of(_FIXED, kind):
         stored = compute.fill_null(plain, pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False)
         yield stored.astype(stored.dtype.newbyteorder("<")).tobytes()
     else:
@@ -319,7 +319,7 @@ def _nulls(values: pa.Array) -> NDArray[np.bool_]:
     return nulls
 
 
-def _lengths(lists: pa.Array) -> NDArray[np.int64]:
+def _list_lengths(lists: pa.Array) -> NDArray[np.int64]:
     """The number of values of each list [n]; -1 where the list is missing."""
     from pyarrow import compute
 
@@ -327,20 +327,20 @@ def _lengths(lists: pa.Array) -> NDArray[np.int64]:
     return lengths
 
 
-def _is(kinds: Sequence[str], found: pa.DataType) -> bool:
+def _is_type_of(kinds: Sequence[str], found: pa.DataType) -> bool:
     """Whether a type is one of these kinds."""
     from pyarrow import types
 
     return any(getattr(types, kind)(found) for kind in kinds)
 
 
-def _plain(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _plain_array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
     """The values in one piece, without a dictionary and as they are stored, not as an extension shows them."""
     import pyarrow as pa
 
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(whole, pa.ExtensionArray):
-        return _plain(whole.storage)
-    if _is(("is_dictionary",), whole.type):
-        return _plain(whole.dictionary_decode())
+        return _plain_array(whole.storage)
+    if _is_type_of(("is_dictionary",), whole.type):
+        return _plain_array(whole.dictionary_decode())
     return whole

@@ -38,7 +38,7 @@ def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> dic
     Guarantee: each has its checksum, where one is known; nothing has been parsed before.
     Errors: `BadInput`, one sentence that names the file.
     """
-    return dict(_verified(paths, md5))
+    return dict(_verified_contents(paths, md5))
 
 
 def verify_contents(
@@ -52,10 +52,10 @@ def verify_contents(
     for name in private:
         if name not in md5:
             raise BadInput(f"Expected a checksum of {name}, which holds private records.")
-    return tuple(Content.of((content,)) for name, content in _verified(paths, md5) if name in private)
+    return tuple(Content.of((content,)) for name, content in _verified_contents(paths, md5) if name in private)
 
 
-def _verified(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
+def _verified_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
     """The names and contents, file after file; raises at the end if a file named in `md5` is missing."""
     missing = dict.fromkeys(md5)
     for path in paths:
@@ -165,18 +165,20 @@ class Official:
         for place in self._places(folder):
             if paths := self._complete(place):
                 return paths
-        if paths := self._collected(folder):
+        if paths := self._files_from_several_folders(folder):
             return paths
         sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
         if len(sums) < len(self.downloads):
-            raise BadInput(self._advice(name, folder, "offers nothing with a known checksum to download"))
+            raise BadInput(self._missing_files_advice(name, folder, "offers nothing with a known checksum to download"))
         try:
             return tuple(
                 download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))
                 for file, md5 in sums.items()
             )
         except OSError as error:
-            raise BadInput(self._advice(name, folder, f"is out of reach ({type(error).__name__})")) from error
+            raise BadInput(
+                self._missing_files_advice(name, folder, f"is out of reach ({type(error).__name__})")
+            ) from error
 
     def absent(self, name: str, folder: Path | None) -> str:
         """A sentence on what `locate` would download, and from where, or what it lacks; empty if the files are here.
@@ -185,10 +187,10 @@ class Official:
         """
         if folder is not None and not folder.is_dir():
             return f"Expected data={folder} to be an existing folder."
-        if any(map(self._complete, self._places(folder))) or self._collected(folder):
+        if any(map(self._complete, self._places(folder))) or self._files_from_several_folders(folder):
             return ""
         if None in self.downloads.values():
-            return self._advice(name, folder, "offers nothing with a known checksum to download")
+            return self._missing_files_advice(name, folder, "offers nothing with a known checksum to download")
         cache = cache_folder(name)
         if all((cache / file).is_file() for file in self.downloads):
             return ""
@@ -225,7 +227,7 @@ class Official:
         published = tuple(place / file for file in self.downloads)
         return published if all(path.is_file() for path in published) else ()
 
-    def _collected(self, folder: Path | None) -> tuple[Path, ...]:
+    def _files_from_several_folders(self, folder: Path | None) -> tuple[Path, ...]:
         """The data set's files collected from several places; empty if one is in none of them."""
         places = tuple(self._places(folder))
         paths = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
@@ -234,7 +236,7 @@ class Official:
     def _missing(self, place: Path) -> list[str]:
         return [file for file in self.contents if _plain_or_gzip(place / file) is None]
 
-    def _advice(self, name: str, folder: Path | None, why: str) -> str:
+    def _missing_files_advice(self, name: str, folder: Path | None, why: str) -> str:
         """One sentence: the missing files, the reason, and the remedy."""
         incomplete = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
         if incomplete:

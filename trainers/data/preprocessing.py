@@ -49,13 +49,14 @@ def hashed_counts(texts: Sequence[str], width: int, most: int) -> NDArray[np.uin
     cache: dict[str, int] = {}  # it saves time and does not change the result
     for row, text in zip(counts, texts, strict=True):
         buckets = [
-            cache[word] if word in cache else cache.setdefault(word, bucket(word, width)) for word in words(text)
+            cache[word] if word in cache else cache.setdefault(word, bucket(word, width))
+            for word in split_into_words(text)
         ]
         row[:] = np.minimum(np.bincount(np.array(buckets, dtype=np.int64), minlength=width), most)
     return counts
 
 
-def words(text: str) -> list[str]:
+def split_into_words(text: str) -> list[str]:
     """The maximal sequences of letters and digits, in lower case."""
     return WORD.findall(text.lower())
 

@@ -159,12 +159,12 @@ class Records:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
         import torch
 
-        inputs = _rows(self.features, index).to(device=device, dtype=torch.float32)
+        inputs = _gather_rows(self.features, index).to(device=device, dtype=torch.float32)
         return inputs.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The labels [k] or [k, *shape] of the records at `index`, on `device`."""
-        return _rows(self.labels, index).to(device=device)
+        return _gather_rows(self.labels, index).to(device=device)
 
     def contents(self) -> Iterator[bytes]:
         """Each record's label and stored features as little-endian bytes, or their digests; alike on every machine."""
@@ -205,7 +205,7 @@ class Records:
 
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with their units."""
-        native = _native(index)
+        native = _index_for_torch(index)
         units = None if self.units is None else self.units.select(index)
         stored = None if self.stored is None else self.stored[index]
         return replace(self, features=self.features[native], labels=self.labels[native], units=units, stored=stored)
@@ -215,7 +215,7 @@ class Records:
         return replace(self, features=self.features.to(device), labels=self.labels.to(device))
 
 
-def _rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
+def _gather_rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
     """A copy of the rows at `index`: torch gathers rows by position several times faster than by any other index."""
     import torch
 
@@ -225,7 +225,7 @@ def _rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
     return stored.index_select(0, torch.from_numpy(positions).to(stored.device))
 
 
-def _native(index: Index) -> torch.Tensor | slice:
+def _index_for_torch(index: Index) -> torch.Tensor | slice:
     """The index in a form that torch accepts: masks and positions as tensors, a slice unchanged."""
     import torch
 

@@ -40,7 +40,7 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.numbers import fraction
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.accounting.validation import truth
+from dpsweep.accounting.validation import require_bool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,10 +106,10 @@ def left_by_position(records: int, fraction: float, key: bytes = _KEY) -> int:
 
 def _mask(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
     threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
-    return np.array([_draw(tag, key) < threshold for tag in tags], dtype=np.bool_)
+    return np.array([_pseudo_random_integer(tag, key) < threshold for tag in tags], dtype=np.bool_)
 
 
-def _draw(tag: bytes, key: bytes) -> int:
+def _pseudo_random_integer(tag: bytes, key: bytes) -> int:
     """A public pseudo-random integer, uniform over 64 bits, that only `tag` and the public key decide."""
     return int.from_bytes(blake2b(tag, digest_size=_DIGEST_BYTES, key=key).digest(), "big")
 
@@ -136,7 +136,7 @@ class DataPart:
     def __post_init__(self) -> None:
         fraction("share", self.share)
         object.__setattr__(self, "use", Use(self.use))
-        truth("secret", self.secret)
+        require_bool("secret", self.secret)
 
     def nominal(self, records: int, adjacency: Adjacency) -> int:
         """The nominal number of units of this part, at least 1, out of a nominal `records`.

@@ -156,7 +156,7 @@ def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
         is_file = stream.read(len(MAGIC)) == MAGIC
     with pa.OSFile(str(path)) as source:
         table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
-    return _selected(table, names)
+    return _select_columns(table, names)
 
 
 def read_saved(path: Path, names: Sequence[str] | None) -> pa.Table:
@@ -188,7 +188,7 @@ def _present(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | 
     return [name for name in names if name in listed]
 
 
-def _selected(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
+def _select_columns(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
     kept = _present(names, table.column_names)
     return table if kept is None else table.select(kept)
 
@@ -219,7 +219,7 @@ def _arrow(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow)
 
 
-def _saved(path: Path, file: str) -> ArrowTable:
+def _saved_dataset_table(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="saved data set", read=read_saved)
 
 
@@ -243,7 +243,7 @@ def table_file(name: str, file: str, folder: Path | None) -> TableFile:
 
     Errors: `BadInput`, one sentence that says what to do.
     """
-    path = _found(name, file, folder)
+    path = _require_existing_file(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         return CsvTable(path=path, file=file)
     return typed_table(name, file, folder)
@@ -254,15 +254,15 @@ def typed_table(name: str, file: str, folder: Path | None) -> ArrowTable:
 
     Errors: `BadInput`, one sentence that says what to do.
     """
-    path = _found(name, file, folder)
+    path = _require_existing_file(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
-    found = _saved(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
+    found = _saved_dataset_table(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
     found.check()
     return found
 
 
-def _found(name: str, file: str, folder: Path | None) -> Path:
+def _require_existing_file(name: str, file: str, folder: Path | None) -> Path:
     path = in_folder(file, folder)
     if not path.is_file() and not is_saved(path):
         raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")

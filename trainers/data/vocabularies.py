@@ -66,7 +66,7 @@ class Vocabulary(Protocol):
         ...
 
 
-def padded(rows: Iterable[list[int]], length: int, padding: int) -> NDArray[np.float32]:
+def pad_rows(rows: Iterable[list[int]], length: int, padding: int) -> NDArray[np.float32]:
     """The rows, each of at most `length` numbers, as one array [n, length], filled up with `padding`.
 
     >>> padded([[2, 7, 3], []], 4, 0).tolist()
@@ -123,9 +123,9 @@ class WordPiece:
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
         cache: dict[str, list[int]] = {}  # it saves time and does not change the result
-        return padded((self._row(text, length, cache) for text in texts), length, self.padding)
+        return pad_rows((self._numbers_of_text(text, length, cache) for text in texts), length, self.padding)
 
-    def _row(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
+    def _numbers_of_text(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
         row = [self._places[BEGIN]]
         for word in plain_words(text):
             if word not in cache:
@@ -172,7 +172,7 @@ def plain_words(text: str) -> list[str]:
     return unicodedata.normalize("NFD", text.translate(_SPACED)).translate(_APART).lower().split()
 
 
-def _spaced(letter: str) -> str:
+def _separate_ideograph(letter: str) -> str:
     """The letter, with spaces around an ideograph; a control character becomes an empty text."""
     if letter in "\t\n\r":
         return " "
@@ -181,14 +181,14 @@ def _spaced(letter: str) -> str:
     return f" {letter} " if any(first <= ord(letter) <= last for first, last in _IDEOGRAPHS) else letter
 
 
-def _apart(letter: str) -> str:
+def _separate_punctuation(letter: str) -> str:
     """The letter, with spaces around a punctuation mark; an accent becomes an empty text."""
     kind = unicodedata.category(letter)
     symbol = letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " "
     return "" if kind == "Mn" else f" {letter} " if symbol or kind[0] == "P" else letter
 
 
-_SPACED, _APART = Letters(_spaced), Letters(_apart)
+_SPACED, _APART = Letters(_separate_ideograph), Letters(_separate_punctuation)
 
 
 BYTE_PAD, BYTE_BEGIN, BYTE_END = "<pad>", "<s>", "</s>"
@@ -223,9 +223,9 @@ class BytePairs:
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
         cache: dict[str, list[int]] = {}  # it saves time and does not change the result
-        return padded((self._row(text, length, cache) for text in texts), length, self.padding)
+        return pad_rows((self._numbers_of_text(text, length, cache) for text in texts), length, self.padding)
 
-    def _row(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
+    def _numbers_of_text(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
         places, _ = self._tables
         row = [places[BYTE_BEGIN]]
         for word in spaced_words(text):
@@ -239,7 +239,7 @@ class BytePairs:
         places, ranks = self._tables
         parts = [LETTERS[byte] for byte in word.encode("utf-8", "surrogateescape")]
         while len(parts) > 1 and (pair := min(pairwise(parts), key=lambda two: ranks.get(two, len(ranks)))) in ranks:
-            parts = list(_merged(parts, pair))
+            parts = list(_merge_pair(parts, pair))
         return [places[part] for part in parts]
 
     @cached_property
@@ -283,7 +283,7 @@ def _kind(letter: str) -> str:
 _KINDS = Letters(_kind)
 
 
-def _merged(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
+def _merge_pair(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
     """The parts after merging every occurrence of this pair, from the left."""
     place = 0
     while place < len(parts):
@@ -292,14 +292,14 @@ def _merged(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
         place += 2 if both else 1
 
 
-def _letters() -> tuple[str, ...]:
+def _letters_of_bytes() -> tuple[str, ...]:
     """The printable letter that stands for each byte in published files; unprintable bytes get letters above 255."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     others = iter(range(256, 512))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
-LETTERS = _letters()
+LETTERS = _letters_of_bytes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +338,7 @@ class FolderTokenizer:
         tokenizer.enable_truncation(length)
         valid = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in texts]
         rows = (encoding.ids for encoding in tokenizer.encode_batch_fast(valid))
-        return padded(rows, length, self.padding)
+        return pad_rows(rows, length, self.padding)
 
     def _content(self) -> bytes:
         content = PretrainedFolder(path=self.path).tokenizer()

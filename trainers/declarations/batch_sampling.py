@@ -45,7 +45,7 @@ class Sampler(Hashable, Protocol):
         """The public divisor of the sums, independent of the number of records drawn."""
         ...
 
-    def period(self, records: int) -> int:
+    def steps_per_period(self, records: int) -> int:
         """The number of steps that are drawn, charged and ended together, at this nominal size; often 1."""
         ...
 
@@ -72,7 +72,7 @@ def step_events(
     A period that was begun counts as a whole one. For records declared public the event is non-private. Raises
     ValueError if the steps of one epoch, which are one event, would have different noise.
     """
-    period = sampler.period(records)
+    period = sampler.steps_per_period(records)
     if period > 1 and len(factors) > 1:
         raise ValueError("Expected bounds.noise to be multiplier where records are shuffled: an epoch has one noise.")
     counts: Counter[DpEvent] = Counter()
@@ -94,7 +94,7 @@ class Poisson:
     def __post_init__(self) -> None:
         positive_int("batch_size", self.batch_size)
 
-    def period(self, records: int) -> int:
+    def steps_per_period(self, records: int) -> int:
         """1: every step is drawn in the same way."""
         return 1
 
@@ -137,7 +137,7 @@ class FixedSize:
     def __post_init__(self) -> None:
         positive_int("batch_size", self.batch_size)
 
-    def period(self, records: int) -> int:
+    def steps_per_period(self, records: int) -> int:
         """1: every step is drawn in the same way."""
         return 1
 
@@ -174,7 +174,7 @@ class Shuffle:
     def __post_init__(self) -> None:
         positive_int("batch_size", self.batch_size)
 
-    def period(self, records: int) -> int:
+    def steps_per_period(self, records: int) -> int:
         """The steps of an epoch."""
         positive_int("records", records)
         if self.batch_size > records:
@@ -183,13 +183,13 @@ class Shuffle:
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch: one Gaussian mechanism."""
-        return shuffled_gaussian(epochs=1, steps=self.period(records), noise_multiplier=noise_multiplier)
+        return shuffled_gaussian(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
 
     def draw(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The records, sorted by their random steps."""
-        steps = self.period(records)
+        steps = self.steps_per_period(records)
         place = rng.integers(steps, size=(rows, available)) * rows + np.arange(rows)[:, None]
         order = np.argsort(place, axis=None, kind="stable")
         return order % max(1, available), np.bincount(place.ravel(), minlength=steps * rows)
@@ -208,12 +208,12 @@ class RandomAllocation(Shuffle):
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch in which each record has a random step."""
-        return random_allocation(epochs=1, steps=self.period(records), noise_multiplier=noise_multiplier)
+        return random_allocation(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
 
 
 def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:
     """Raises ValueError if one of these numbers of steps is not a multiple of the sampler's period."""
-    period = sampler.period(records)
+    period = sampler.steps_per_period(records)
     for name, value in steps.items():
         if value is not None and value % period:
             raise ValueError(f"Expected {name}={value} to be whole epochs of {period} steps.")

@@ -76,7 +76,7 @@ class Linear:
     noise: Noise = Noise.ABSOLUTE
 
     def __post_init__(self) -> None:
-        _share(self.least)
+        _require_least_factor(self.least)
         if self.over is not None:
             positive_int("over", self.over)
         object.__setattr__(self, "noise", _noise(self.noise))
@@ -103,7 +103,7 @@ class Geometric:
 
     def __post_init__(self) -> None:
         fraction("rate", self.rate)
-        _share(self.least)
+        _require_least_factor(self.least)
         object.__setattr__(self, "noise", _noise(self.noise))
 
     def factor(self, step: int, steps: int) -> float:
@@ -125,7 +125,7 @@ def noise_factors(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
     return Counter(noise_factor(bounds, step, steps) for step in range(steps))
 
 
-def _share(least: float) -> None:
+def _require_least_factor(least: float) -> None:
     if not 0 < number("least", least) <= 1:
         raise ValueError(f"Expected 0 < least={least} <= 1.")
 

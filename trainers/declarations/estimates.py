@@ -54,16 +54,18 @@ class Ratios:
     def parts(self, counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The numerator and the denominator of each ratio."""
         entries = counts[self.cell]
-        return _sums(self.ratio, self.numerator * entries), _sums(self.ratio, self.denominator * entries)
+        return _sums_by_place(self.ratio, self.numerator * entries), _sums_by_place(
+            self.ratio, self.denominator * entries
+        )
 
     def lengths(self) -> NDArray[np.float64]:
         """The standard deviation of each denominator if every cell has standard deviation 1."""
-        return np.sqrt(_sums(self.ratio, self.denominator**2))
+        return np.sqrt(_sums_by_place(self.ratio, self.denominator**2))
 
     def two_of_each(self, cells: int) -> NDArray[np.float64]:
         """Counts [cells] that add two successes and two failures to every ratio."""
         success = self.numerator > 0
-        kinds = np.stack([_sums(self.ratio, success), _sums(self.ratio, ~success)])
+        kinds = np.stack([_sums_by_place(self.ratio, success), _sums_by_place(self.ratio, ~success)])
         added = np.zeros(cells)
         np.maximum.at(added, self.cell, 2 / kinds[(~success).astype(np.int64), self.ratio])
         return added
@@ -77,11 +79,11 @@ class Ratios:
     ) -> tuple[float, NDArray[np.float64]]:
         """The variance of the sum of the `reliable` ratios, and of each of them, for cells with these variances."""
         reliable_slopes = np.where(reliable[self.ratio], slopes, 0.0)
-        by_cell = _sums(self.cell, reliable_slopes, len(variances))
-        return float(variances @ by_cell**2), _sums(self.ratio, reliable_slopes**2 * variances[self.cell])
+        by_cell = _sums_by_place(self.cell, reliable_slopes, len(variances))
+        return float(variances @ by_cell**2), _sums_by_place(self.ratio, reliable_slopes**2 * variances[self.cell])
 
 
-def _sums(
+def _sums_by_place(
     places: NDArray[np.int64], weights: NDArray[np.float64] | NDArray[np.bool_], size: int = 0
 ) -> NDArray[np.float64]:
     """The sum of the weights at each place."""
@@ -110,7 +112,7 @@ def mean_of_ratios(counts: NDArray[np.float64], ratios: Ratios, noise_std: float
     shrunk_slopes = ratios.slopes(shrunk_numerators / shrunk_denominators, np.sqrt(totals * shrunk_denominators))
     by_noise, each_by_noise = ratios.deviations(slopes, np.full(len(counts), noise_std**2), reliable)
     by_sampling, each_by_sampling = ratios.deviations(shrunk_slopes, shrunk, reliable)
-    curvatures = _sums(ratios.ratio, -slopes * ratios.denominator) * reliable / totals
+    curvatures = _sums_by_place(ratios.ratio, -slopes * ratios.denominator) * reliable / totals
     deviation = math.sqrt(by_noise + by_sampling)
     if not reliable.all():
         deviation = float(np.sqrt(each_by_noise + each_by_sampling).sum())
@@ -196,12 +198,12 @@ class _NoisyBins:
     def area(self, tie: float) -> float:
         """The area if a pair within one bin counts `tie`; 0 if a class is empty."""
         n, m = self.totals
-        return float(self.positives @ self._below(tie)) / (n * m) if n > 0 and m > 0 else 0.0
+        return float(self.positives @ self._negatives_below(tie)) / (n * m) if n > 0 and m > 0 else 0.0
 
     def interval(self, tie: float) -> tuple[float, float]:
         """The interval of the area if a pair within one bin counts `tie`."""
         (n, m), area = self.totals, self.area(tie)
-        below, above = (self._below(tie) / n - area) ** 2, (self._above(tie) / m - area) ** 2
+        below, above = (self._negatives_below(tie) / n - area) ** 2, (self._above(tie) / m - area) ** 2
         by_noise = self.noise_std**2 * float(below.sum() / m**2 + above.sum() / n**2)
         ends = area**2 + (1 - area) ** 2
         by_positives = (float(np.maximum(self.positives, 0.0) @ below) + ends) / m**2
@@ -210,7 +212,7 @@ class _NoisyBins:
         low, high = _score_interval(area, by_noise, min(n, m))
         return max(low, area - margin), min(high, area + margin)
 
-    def _below(self, tie: float) -> NDArray[np.float64]:
+    def _negatives_below(self, tie: float) -> NDArray[np.float64]:
         """For each bin, the number of negatives ranked below a positive of this bin."""
         return np.cumsum(self.negatives) - (1 - tie) * self.negatives
 

@@ -48,7 +48,7 @@ class Loss(ABC):
         """The quality of each example's outputs: [n] in [0, 1], and 0 if outputs are not finite."""
 
     @abstractmethod
-    def unlikely(self, outputs: Tensor) -> Tensor:
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
         """Targets [n, ...] that are far from these outputs, so that no loss gradient vanishes."""
 
 
@@ -82,7 +82,7 @@ class CrossEntropy(Loss):
         """1 if the most likely class is the true class, else 0."""
         return (outputs.argmax(dim=1) == targets).to(outputs.dtype)
 
-    def unlikely(self, outputs: Tensor) -> Tensor:
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
         """The least likely classes."""
         return outputs.argmin(dim=1)
 
@@ -126,7 +126,7 @@ class SquaredError(Loss):
         errors = (outputs.squeeze(1) - targets).square()
         return (1 - errors / self.cap).clamp(min=0).nan_to_num(nan=0.0)
 
-    def unlikely(self, outputs: Tensor) -> Tensor:
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
         """The outputs minus 1."""
         return outputs.squeeze(1) - 1
 
@@ -171,7 +171,7 @@ class NextToken(Loss):
         right = (outputs.argmax(dim=1) == targets) & outputs.isfinite().all(dim=1)
         return right.sum(dim=1).to(outputs.dtype) / _numbers(targets)
 
-    def unlikely(self, outputs: Tensor) -> Tensor:
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
         """The least likely words, at every position."""
         return outputs.argmin(dim=1)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.names.tags import FAMILY_OF, own_class, tags_of
+from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag, tags_of
 from dpsweep.trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS)
             raise ValueError(f"Expected score.{key}={value!r} to be an integer >= 0.")
     if name != ACCURACY and (not isinstance(name, str) or FAMILY_OF.get(name) != "metric"):
         raise ValueError(f"Expected score.metric={name} to be one of {ACCURACY}, {tags_of('metric')}.")
-    kind = None if name == ACCURACY else own_class(str(name), "metric")
+    kind = None if name == ACCURACY else class_of_tag(str(name), "metric")
     names = set() if kind is None else {field.name for field in fields(kind)}
     for key, (value, default) in settings.items():
         if key not in names and value != default:

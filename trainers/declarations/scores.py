@@ -382,7 +382,7 @@ class PublicTest(_MetricScore):
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        return _exact(model, data.test, device, loss, self.measured)
+        return _exact_estimate(model, data.test, device, loss, self.measured)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,10 +413,10 @@ class OnTraining(PublicTest):
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
         """Counts right predictions; draws nothing from `rng`."""
-        return _exact(model, data.train, device, loss, self.measured)
+        return _exact_estimate(model, data.train, device, loss, self.measured)
 
 
-def _exact(
+def _exact_estimate(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss, metric: Metric | None
 ) -> Estimate:
     """The exact estimate from public records; each record counts alone, even if units have several records."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.interface import Minibatch, Task, as_rows, gradient_norms, packed, trainable
+from dpsweep.trainers.engines.interface import Minibatch, Task, gradient_norms, gradients_as_rows, pack_units, trainable
 from dpsweep.trainers.engines.layer_gradients import DenseGradient
 from dpsweep.trainers.models.checks import draw_probes
 
@@ -44,7 +44,7 @@ def rows_alone(
     return rows
 
 
-def agrees(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
+def has_correct_gradients(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
     """Whether `per_example` gives correct per-example gradients, for random inputs of this shape and dtype.
 
     The model is in training mode. Errors of `per_example` are not caught.
@@ -53,19 +53,19 @@ def agrees(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample
     probes = draw_probes(model, generator, PROBES, *inputs.shape[1:], kind=inputs.dtype).to(inputs)
     parameters = trainable(model)
     with torch.no_grad():
-        targets = loss.unlikely(torch.cat([model(probe[None]) for probe in probes]))
+        targets = loss.unlikely_targets(torch.cat([model(probe[None]) for probe in probes]))
     expected = rows_alone(model, parameters, probes, targets, loss)
     return _same(per_example(model, parameters, probes, targets, loss), expected)
 
 
 def agrees_in_float64(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
     """The same check for a float64 copy of the model with perturbed weights: zero weights could hide errors."""
-    twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED))
+    twin = perturb_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED))
     like = torch.zeros(0, *inputs.shape[1:], dtype=torch.float64 if inputs.is_floating_point() else inputs.dtype)
-    return agrees(twin, like, loss, per_example)
+    return has_correct_gradients(twin, like, loss, per_example)
 
 
-def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
+def perturb_weights(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
     with torch.no_grad():
         for parameter in trainable(model):
@@ -77,11 +77,14 @@ def perturb(model: nn.Module, generator: torch.Generator) -> nn.Module:
 def _same(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     """Whether every example's gradient by every parameter is the same, up to rounding."""
     dtype = expected[0].dtype
-    exact = torch.stack([as_rows(rows).norm(dim=1) for rows in expected]).norm(dim=0)
+    exact = torch.stack([gradients_as_rows(rows).norm(dim=1) for rows in expected]).norm(dim=0)
     for rows, expected_rows in zip(gradients, expected, strict=True):
         if rows.shape != expected_rows.shape:
             return False
-        error, length = as_rows(rows - expected_rows).norm(dim=1), as_rows(expected_rows).norm(dim=1)
+        error, length = (
+            gradients_as_rows(rows - expected_rows).norm(dim=1),
+            gradients_as_rows(expected_rows).norm(dim=1),
+        )
         if not bool((error <= _CLOSE[dtype] * length + _NOISE[dtype] * (1 + exact)).all()):
             return False
     return True
@@ -101,7 +104,7 @@ def bounded_sum(
     parts = per_example(batch) if batch.sizes is None else _per_unit(per_example, parameters, chunk, room, batch)
     for gradients, count in parts:
         lengths = gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
-        total += _weighted(gradients, lengths, task.transform.factors(lengths), count)
+        total += _weighted_gradient_sum(gradients, lengths, task.transform.factors(lengths), count)
         norms.append(lengths[:count])
     return total, torch.cat(norms)
 
@@ -126,7 +129,7 @@ def _per_unit(
     Gradients are summed by index, not by a product with a matrix of zeros and ones: zero times infinity would carry a
     unit's non-finite gradient into other units. `room`, a fixed number of examples, determines the number of rows.
     """
-    for micro_batch in packed(batch.sizes or (), chunk):
+    for micro_batch in pack_units(batch.sizes or (), chunk):
         units, size = len(micro_batch.sizes), micro_batch.sizes[0]
         rows = units if room is None else max(1, room // size)
         owners = micro_batch.owners().to(batch.inputs.device)
@@ -139,13 +142,13 @@ def _per_unit(
         yield [mean.div_(size) for mean in means], units
 
 
-def _weighted(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: int) -> Tensor:
+def _weighted_gradient_sum(gradients: list[Tensor], norms: Tensor, factors: Tensor, count: int) -> Tensor:
     """The flat sum [P] of factor times gradient over the first `count` rows; non-finite gradients count as zero."""
     non_finite, sums = ~norms.isfinite(), []
     if non_finite.any():
         for gradient in gradients:
             gradient[non_finite] = 0
     for gradient in gradients:
-        sums.append(torch.zeros(as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
-        DenseGradient(rows=as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
+        sums.append(torch.zeros(gradients_as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
+        DenseGradient(rows=gradients_as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
     return torch.cat(sums)

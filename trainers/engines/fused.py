@@ -25,19 +25,25 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.explicit_gradients import perturb
+from dpsweep.trainers.engines.explicit_gradients import perturb_weights
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
     Unsupported,
     fused_chunk,
-    in_places,
     require_exact_products,
     trainable,
+    views_of_flat_vector,
 )
 from dpsweep.trainers.engines.layer_gradients import LayerGradient, joint_norms
 from dpsweep.trainers.engines.layers import LAYERS, has_rule, suits_channels_last
-from dpsweep.trainers.engines.linear_maps import LinearMaps, attention, plain_attention, plain_recurrent, recurrent
+from dpsweep.trainers.engines.linear_maps import (
+    LinearMaps,
+    attention,
+    plain_attention,
+    plain_recurrent,
+    recorded_recurrent,
+)
 from dpsweep.trainers.engines.recorders import (
     COPIED,
     CopiedParameters,
@@ -63,9 +69,9 @@ class Composite:
 COMPOSITES: Mapping[type[nn.Module], Composite] = MappingProxyType(
     {
         nn.MultiheadAttention: Composite(forward=attention, takes=plain_attention),
-        nn.LSTM: Composite(forward=recurrent, takes=plain_recurrent),
-        nn.GRU: Composite(forward=recurrent, takes=plain_recurrent),
-        nn.RNN: Composite(forward=recurrent, takes=plain_recurrent),
+        nn.LSTM: Composite(forward=recorded_recurrent, takes=plain_recurrent),
+        nn.GRU: Composite(forward=recorded_recurrent, takes=plain_recurrent),
+        nn.RNN: Composite(forward=recorded_recurrent, takes=plain_recurrent),
     }
 )
 """By exact type: a subclass may use its parameters in another way."""
@@ -86,7 +92,7 @@ def recorded_layers(model: nn.Module) -> list[Layer]:
         if module in inside:
             continue
         treatment = treatment_of(module)
-        trained = _trained(module, nested=treatment is Treatment.LINEAR_MAPS)
+        trained = _trained_parameters(module, nested=treatment is Treatment.LINEAR_MAPS)
         if not trained:
             continue
         if seen & set(trained.values()):
@@ -114,7 +120,7 @@ def treatment_of(module: nn.Module) -> Treatment:
     return Treatment.RULE if type(module) in LAYERS and has_rule(module) else Treatment.TORCH_FUNC
 
 
-def _trained(module: nn.Module, *, nested: bool) -> dict[str, nn.Parameter]:
+def _trained_parameters(module: nn.Module, *, nested: bool) -> dict[str, nn.Parameter]:
     named = module.named_parameters(recurse=nested, remove_duplicate=False)
     return {name: parameter for name, parameter in named if parameter.requires_grad}
 
@@ -159,7 +165,7 @@ class Tape:
 
 
 @contextmanager
-def recording(
+def recording_tape(
     model: nn.Module,
     layers: Collection[Layer],
     layout: torch.memory_format,
@@ -196,7 +202,7 @@ _CLOSE = 1e-8
 _NOISE = 1e-12
 
 
-def prove(
+def require_correct_recording(
     model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
 ) -> int:
     """Raises Unsupported unless the recorded per-example gradients are correct, for inputs of this shape and dtype.
@@ -207,13 +213,13 @@ def prove(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # for so small a computation, waiting for threads takes longer than the work
     try:
-        twin = perturb(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
+        twin = perturb_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
         parameters = trainable(twin)
         kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
         probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
         with torch.no_grad():
-            targets = loss.unlikely(twin(probes))
-        with recording(twin, recorded_layers(twin), layout) as tape:
+            targets = loss.unlikely_targets(twin(probes))
+        with recording_tape(twin, recorded_layers(twin), layout) as tape:
             recorded = tape.play(probes, targets, loss)
         for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
             if not _same(parameters, ours, norm, theirs):
@@ -240,7 +246,7 @@ def _gradients(
     norms = joint_norms(recorded.values())
     for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
         flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
-        places = in_places(parameters, flat)
+        places = views_of_flat_vector(parameters, flat)
         for parameter, gradient in recorded.items():
             gradient.add_to(places[parameter], factors)
         example_loss = loss(model(probes[row : row + 1]), targets[row : row + 1])
@@ -251,7 +257,9 @@ def _gradients(
 def _same(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
     """Whether two gradients agree for every parameter, up to a relative error and rounding of the whole gradient."""
     exact = theirs.norm()
-    pairs = zip(in_places(parameters, ours).values(), in_places(parameters, theirs).values(), strict=True)
+    pairs = zip(
+        views_of_flat_vector(parameters, ours).values(), views_of_flat_vector(parameters, theirs).values(), strict=True
+    )
     noise = _NOISE * (1 + exact)
     agree = all((part - expected).norm() <= _CLOSE * expected.norm() + noise for part, expected in pairs)
     return agree and bool((norm - exact).abs() <= _CLOSE * exact + noise)
@@ -300,26 +308,26 @@ class Fused:
         inputs, cases = batch.inputs, self._proven.setdefault(model, {})
         case = (task.loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in cases:
-            cases[case] = _prove(model, inputs, task.loss)
-            _say_slow(layers)
+            cases[case] = _layout_that_passes_check(model, inputs, task.loss)
+            _log_slow_layers(layers)
         layout, stored = cases[case]
-        chunk = task.at_once(fused_chunk(model, stored, inputs[0]))
-        places, norms = in_places(parameters, total), []
-        with recording(model, layers, layout, _NARROW[self.precision]) as tape:
+        chunk = task.examples_per_pass(fused_chunk(model, stored, inputs[0]))
+        places, norms = views_of_flat_vector(parameters, total), []
+        with recording_tape(model, layers, layout, _NARROW[self.precision]) as tape:
             for part, targets, count in batch.parts(chunk, filled=task.block is not None):
                 norms.append(_add(tape.play(part, targets, task.loss), places, task.transform, count))
         return total, torch.cat(norms)
 
 
-def _prove(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
+def _layout_that_passes_check(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
     """The fastest layout of images that passes the self-check, and the numbers stored per example."""
     if suits_channels_last(model):
         with suppress(Unsupported):  # for example a model that needs a view which this layout does not allow
-            return torch.channels_last, prove(model, inputs, torch.channels_last, loss)
-    return torch.contiguous_format, prove(model, inputs, torch.contiguous_format, loss)
+            return torch.channels_last, require_correct_recording(model, inputs, torch.channels_last, loss)
+    return torch.contiguous_format, require_correct_recording(model, inputs, torch.contiguous_format, loss)
 
 
-def _say_slow(layers: Sequence[Layer]) -> None:
+def _log_slow_layers(layers: Sequence[Layer]) -> None:
     """Logs the layers that have no rule."""
     slow = [layer for layer in layers if layer.treatment is Treatment.TORCH_FUNC]
     if slow:

@@ -54,7 +54,7 @@ def require_exact_products() -> None:
         raise ValueError(f"Expected float32_matmul_precision={precision} to be highest.")
 
 
-def in_places(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Parameter, Tensor]:
+def views_of_flat_vector(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Parameter, Tensor]:
     """The part of a flat vector [P] for each parameter, as a view with the parameter's shape."""
     parts = flat.split_with_sizes([parameter.numel() for parameter in parameters])
     return {parameter: part.view(parameter.shape) for parameter, part in zip(parameters, parts, strict=True)}
@@ -66,13 +66,13 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     Squares are summed in float64: a float32 sum of a million terms can be wrong in the fourth digit, and too small,
     which is unsafe. They are summed in pieces whose float64 copies fit the cache.
     """
-    pieces = [piece for gradient in gradients for piece in torch.split(as_rows(gradient), _PIECE, dim=1)]
+    pieces = [piece for gradient in gradients for piece in torch.split(gradients_as_rows(gradient), _PIECE, dim=1)]
     norms = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms, dim=1), dim=1)
     return total.to(gradients[0].dtype)
 
 
-def as_rows(gradient: Tensor) -> Tensor:
+def gradients_as_rows(gradient: Tensor) -> Tensor:
     """The gradients of a parameter of any shape as rows [n, numbers]; a scalar parameter has rows of one number."""
     return gradient.flatten(1) if gradient.ndim > 1 else gradient[:, None]
 
@@ -94,7 +94,7 @@ class MicroBatch:
         return torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
 
 
-def packed(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
+def pack_units(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
     """All units in their order, in micro-batches of at most `chunk` examples; a larger unit is alone in one.
 
     Units of different sizes are in different micro-batches. So the position of a unit in its micro-batch depends on its
@@ -148,7 +148,7 @@ class Minibatch:
         matrix products may round differently for another memory alignment.
         """
         for inputs, targets in zip(torch.split(self.inputs, chunk), torch.split(self.targets, chunk), strict=True):
-            part = (_filled(inputs, chunk), _filled(targets, chunk)) if filled else (inputs, targets)
+            part = (_pad_rows(inputs, chunk), _pad_rows(targets, chunk)) if filled else (inputs, targets)
             yield *part, len(inputs)
 
 
@@ -170,7 +170,7 @@ class Task:
             if (value := getattr(self, name)) is not None:
                 positive_int(name, value)
 
-    def at_once(self, most: int) -> int:
+    def examples_per_pass(self, most: int) -> int:
         """The number of examples in a pass if `most` fit: a block, or one of the fewest equal parts of it."""
         fits = self.chunk or most
         return fits if self.block is None else -(-self.block // -(-self.block // fits))
@@ -197,7 +197,7 @@ class Engine(Protocol):
         ...
 
 
-def _filled(rows: Tensor, length: int) -> Tensor:
+def _pad_rows(rows: Tensor, length: int) -> Tensor:
     """A copy of these rows, padded with zeros to `length` rows."""
     padded = rows.new_zeros(length, *rows.shape[1:])
     padded[: len(rows)] = rows

@@ -54,11 +54,11 @@ def row_norms(rows: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(blocks, dim=-1)
         if blocks.ndim > 2:
             norms = torch.linalg.vector_norm(norms, dim=1, dtype=torch.float64)
-        return _safe(norms.double(), terms, numbers, exact)
+        return _norms_not_below(norms.double(), terms, numbers, exact)
     return exact()
 
 
-def _safe(norms: Tensor, terms: int, numbers: int, exact: Callable[[], Tensor]) -> Tensor:
+def _norms_not_below(norms: Tensor, terms: int, numbers: int, exact: Callable[[], Tensor]) -> Tensor:
     """Norms of rows of `numbers`, enlarged by the largest loss of a sum of `terms`; exact norms where none is proven.
 
     The choice depends on the row alone: a record must not change the norms of others.
@@ -132,7 +132,7 @@ class DenseGradient:
 
     def without(self, non_finite: Tensor) -> DenseGradient:
         """The rows, with zero for marked examples."""
-        return DenseGradient(rows=_zeroed(self.rows, non_finite))
+        return DenseGradient(rows=_zero_masked_rows(self.rows, non_finite))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,7 +152,7 @@ class ConsecutiveGradients:
 
     def add_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds one part after another."""
-        for part, part_factors in zip(self.parts, self._split(factors), strict=True):
+        for part, part_factors in zip(self.parts, self._split_by_part(factors), strict=True):
             part.add_to(total, part_factors)
 
     def to(self, dtype: torch.dtype) -> ConsecutiveGradients:
@@ -161,10 +161,10 @@ class ConsecutiveGradients:
 
     def without(self, non_finite: Tensor) -> ConsecutiveGradients:
         """All parts, with zero for marked examples."""
-        pairs = zip(self.parts, self._split(non_finite), strict=True)
+        pairs = zip(self.parts, self._split_by_part(non_finite), strict=True)
         return ConsecutiveGradients(parts=tuple(part.without(marked) for part, marked in pairs))
 
-    def _split(self, values: Tensor) -> tuple[Tensor, ...]:
+    def _split_by_part(self, values: Tensor) -> tuple[Tensor, ...]:
         return torch.split(values, [len(part.rows) for part in self.parts])
 
 
@@ -202,7 +202,9 @@ class OuterProductGradient:
 
     def without(self, non_finite: Tensor) -> OuterProductGradient:
         """The vectors, with zero for marked examples."""
-        return OuterProductGradient(left=_zeroed(self.left, non_finite), right=_zeroed(self.right, non_finite))
+        return OuterProductGradient(
+            left=_zero_masked_rows(self.left, non_finite), right=_zero_masked_rows(self.right, non_finite)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -238,7 +240,7 @@ class SparseGradient:
 
     def without(self, non_finite: Tensor) -> SparseGradient:
         """The values, with zero for marked examples."""
-        values = _zeroed(self.values, non_finite[self.owners])
+        values = _zero_masked_rows(self.values, non_finite[self.owners])
         return replace(self, values=values)
 
 
@@ -249,5 +251,5 @@ def joint_norms(gradients: Iterable[LayerGradient]) -> Tensor:
     return norms
 
 
-def _zeroed(rows: Tensor, mask: Tensor) -> Tensor:
+def _zero_masked_rows(rows: Tensor, mask: Tensor) -> Tensor:
     return rows.masked_fill(mask.view(-1, *[1] * (rows.ndim - 1)), 0)

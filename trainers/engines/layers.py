@@ -96,15 +96,15 @@ def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> tuple
     columns, with positions or channels innermost.
     """
     if layer.in_channels >= _MANY_CHANNELS and (inputs.is_cuda or inputs.dtype == torch.float32):
-        algorithm = _grouped
+        algorithm = _gradients_by_grouped_convolution
     else:
         algorithm = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
     parts = zip(torch.split(inputs, _PIECE), torch.split(gradient, _PIECE), strict=True)
     rows = tuple(algorithm(layer, *part) for part in parts)
-    return rows if algorithm is _grouped or len(rows) == 1 else (torch.cat(rows),)
+    return rows if algorithm is _gradients_by_grouped_convolution or len(rows) == 1 else (torch.cat(rows),)
 
 
-def _grouped(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _gradients_by_grouped_convolution(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """One convolution in which each example is a group."""
     examples = len(inputs)
     shape = (examples * layer.out_channels, layer.in_channels, *layer.kernel_size)
@@ -121,29 +121,33 @@ def _grouped(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
 
 def _by_positions(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, in * height * width, positions]."""
-    padded = _padded(layer, inputs).contiguous()
+    padded = _pad_inputs(layer, inputs).contiguous()
     (n, c, h, w), (down, across) = padded.stride(), layer.stride
     shape = (len(inputs), layer.in_channels, *layer.kernel_size, *gradient.shape[2:])
-    windows = padded.as_strided(shape, (n, c, h, w, h * down, w * across)).reshape(len(inputs), -1, _area(gradient))
+    windows = padded.as_strided(shape, (n, c, h, w, h * down, w * across)).reshape(
+        len(inputs), -1, _output_area(gradient)
+    )
     return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight)
 
 
 def _by_channels(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, positions, height * width * in]."""
-    padded = _padded(layer, inputs).permute(0, 2, 3, 1).contiguous()
+    padded = _pad_inputs(layer, inputs).permute(0, 2, 3, 1).contiguous()
     (n, h, w, c), (down, across) = padded.stride(), layer.stride
     shape = (len(inputs), *gradient.shape[2:], *layer.kernel_size, layer.in_channels)
-    windows = padded.as_strided(shape, (n, h * down, w * across, h, w, c)).reshape(len(inputs), _area(gradient), -1)
+    windows = padded.as_strided(shape, (n, h * down, w * across, h, w, c)).reshape(
+        len(inputs), _output_area(gradient), -1
+    )
     rows = torch.bmm(gradient.flatten(2), windows)
     return rows.view(len(inputs), layer.out_channels, *layer.kernel_size, -1).permute(0, 1, 4, 2, 3)
 
 
-def _padded(layer: Geometry, inputs: Tensor) -> Tensor:
+def _pad_inputs(layer: Geometry, inputs: Tensor) -> Tensor:
     high, wide = layer.padding
     return pad(inputs, (wide, wide, high, high)) if high or wide else inputs
 
 
-def _area(gradient: Tensor) -> int:
+def _output_area(gradient: Tensor) -> int:
     return gradient.shape[2] * gradient.shape[3]
 
 
@@ -191,7 +195,7 @@ def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: 
     """Per coordinate, summed over positions: output gradient times normalized input, and output gradient."""
     products = gradient * functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
     last = inputs.ndim - len(layer.normalized_shape)
-    return _weight_and_bias(trained, _summed(products, last), _summed(gradient, last))
+    return _weight_and_bias(trained, _sum_over_positions(products, last), _sum_over_positions(gradient, last))
 
 
 def embedding(layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
@@ -228,10 +232,10 @@ def embedding_bag(
 def rms_norm(layer: nn.RMSNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """Per coordinate, summed over positions: output gradient times normalized input."""
     products = gradient * functional.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
-    return {"weight": DenseGradient(rows=_summed(products, inputs.ndim - len(layer.normalized_shape)))}
+    return {"weight": DenseGradient(rows=_sum_over_positions(products, inputs.ndim - len(layer.normalized_shape)))}
 
 
-def _summed(values: Tensor, last: int) -> Tensor:
+def _sum_over_positions(values: Tensor, last: int) -> Tensor:
     """The sums over the positions, which are the dimensions from 1 to before `last`."""
     return values.sum(dim=tuple(range(1, last))) if last > 1 else values
 

@@ -44,7 +44,7 @@ class _MapCall:
     version: int
     gradient: Tensor | None = None
 
-    def consume(self, gradient: Tensor) -> None:
+    def store_gradient(self, gradient: Tensor) -> None:
         self.gradient = gradient
 
 
@@ -71,15 +71,15 @@ class LinearMaps:
 
     def __call__(self, inputs: Tensor, part: LinearPart) -> Tensor:
         """The linear map of inputs [n, ..., in] to [n, ..., out]; recorded during a pass."""
-        weight = _rows(self._parameters[part.weight], part.rows)
-        bias = None if part.bias is None else _rows(self._parameters[part.bias], part.bias_rows)
+        weight = _parameter_rows(self._parameters[part.weight], part.rows)
+        bias = None if part.bias is None else _parameter_rows(self._parameters[part.bias], part.bias_rows)
         outputs = functional.linear(inputs, weight, bias)
         if self.current.active:
             if not self.current.has_rows(inputs):
                 raise Unsupported(self.layer.name, self.layer.module, "to be called with one row for each example")
             call = _MapCall(inputs=inputs.detach(), version=inputs._version)
             self._calls.setdefault(part, []).append(call)
-            self.current.watch(outputs, call.consume)
+            self.current.await_output_gradient(outputs, call.store_gradient)
         return outputs
 
     def collect(self) -> Mapping[str, LayerGradient]:
@@ -116,7 +116,7 @@ class LinearMaps:
         whole[:, first:last] += gradient
 
 
-def _rows(parameter: Tensor, part: tuple[int, int] | None) -> Tensor:
+def _parameter_rows(parameter: Tensor, part: tuple[int, int] | None) -> Tensor:
     return parameter if part is None else parameter[part[0] : part[1]]
 
 
@@ -149,8 +149,10 @@ def attention(
     if query.ndim != 3 or (is_causal and attn_mask is None):
         raise ValueError("Expected attention of batches, with attn_mask where is_causal is set")
     if not layer.batch_first:
-        query, key, value = _swapped(query, key, value)
-    queries, keys, values = (_by_heads(layer, part) for part in _projected(layer, maps, query, key, value))
+        query, key, value = _examples_first(query, key, value)
+    queries, keys, values = (
+        _by_heads(layer, part) for part in _project_query_key_value(layer, maps, query, key, value)
+    )
     mask = _mask(attn_mask, key_padding_mask, queries)
     if need_weights:
         scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[3])
@@ -164,14 +166,14 @@ def attention(
     return outputs if layer.batch_first else outputs.transpose(0, 1), averaged
 
 
-def _swapped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _examples_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Examples first; the same tensor stays the same tensor."""
     first = query.transpose(0, 1)
     second = first if key is query else key.transpose(0, 1)
     return first, second, second if value is key else value.transpose(0, 1)
 
 
-def _projected(
+def _project_query_key_value(
     layer: nn.MultiheadAttention, maps: LinearMaps, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, ...]:
     """Queries, keys and values [n, length, width], by one map where all three are of the same tensor."""
@@ -199,13 +201,13 @@ def _mask(mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor 
     summands = []
     if mask is not None:
         mask = mask.view(len(query), -1, *mask.shape[1:]) if mask.ndim == 3 else mask
-        summands.append(_additive(mask, query))
+        summands.append(_additive_mask(mask, query))
     if padding is not None:
-        summands.append(_additive(padding[:, None, None, :], query))
+        summands.append(_additive_mask(padding[:, None, None, :], query))
     return sum(summands[1:], summands[0]) if summands else None
 
 
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
+def _additive_mask(mask: Tensor, like: Tensor) -> Tensor:
     """A mask that is True where attention is forbidden, as numbers that are added to the scores."""
     if mask.dtype != torch.bool:
         return mask.to(like.dtype)
@@ -224,7 +226,7 @@ def plain_recurrent(layer: nn.Module) -> bool:
     return isinstance(layer, nn.RNNBase) and layer.mode in _CELLS and layer.dropout == 0
 
 
-def recurrent(
+def recorded_recurrent(
     layer: nn.RNNBase, maps: LinearMaps, inputs: Tensor, hx: Tensor | State | None = None
 ) -> tuple[Tensor, Tensor | State]:
     """What `forward` of the layer returns for a batch: the outputs of all steps, and the last state of every layer."""

@@ -45,20 +45,20 @@ class Opacus:
 
     def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from per-example gradients in chunks."""
-        self._prove(model, batch, task)
+        self._require_correct_gradients(model, batch, task)
         require_exact_products()
         parameters = trainable(model)
         if len(batch) == 0:
             return parameters[0].new_zeros(
                 sum(parameter.numel() for parameter in parameters), dtype=torch.float64
             ), parameters[0].new_zeros(0)
-        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
-        with _hooked(model) as hooked:
+        chunk = task.examples_per_pass(automatic_chunk(model, batch.inputs[0]))
+        with _hooked_model(model) as hooked:
             return bounded_sum(
                 parameters, batch, task, chunk, lambda x, y: _per_example(hooked, parameters, x, y, task.loss)
             )
 
-    def _prove(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
+    def _require_correct_gradients(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
         """Raises Unsupported unless Opacus gives correct per-example gradients, for inputs of this shape and dtype."""
         proven = self._proven.setdefault(model, set())
         case = (task.loss, batch.inputs.shape[1:], batch.inputs.dtype, *map(id, trainable(model)))
@@ -68,17 +68,17 @@ class Opacus:
 
 
 def _compare(model: nn.Module, inputs: Tensor, loss: Loss) -> None:
-    name, layer = _suspect(model)
+    name, layer = _layer_without_rule(model)
     reason = ""
     try:
-        if agrees_in_float64(model, inputs, loss, _under_hooks):
+        if agrees_in_float64(model, inputs, loss, _gradients_under_hooks):
             return
     except Exception as error:  # noqa: BLE001 - Opacus and the user's own code may raise anything
         reason = f" ({' '.join(str(error).split()) or type(error).__name__:.200})"
     raise Unsupported(name, layer, f"to have gradients that Opacus computes example by example{reason}")
 
 
-def _suspect(model: nn.Module) -> tuple[str, nn.Module]:
+def _layer_without_rule(model: nn.Module) -> tuple[str, nn.Module]:
     """The first layer with trainable parameters but without a rule in Opacus, or the model."""
     for name, layer in model.named_modules():
         trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
@@ -87,11 +87,11 @@ def _suspect(model: nn.Module) -> tuple[str, nn.Module]:
     return "", model
 
 
-def _under_hooks(
+def _gradients_under_hooks(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
     """The gradients [n, ...] of each parameter; hooks are added and removed."""
-    with _hooked(model) as hooked:
+    with _hooked_model(model) as hooked:
         return _per_example(hooked, parameters, inputs, targets, loss)
 
 
@@ -112,7 +112,7 @@ def _grad_sample(parameter: nn.Parameter, examples: int) -> Tensor:
 
 
 @contextmanager
-def _hooked(model: nn.Module) -> Iterator[nn.Module]:
+def _hooked_model(model: nn.Module) -> Iterator[nn.Module]:
     """The model with Opacus' hooks, in training mode; all changes are undone at the end."""
     training = model.training
     hooked = GradSampleModule(model, loss_reduction="sum", strict=True)

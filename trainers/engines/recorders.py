@@ -31,7 +31,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from dpsweep.trainers.engines.interface import Unsupported, as_rows
+from dpsweep.trainers.engines.interface import Unsupported, gradients_as_rows
 from dpsweep.trainers.engines.layer_gradients import DenseGradient, LayerGradient
 from dpsweep.trainers.engines.layers import LAYERS
 
@@ -84,7 +84,7 @@ class RecordedPass:
         """Computes products in the narrow dtype, if there is one, on the device of `like`."""
         return nullcontext() if self.narrow is None else torch.autocast(like.device.type, self.narrow)
 
-    def watch(self, output: Tensor, consume: Callable[[Tensor], None]) -> None:
+    def await_output_gradient(self, output: Tensor, consume: Callable[[Tensor], None]) -> None:
         """Calls `consume` with the gradient by this output, once it is known."""
         if not output.requires_grad:
             self.leaves.append(output.requires_grad_())
@@ -128,9 +128,9 @@ class RuledLayer:
 
     def attach(self) -> Callable[[], None]:
         """Adds a forward hook."""
-        return self.layer.module.register_forward_hook(self._record).remove
+        return self.layer.module.register_forward_hook(self._record_call).remove
 
-    def _record(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def _record_call(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if not self.current.active:
             return output
         if self._called:
@@ -142,7 +142,7 @@ class RuledLayer:
         output = self._for_each(output, arguments[0])
         if not self.current.has_rows(inputs):
             raise Unsupported(self.layer.name, module, _ROWS)
-        self.current.watch(output, partial(self._consume, inputs, inputs._version))
+        self.current.await_output_gradient(output, partial(self._apply_gradient_rule, inputs, inputs._version))
         return output
 
     def _for_each(self, values: Tensor, inputs: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class RuledLayer:
             return values.expand(self.current.examples, *values.shape)
         return values.expand(self.current.examples, *values.shape[1:]) if len(inputs) == 1 else values
 
-    def _consume(self, inputs: Tensor, version: int, gradient: Tensor) -> None:
+    def _apply_gradient_rule(self, inputs: Tensor, version: int, gradient: Tensor) -> None:
         if inputs._version != version:
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
         rule = LAYERS[type(self.layer.module)]
@@ -202,12 +202,16 @@ class CopiedParameters:
         compute, forward = COPIED[type(module)], module.forward
 
         def replacement(inputs: Tensor) -> Tensor:
-            return compute(module, self._copies(), self._for_each(inputs)) if self.current.active else forward(inputs)
+            return (
+                compute(module, self._copy_parameters(), self._for_each(inputs))
+                if self.current.active
+                else forward(inputs)
+            )
 
         module.__dict__["forward"] = replacement
         return lambda: module.__dict__.__delitem__("forward")
 
-    def _copies(self) -> Copies:
+    def _copy_parameters(self) -> Copies:
         """New leaves of the graph, whose gradients are awaited if the parameter is trained."""
         if self._called:
             raise Unsupported(self.layer.name, self.layer.module, "to be called once in a pass")
@@ -216,7 +220,7 @@ class CopiedParameters:
         for name, parameter in self.layer.module.named_parameters():
             copies[name] = parameter.detach().repeat(self.current.examples, *[1] * parameter.ndim)
             if name in self.layer.trained:
-                self.current.watch(copies[name], partial(self._gradients.__setitem__, name))
+                self.current.await_output_gradient(copies[name], partial(self._gradients.__setitem__, name))
         return copies
 
     def _for_each(self, inputs: Tensor) -> Tensor:
@@ -266,9 +270,9 @@ class CustomLayer:
 
     def attach(self) -> Callable[[], None]:
         """Adds a forward hook."""
-        return self.layer.module.register_forward_hook(self._record, with_kwargs=True).remove
+        return self.layer.module.register_forward_hook(self._record_call, with_kwargs=True).remove
 
-    def _record(self, module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> Any:
+    def _record_call(self, module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> Any:
         """Replaces the outputs by views: the gradient by a view has no part that flows back from another output."""
         if not self.current.active:
             return output
@@ -283,7 +287,7 @@ class CustomLayer:
         self._calls.append(call)
         for place in places:
             outputs[place] = outputs[place].view_as(outputs[place])
-            self.current.watch(outputs[place], partial(call.gradients.__setitem__, place))
+            self.current.await_output_gradient(outputs[place], partial(call.gradients.__setitem__, place))
         return tree_unflatten(outputs, form)
 
     def collect(self) -> Mapping[str, LayerGradient]:
@@ -311,7 +315,7 @@ class CustomLayer:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), self.current.products(call.tensors[0]):
             warnings.filterwarnings("ignore", message="There is a performance drop")
             rows = vmap(grad(product), in_dims=(None, 0, 0))(own, call.tensors, [call.gradients[p] for p in places])
-        return {name: as_rows(values) if values.ndim == 1 else values for name, values in rows.items()}
+        return {name: gradients_as_rows(values) if values.ndim == 1 else values for name, values in rows.items()}
 
 
 def _is_float(value: object) -> bool:

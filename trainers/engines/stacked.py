@@ -111,7 +111,7 @@ class SparseRows:
         """Each run's matrix [K, outputs, d] times its rows: [K, outputs, n], in float32."""
         outputs = matrices.shape[1]
         if outputs <= _FEW_OUTPUTS:
-            columns = [self.blocks @ _flat(matrices[:, place]) for place in range(outputs)]
+            columns = [self.blocks @ _flatten_to_numpy(matrices[:, place]) for place in range(outputs)]
             return torch.stack([_runs(column, self.runs) for column in columns], dim=1)
         product = self.blocks @ matrices.transpose(1, 2).reshape(-1, outputs).numpy()
         return torch.from_numpy(product).view(self.runs, self.size, outputs).transpose(1, 2)
@@ -121,13 +121,13 @@ class SparseRows:
         outputs, transposed = bounded.shape[1], self.blocks.T
         if outputs <= _FEW_OUTPUTS:
             for place in range(outputs):
-                sums[:, place].add_(_runs(transposed @ _flat(bounded[:, place]), self.runs))
+                sums[:, place].add_(_runs(transposed @ _flatten_to_numpy(bounded[:, place]), self.runs))
             return
         product = transposed @ bounded.transpose(1, 2).reshape(-1, outputs).numpy()
         sums.add_(torch.from_numpy(product).view(self.runs, -1, outputs).transpose(1, 2))
 
 
-def _flat(values: Tensor) -> NDArray[np.floating]:
+def _flatten_to_numpy(values: Tensor) -> NDArray[np.floating]:
     flat: NDArray[np.floating] = values.reshape(-1).numpy()
     return flat
 
@@ -231,7 +231,7 @@ class Stack:
         `add` takes these lengths as an argument, so that they are computed once for all steps.
         """
         exact: Tensor = torch.linalg.vector_norm(inputs, dim=-1, dtype=torch.float64)
-        return self._with_bias(self.affine[0], exact.to(inputs.dtype))
+        return self._norms_with_bias(self.affine[0], exact.to(inputs.dtype))
 
     def add(
         self,
@@ -254,15 +254,15 @@ class Stack:
             bounded = lengths if mask is None else lengths.mul_(mask)
             _add_products(total[:, None], bounded[:, None].double(), examples.lines[:, : total.shape[1]])
             return
-        norms = self._norms(later, gradients, examples.lengths)
+        norms = self._gradient_norms(later, gradients, examples.lengths)
         factors = transform.factors(norms)
         if mask is not None:
             factors = factors * mask
         if norms.numel() and not math.isfinite(norms.amax().item()):
             non_finite = ~norms.isfinite()
-            first = first if isinstance(first, SparseRows) else _without(first, non_finite)
-            later = [_without(tensor, non_finite) for tensor in later]
-            gradients = [_without(tensor, non_finite) for tensor in gradients]
+            first = first if isinstance(first, SparseRows) else _zero_non_finite(first, non_finite)
+            later = [_zero_non_finite(tensor, non_finite) for tensor in later]
+            gradients = [_zero_non_finite(tensor, non_finite) for tensor in gradients]
         for layer, inputs, gradient in zip(self.affine, (first, *later), gradients, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             wide = bounded.double()
@@ -294,7 +294,7 @@ class Stack:
         inner = torch.autograd.grad(values, outputs[:-1], last) if later else ()
         return first, later, [*inner, last]
 
-    def _norms(self, later: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor) -> Tensor:
+    def _gradient_norms(self, later: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor) -> Tensor:
         """The norms [K, n] of the per-example gradients, from outer products that are never formed.
 
         `later` are the inputs of all linear layers but the first, `first` are the first one's `lengths`.
@@ -303,14 +303,14 @@ class Stack:
         for; `_with_bias` compensates for all other rounding.
         """
         pairs = zip(self.affine[1:], later, strict=True)
-        rest = (self._with_bias(layer, norms_along(inputs, 1)) for layer, inputs in pairs)
+        rest = (self._norms_with_bias(layer, norms_along(inputs, 1)) for layer, inputs in pairs)
         parts = [norms_along(gradient, 1) * length for gradient, length in zip(gradients, (first, *rest), strict=True)]
         norms = parts[0]
         for part in parts[1:]:
             norms = torch.hypot(norms, part)
         return norms
 
-    def _with_bias(self, layer: Affine, lengths: Tensor) -> Tensor:
+    def _norms_with_bias(self, layer: Affine, lengths: Tensor) -> Tensor:
         """The norms of a layer's inputs, extended by the constant input 1 of its bias.
 
         The result is enlarged by one ulp for each call of `hypot`, here and once per layer, to compensate for rounding.
@@ -322,7 +322,7 @@ class Stack:
 def _layers(model: nn.Module) -> Iterator[Affine | nn.Module]:
     """The layers in the order of their calls, with the positions of their parameters in the flat vector."""
     place = 0
-    for name, module in _chain("", model):
+    for name, module in _modules_of_chain("", model):
         if module._forward_hooks or module._forward_pre_hooks or getattr(module, "inplace", False):
             raise ValueError(f"Expected {name}={type(module).__name__} to have no hooks and inplace=False.")
         if type(module) is nn.Linear:
@@ -341,13 +341,13 @@ def _layers(model: nn.Module) -> Iterator[Affine | nn.Module]:
         raise ValueError(f"Expected all parameters of {type(model).__name__} to be trained, each in one layer alone.")
 
 
-def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _modules_of_chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules of a chain with their names, in the order of their calls."""
     if type(module) is not nn.Sequential:
         yield name or "model", module
         return
     for key, inner in module._modules.items():  # named_children lists a repeated layer only once
-        yield from _chain(f"{name}.{key}" if name else key, inner)
+        yield from _modules_of_chain(f"{name}.{key}" if name else key, inner)
 
 
 def _affine(layer: Affine, weights: Tensor, inputs: Tensor | SparseRows) -> Tensor:
@@ -378,7 +378,7 @@ def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) ->
         return
     if inputs.ndim == 3:
         for own_sums, own_bounded, own_inputs in _runs_in_cache(inputs, sums, bounded, inputs):
-            for some in _in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
+            for some in _slices_in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
                 own_sums.baddbmm_(own_bounded[:, :, some], own_inputs[:, :, some].double().transpose(1, 2))
         return
     rows = bounded.flatten(0, 1)
@@ -386,13 +386,13 @@ def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) ->
     if narrow:
         sums.add_((inputs.double().t() @ rows.t()).t().reshape(sums.shape))
     elif len(sums) == 1:
-        for some in _in_cache(*inputs.shape):
+        for some in _slices_in_cache(*inputs.shape):
             sums[0].addmm_(rows[:, some], inputs[some].double())
     else:
         sums.add_((rows @ inputs.double()).reshape(sums.shape))
 
 
-def _in_cache(count: int, floats: int) -> Iterator[slice]:
+def _slices_in_cache(count: int, floats: int) -> Iterator[slice]:
     """All of `count` items of so many floats each, in slices that fit the cache of a core."""
     few = max(1, _CACHED // max(1, floats))
     return (slice(first, first + few) for first in range(0, count, few))
@@ -400,11 +400,11 @@ def _in_cache(count: int, floats: int) -> Iterator[slice]:
 
 def _runs_in_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
-    for some in _in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
+    for some in _slices_in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
         yield tuple(column[some] for column in columns)
 
 
-def _without(tensor: Tensor, non_finite: Tensor) -> Tensor:
+def _zero_non_finite(tensor: Tensor, non_finite: Tensor) -> Tensor:
     """The tensor [K, features, n] with zero for marked examples, or [n, d] with zero for rows that are not finite."""
     if tensor.ndim == 2:
         return tensor.where(tensor.isfinite().all(dim=1, keepdim=True), 0)

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.explicit_gradients import PerExample, agrees, bounded_sum, rows_alone
+from dpsweep.trainers.engines.explicit_gradients import PerExample, bounded_sum, has_correct_gradients, rows_alone
 from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk, require_exact_products, trainable
 
 log = logging.getLogger("dpsweep.engine")
@@ -49,8 +49,8 @@ class Vmap:
         if len(batch) == 0:
             numbers = sum(parameter.numel() for parameter in parameters)
             return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
-        chunk = task.at_once(automatic_chunk(model, batch.inputs[0]))
-        with _prepared(model):
+        chunk = task.examples_per_pass(automatic_chunk(model, batch.inputs[0]))
+        with _model_prepared_for_vmap(model):
             gradients = self._algorithm(model, batch.inputs, task)
             return bounded_sum(
                 parameters, batch, task, chunk, lambda x, y: gradients(model, parameters, x, y, task.loss)
@@ -68,7 +68,7 @@ class Vmap:
 def _fastest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
     """The vectorised algorithm if its gradients are correct on random inputs, else one example after another."""
     try:
-        if agrees(copy.deepcopy(model), inputs, loss, rows_vectorised):
+        if has_correct_gradients(copy.deepcopy(model), inputs, loss, rows_vectorised):
             return rows_vectorised
         reason = "other gradients"
     except Exception as error:  # noqa: BLE001 - the user's own code and torch may raise anything under vmap
@@ -86,7 +86,7 @@ def rows_vectorised(
     def example_loss(values: dict[str, Tensor], example: Tensor, target: Tensor) -> Tensor:
         return loss(functional_call(model, values, (example[None],)), target[None])
 
-    recurrent = inputs.is_cuda and _recurrent(model)  # cuDNN's recurrent layers have no rule for vmap
+    recurrent = inputs.is_cuda and _recurrent_layers(model)  # cuDNN's recurrent layers have no rule for vmap
     cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
     with warnings.catch_warnings(), cudnn, sdpa_kernel(SDPBackend.MATH):  # other kernels have no rule for vmap
         warnings.filterwarnings("ignore", message="There is a performance drop")
@@ -95,10 +95,10 @@ def rows_vectorised(
 
 
 @contextmanager
-def _prepared(model: nn.Module) -> Iterator[None]:
+def _model_prepared_for_vmap(model: nn.Module) -> Iterator[None]:
     """The model in training mode, with explicit initial states of recurrent layers; restored at the end."""
     evaluating = [module for module in model.modules() if not module.training]
-    hooks = [layer.register_forward_pre_hook(_with_zero_state, with_kwargs=True) for layer in _recurrent(model)]
+    hooks = [layer.register_forward_pre_hook(_with_zero_state, with_kwargs=True) for layer in _recurrent_layers(model)]
     try:
         for module in evaluating:
             module.training = True
@@ -110,7 +110,7 @@ def _prepared(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-def _recurrent(model: nn.Module) -> list[nn.RNNBase]:
+def _recurrent_layers(model: nn.Module) -> list[nn.RNNBase]:
     return [module for module in model.modules() if isinstance(module, nn.RNNBase)]
 
 

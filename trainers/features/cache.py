@@ -103,7 +103,7 @@ TENSOR, RECORDS, SHA256 = "features", "records", "sha256"
 PRIVATE, FOLDER = 0o600, 0o700
 
 
-def _ignore(done: int, total: int) -> None:
+def _show_no_progress(done: int, total: int) -> None:
     """Show no progress."""
 
 
@@ -116,7 +116,7 @@ class FeatureCache:
 
     root: Path
     device: str = "cpu"
-    on_rows: Callable[[int, int], None] = field(default=_ignore, compare=False)
+    on_rows: Callable[[int, int], None] = field(default=_show_no_progress, compare=False)
 
     def check(self, dataset: Extracted, probes: Tensor) -> None:
         """Refuse features on disk that are damaged, or of other records, or by other code than now computes `probes`.
@@ -148,22 +148,22 @@ class FeatureCache:
         keeps = _made_private(folder)
         if keeps and not (folder / PROBES_FILE).exists():
             with suppress(OSError):
-                _write(folder / PROBES_FILE, check_features(dataset))
+                _write_rows(folder / PROBES_FILE, check_features(dataset))
         module = dataset.module().to(self.device)
         done = len(records) - sum(shard.rows for shard in missing)
         self.on_rows(done, len(records))
-        for shard in _in_turn(missing) if keeps else missing:
+        for shard in _free_shards_first(missing) if keeps else missing:
             with shard.lock if keeps else nullcontext():
                 if not shard.read(features):
-                    features[shard.place] = self._computed(module, records, shard.place)
+                    features[shard.place] = self._compute_features(module, records, shard.place)
                     with suppress(OSError):  # without room on the disk they are computed again next time
-                        _write(shard.path, features[shard.place])
+                        _write_rows(shard.path, features[shard.place])
                         Path(shard.lock.lock_file).unlink()
             done += shard.rows
             self.on_rows(done, len(records))
         return features
 
-    def _computed(self, module: nn.Module, records: Records, place: slice) -> Tensor:
+    def _compute_features(self, module: nn.Module, records: Records, place: slice) -> Tensor:
         """The features of the records at a place, each computed alone."""
         with torch.inference_mode():
             inputs = records.inputs(place, self.device)
@@ -199,7 +199,7 @@ class _Shard:
         return True
 
 
-def _in_turn(missing: list[_Shard]) -> Iterator[_Shard]:
+def _free_shards_first(missing: list[_Shard]) -> Iterator[_Shard]:
     """The missing shards, those last that another job computes now."""
     later = []
     for shard in missing:
@@ -211,7 +211,7 @@ def _in_turn(missing: list[_Shard]) -> Iterator[_Shard]:
     yield from later
 
 
-def _write(path: Path, rows: Tensor) -> None:
+def _write_rows(path: Path, rows: Tensor) -> None:
     """Writes a tensor by one atomic rename, readable by its owner alone."""
     remove_stale(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.names.stored_classes import at_home
+from dpsweep.accounting.names.stored_classes import with_current_paths
 from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.data.published_files import digest_of
 from dpsweep.trainers.features.interface import InputForm, check_extractor
@@ -64,7 +64,7 @@ class TorchModule:
         target = str(self.source[TARGET])
         package, _, name = target.rpartition(".")
         name_module(target)
-        arguments = {key: value for key, value in at_home(self.source).items() if key != TARGET}
+        arguments = {key: value for key, value in with_current_paths(self.source).items() if key != TARGET}
         try:
             with torch.random.fork_rng(devices=[]):
                 module = getattr(import_module(package), name)(**arguments)

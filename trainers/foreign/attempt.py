@@ -36,7 +36,7 @@ from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.foreign import handover as names
-from dpsweep.trainers.foreign.handover import Handover, StepJournal, checked
+from dpsweep.trainers.foreign.handover import Handover, StepJournal, require_valid_predictions
 from dpsweep.trainers.foreign.reported_events import check_reported, event_of
 
 STOPPED = 75
@@ -179,7 +179,7 @@ class Attempt:
         """
         ran = event_of(event)
         if predictions is not None:
-            table = checked(np.asarray(predictions), len(self.score_features), self.given.classes)
+            table = require_valid_predictions(np.asarray(predictions), len(self.score_features), self.given.classes)
             np.save(self.folder / names.PREDICTIONS_FILE, table, allow_pickle=False)
         for name, path in files.items():
             shutil.copyfile(path, self.folder / names.KEPT / name)
@@ -227,7 +227,7 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
     except FileExistsError:
         raise ReceiptUsed(f"Attempt {given.attempt} at trial {given.trial} was taken by a script before.") from None
     one = Attempt(given=given, folder=path.parent)
-    with _heard(one._stop):
+    with _stop_event_on_signal(one._stop):
         yield one
 
 
@@ -246,7 +246,7 @@ def _say_errors_in_one_sentence() -> None:
 
 
 @contextmanager
-def _heard(stop: threading.Event) -> Iterator[None]:
+def _stop_event_on_signal(stop: threading.Event) -> Iterator[None]:
     """SIGTERM, by which the job passes a stop request on, sets `stop`; in another thread than the main one it ends."""
     if threading.current_thread() is not threading.main_thread():
         yield

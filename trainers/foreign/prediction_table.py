@@ -41,7 +41,7 @@ class LookedUp(nn.Module):
         return self.outputs[rows[:, 0].long().clamp(max=len(self.outputs) - 1)]
 
 
-def numbered(records: Records) -> Records:
+def records_with_row_numbers(records: Records) -> Records:
     """The same records, labels and units, with the number of the row in the place of the features."""
     if len(records) >= MOST:
         raise ValueError(f"Expected records={len(records)} < {MOST} to be scored.")

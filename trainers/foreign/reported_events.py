@@ -104,8 +104,8 @@ def check_reported(reported: DpEvent, declared: DpEvent, *, steps: int, taken: o
     for one, _ in flatten(reported):
         if not any(_costs_no_more(one, other) for other, _ in flatten(declared)):
             raise ContractBroken(
-                f"The script differs from its charge: it reports steps of {_in_words(one)}, and "
-                f"{', '.join(_in_words(other) for other, _ in flatten(declared))} was declared."
+                f"The script differs from its charge: it reports steps of {_step_in_words(one)}, and "
+                f"{', '.join(_step_in_words(other) for other, _ in flatten(declared))} was declared."
             )
 
 
@@ -119,7 +119,7 @@ def _costs_no_more(one: DpEvent, declared: DpEvent) -> bool:
     return step is not None and limit is not None and 0 <= step[0] <= limit[0] and step[1] >= limit[1]
 
 
-def _in_words(event: DpEvent) -> str:
+def _step_in_words(event: DpEvent) -> str:
     """A step for a message, with its exact numbers: the curator compares them with those of the script."""
     if (fixed := as_fixed_size_step(event)) is not None:
         return f"batch size {fixed[0]} of {fixed[1]} records and noise multiplier {fixed[2]!r}"

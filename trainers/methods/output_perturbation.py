@@ -80,7 +80,7 @@ class Everyone:
     batch_size: int
     adjacency: Adjacency
 
-    def period(self, records: int) -> int:
+    def steps_per_period(self, records: int) -> int:
         """One access."""
         return 1
 

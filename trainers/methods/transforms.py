@@ -54,7 +54,7 @@ class GradientTransform(Protocol):
         """The signed lengths [..., n] after the transform of these [..., n]: lengths * factors(|lengths|)."""
         ...
 
-    def shrunk(self, factor: float) -> GradientTransform:
+    def with_smaller_bound(self, factor: float) -> GradientTransform:
         """The same transform with `factor` in (0, 1] times the bound; ValueError if that makes no sense."""
         ...
 
@@ -80,17 +80,19 @@ class Clip:
 
     def factors(self, norms: Tensor) -> Tensor:
         """min(1, clip_norm / norm)."""
-        return _sound((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
+        return _zero_invalid_factors((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
 
     def along(self, lengths: Tensor) -> Tensor:
         """The lengths clamped to [-clip_norm, clip_norm]; 0 if not finite."""
         import torch
 
-        bound = _normal(torch.as_tensor(self.clip_norm * _ROUNDING, dtype=lengths.dtype, device=lengths.device))
+        bound = _zero_subnormal_numbers(
+            torch.as_tensor(self.clip_norm * _ROUNDING, dtype=lengths.dtype, device=lengths.device)
+        )
         finite = lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
 
-    def shrunk(self, factor: float) -> Clip:
+    def with_smaller_bound(self, factor: float) -> Clip:
         """Clipping to `factor` times the clip norm."""
         return self if factor == 1 else replace(self, clip_norm=self.clip_norm * factor)
 
@@ -118,13 +120,13 @@ class Normalize:
     def factors(self, norms: Tensor) -> Tensor:
         """1 / (regularizer + norm)."""
         factors = _ROUNDING / (norms + self.regularizer)
-        return _sound(factors.clamp_(max=_largest(norms)))
+        return _zero_invalid_factors(factors.clamp_(max=_largest(norms)))
 
     def along(self, lengths: Tensor) -> Tensor:
         """length / (regularizer + |length|)."""
-        return _normal(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
+        return _zero_subnormal_numbers(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
 
-    def shrunk(self, factor: float) -> Normalize:
+    def with_smaller_bound(self, factor: float) -> Normalize:
         """Itself; the factor must be 1, since a smaller bound would only be a smaller learning rate."""
         if factor == 1:
             return self
@@ -148,7 +150,7 @@ class Unbounded:
         """The lengths, or 0 if not finite."""
         return lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
-    def shrunk(self, factor: float) -> Unbounded:
+    def with_smaller_bound(self, factor: float) -> Unbounded:
         """Itself; the factor must be 1, since there is no bound to lower."""
         if factor == 1:
             return self
@@ -176,12 +178,12 @@ def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> Gradi
     return joined
 
 
-def _sound(factors: Tensor) -> Tensor:
+def _zero_invalid_factors(factors: Tensor) -> Tensor:
     """The factors, with subnormal and nan entries, which come from norms that are not finite, set to 0."""
-    return _normal(factors).nan_to_num_(nan=0.0)
+    return _zero_subnormal_numbers(factors).nan_to_num_(nan=0.0)
 
 
-def _normal(numbers: Tensor) -> Tensor:
+def _zero_subnormal_numbers(numbers: Tensor) -> Tensor:
     """Sets subnormal entries to 0; the rounding margin does not cover them."""
     import torch
 

@@ -173,7 +173,7 @@ class Directions:
         for row, update in enumerate(updates):
             rows.setdefault(update, []).append(row)
         self._rows = rows
-        self._states = {update: _joined([states[row] for row in own]) for update, own in rows.items()}
+        self._states = {update: _join_states([states[row] for row in own]) for update, own in rows.items()}
 
     def __call__(self, gradients: Tensor, noise_std: Tensor) -> Tensor:
         """The directions [K, P] for these gradients [K, P] with noise of these standard deviations [K, 1]."""
@@ -191,11 +191,11 @@ class Directions:
         """The current state of each run."""
         by_row: dict[int, Any] = {}
         for update, rows in self._rows.items():
-            by_row |= {row: _row(self._states[update], place) for place, row in enumerate(rows)}
+            by_row |= {row: _state_of_run(self._states[update], place) for place, row in enumerate(rows)}
         return [by_row[row] for row in sorted(by_row)]
 
 
-def _joined(states: Sequence[Any]) -> Any:
+def _join_states(states: Sequence[Any]) -> Any:
     """The states of runs at the same step joined into one, with each tensor [P] as a row of [K, P]."""
     import torch
 
@@ -211,7 +211,7 @@ def _joined(states: Sequence[Any]) -> Any:
     return replace(states[0], **joined)
 
 
-def _row(state: Any, place: int) -> Any:
+def _state_of_run(state: Any, place: int) -> Any:
     """One run's part of a joined state."""
     import torch
 

@@ -76,8 +76,8 @@ def _encoder(
     shape: tuple[int, ...], source: Published, *, heads: int, padding: int, first_place: int, eps: float
 ) -> Encoder:
     form = Form(**_sizes_of(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
-    if len(shape) != 1 or not 1 <= shape[0] <= form.longest:
-        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.longest} words.")
+    if len(shape) != 1 or not 1 <= shape[0] <= form.most_words:
+        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.most_words} words.")
     return Encoder(form, length=shape[0], source=source)
 
 
@@ -108,7 +108,7 @@ class Form:
                 raise ValueError(f"Expected 0 <= {name}={value} < {bound}.")
 
     @property
-    def longest(self) -> int:
+    def most_words(self) -> int:
         """The largest number of words in a text."""
         return self.places - self.first_place
 

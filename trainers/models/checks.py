@@ -136,13 +136,13 @@ def _calls(model: nn.Module, batch: Tensor) -> list[_LayerCall]:
 
         return record
 
-    with torch.no_grad(), _hooked(model, enter, leave):
+    with torch.no_grad(), _hooks_on_layers(model, enter, leave):
         model(batch)
     return calls
 
 
 @contextmanager
-def _hooked(
+def _hooks_on_layers(
     model: nn.Module, enter: Callable[..., None], leave: Callable[[str], Callable[..., None]]
 ) -> Iterator[None]:
     """Both hooks on every layer, removed at the end."""
@@ -167,10 +167,12 @@ def _equal(first: list[Tensor], second: list[Tensor], row: int, examples: int) -
     pairs = list(zip(first, second, strict=False))
     if len(first) != len(second) or any(one.shape != two.shape for one, two in pairs):
         return False
-    return all(torch.allclose(*_row(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True) for pair in pairs)
+    return all(
+        torch.allclose(*_rows_of_pair(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True) for pair in pairs
+    )
 
 
-def _row(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
+def _rows_of_pair(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
     one, two = (value[row] if _has_rows(value, examples) else value for value in pair)
     return one.double(), two.double()
 
@@ -194,16 +196,16 @@ def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     The model and torch's global generator stay unchanged.
     """
     refuse_by_name(model)
-    twin = _twin(model)
-    state, before = torch.get_rng_state(), _copies(twin)
+    twin = _float64_copy(model)
+    state, before = torch.get_rng_state(), _copy_tensors(twin)
     try:
         for mode in (True, False):
-            _probe(twin.train(mode), example_shape)
+            _refuse_dependent_outputs(twin.train(mode), example_shape)
             if not torch.equal(state, torch.get_rng_state()):
                 raise _refusal(*drawing_layer(twin, _probes(twin, example_shape)), _NO_DRAWS)
     finally:
         torch.set_rng_state(state)
-    after = _copies(twin)
+    after = _copy_tensors(twin)
     for name in before.keys() | after.keys():
         if not (name in before and name in after and torch.equal(after[name], before[name])):
             raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
@@ -216,7 +218,7 @@ def require_outputs(
 
     If an example has a target for each position, `target_shape` of them, each column has as many rows.
     """
-    twin = _twin(model)
+    twin = _float64_copy(model)
     with torch.no_grad():
         outputs = _outputs(twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape))
     expected, advice = [_PROBES, classes, *target_shape], "as dataset.classes"
@@ -226,7 +228,7 @@ def require_outputs(
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == {expected}, {advice}.")
 
 
-def _copies(model: nn.Module) -> dict[str, Tensor]:
+def _copy_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the parameters and buffers, including those that are not in the state_dict."""
     named = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach().clone() for name, tensor in named}
@@ -241,7 +243,7 @@ def refuse_by_name(model: nn.Module) -> None:
 def _refuse_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
-        raise ValueError(f"Expected {name}={kind} {_ALONE}; {_instead(module)}.")
+        raise ValueError(f"Expected {name}={kind} {_ALONE}; {_replacement_advice(module)}.")
     dropping = isinstance(module, (_DropoutNd, nn.RReLU)) and getattr(module, "p", 1.0) > 0
     if dropping or (isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and module.dropout > 0):
         raise ValueError(
@@ -252,13 +254,13 @@ def _refuse_layer(name: str, module: nn.Module) -> None:
             raise ValueError(f"Expected {name}={kind} to be made with the shape of its {key}.")
 
 
-def _instead(module: nn.Module) -> str:
+def _replacement_advice(module: nn.Module) -> str:
     """What to do about a layer with statistics of a batch."""
     layer = "GroupNorm" if isinstance(module, _BatchNorm) else "track_running_stats=False"
     return f"use {layer}, which dpsweep.models.privatise(model) puts in its place"
 
 
-def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
+def _refuse_dependent_outputs(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Refuse a model in which an example's output depends on other examples of the batch."""
     generator = torch.Generator().manual_seed(_SEED)
     batch = draw_probes(model, generator, _PROBES, *shape)
@@ -267,14 +269,14 @@ def _probe(model: nn.Module, shape: tuple[int, ...]) -> None:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
     weights = _noise(generator, *outputs.shape)
     rows = range(_PROBES) if batch.requires_grad else ()
-    alone = all(_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
+    alone = all(_depends_on_row_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
     with torch.no_grad():
         others = list(_other_batches(model, generator, _PROBES, *shape))
-        if not (alone and all(_unchanged(model, batch, outputs, other) for other in others)):
+        if not (alone and all(_is_output_unchanged(model, batch, outputs, other) for other in others)):
             raise _refusal(*mixing_layer(model, batch.detach(), others), _ALONE)
 
 
-def _unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other: Tensor) -> bool:
+def _is_output_unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other: Tensor) -> bool:
     """Whether the first example has the same output among the other examples of another batch."""
     mixed = torch.cat([batch[:1], other[1:]])
     return torch.allclose(outputs[0], model(mixed)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
@@ -284,7 +286,7 @@ def _probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
     return draw_probes(model, torch.Generator().manual_seed(_SEED), _PROBES, *shape)
 
 
-def _twin(model: nn.Module) -> nn.Module:
+def _float64_copy(model: nn.Module) -> nn.Module:
     """A copy of the model in float64, in training mode."""
     try:
         return copy.deepcopy(model).to("cpu", torch.float64).train()
@@ -323,7 +325,7 @@ def _noise(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def _only(row: int, output: Tensor, batch: Tensor) -> bool:
+def _depends_on_row_only(row: int, output: Tensor, batch: Tensor) -> bool:
     """Whether the derivative of one example's output by every other example's input is exactly zero."""
     (gradient,) = torch.autograd.grad(output, batch, retain_graph=True, materialize_grads=True)
     gradient[row] = 0

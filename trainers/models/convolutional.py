@@ -43,11 +43,11 @@ class WeightStandardConv2d(nn.Conv2d):
 
     def forward(self, images: Tensor) -> Tensor:
         """The convolution with the standardized weight."""
-        outputs: Tensor = self._conv_forward(images, standardized(self.weight, self.gain), self.bias)
+        outputs: Tensor = self._conv_forward(images, standardize_weight(self.weight, self.gain), self.bias)
         return outputs
 
 
-def standardized(weight: Tensor, gain: Tensor) -> Tensor:
+def standardize_weight(weight: Tensor, gain: Tensor) -> Tensor:
     """Each weight[o] minus its mean, divided by the norm of this difference (at least 0.01), times gain[o]."""
     unit, _, _ = _units(weight)
     return (unit * gain[:, None]).view_as(weight)

@@ -53,7 +53,7 @@ def checked_folder(path: str, sha256: str) -> Path:
     return Path(path).expanduser()
 
 
-def fill(network: nn.Module, folder: Path) -> None:
+def load_weights(network: nn.Module, folder: Path) -> None:
     """Reads the network's weights; raises ValueError that names the first that the folder lacks.
 
     The body of a network may have been published as part of a larger model, or without the head that it has here. A
@@ -153,19 +153,23 @@ def _mean(values: Tensor, is_word: Tensor) -> Tensor:
     return (values * weights).sum(dim=1) / weights.sum(dim=1)
 
 
-def _first(values: Tensor, is_word: Tensor) -> Tensor:
+def _pool_first_word(values: Tensor, is_word: Tensor) -> Tensor:
     """The first word, BERT's mark of a text."""
     return values[:, 0]
 
 
-def _last(values: Tensor, is_word: Tensor) -> Tensor:
+def _pool_last_word(values: Tensor, is_word: Tensor) -> Tensor:
     """The last word that is not padding, which has read all others in a model that reads from left to right."""
     places = torch.arange(is_word.shape[1], device=is_word.device)
     last = (is_word * places).amax(dim=1)
     return values[torch.arange(len(values), device=values.device), last]
 
 
-POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": _mean, "first": _first, "last": _last}
+POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": _mean,
+    "first": _pool_first_word,
+    "last": _pool_last_word,
+}
 """From the vectors of words [n, length, width] and a mask of words [n, length] to one vector [n, width] a text."""
 
 
@@ -289,7 +293,7 @@ def hf(
     """
     folder = checked_folder(path, sha256)
     model = classifier(shape, classes, architecture=architecture, padding=padding, pooling=pooling, trained=trained)
-    fill(model.encoder, folder)
+    load_weights(model.encoder, folder)
     return model
 
 
@@ -315,7 +319,7 @@ def hf_causal(
     try:
         folder = checked_folder(path, sha256)
         model = causal_model(shape, classes, architecture=architecture, padding=padding, trained=trained)
-        fill(model.network, folder)
+        load_weights(model.network, folder)
     except ValueError as cause:
         raise BadInput(str(cause)) from cause
     return model

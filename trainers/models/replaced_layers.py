@@ -114,7 +114,7 @@ class LoraLinear(nn.Module):
             self.lora_B.weight.zero_()
 
 
-def attach(model: nn.Module, lora: Lora, generator: torch.Generator | None = None) -> nn.Module:
+def attach_adapters(model: nn.Module, lora: Lora, generator: torch.Generator | None = None) -> nn.Module:
     """Puts an adapter on every linear layer that `lora.targets` names, in place, with weights from `generator`.
 
     Errors: ValueError that names the linear layers of the model if none matches, or a matching layer that is trained.

@@ -103,7 +103,7 @@ def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in model.modules():
-            _fill(module, generator)
+            _fill_weights(module, generator)
         for module in model.modules():
             if isinstance(module, Pretrained):
                 module.load_state_dict(module.published())
@@ -118,7 +118,7 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
     Errors: ValueError, one sentence, for every error of the factory and for a model that cannot be trained or saved.
     """
     try:
-        with _seeded(seed), torch.device("cpu"):
+        with _seeded_global_generators(seed), torch.device("cpu"):
             model = factory()
             if isinstance(model, nn.Module):
                 model = model.to("cpu")
@@ -138,7 +138,7 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeded_global_generators(seed: int) -> Iterator[None]:
     """Seeds the global generators that a constructor may draw from, and restores their states afterwards."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     torch.default_generator.manual_seed(seed)
@@ -171,7 +171,7 @@ def _require_fillable(name: str, module: nn.Module) -> None:
         )
 
 
-def _fill(module: nn.Module, generator: torch.Generator) -> None:
+def _fill_weights(module: nn.Module, generator: torch.Generator) -> None:
     """Fill linear maps uniformly within 1/sqrt(fan in), as torch does; normalizations and gains with the identity.
 
     Embeddings get standard normal vectors, as in torch.
@@ -208,8 +208,8 @@ class WeightDelta:
 
         `fixed` are the frozen tensors of a checkpoint, which replace the model's own when it is resumed.
         """
-        names = [name for name, _ in _frozen(model)]
-        tensors = [tensor for _, tensor in _frozen(model)] if fixed is None else fixed
+        names = [name for name, _ in _frozen_tensors(model)]
+        tensors = [tensor for _, tensor in _frozen_tensors(model)] if fixed is None else fixed
         return cls(
             frozen={name: _digest(tensor) for name, tensor in zip(names, tensors, strict=True)},
             trained={name: _digest(parameter) for name, parameter in _trained(model)},
@@ -221,7 +221,7 @@ class WeightDelta:
         With `noisy` each trained tensor must have changed, since it received noise in every step, unless `moved` says
         that its updates were too small to change a number of its precision. Returns the names of those.
         """
-        frozen = {name: _digest(tensor) for name, tensor in _frozen(model)}
+        frozen = {name: _digest(tensor) for name, tensor in _frozen_tensors(model)}
         for name, digest in self.frozen.items():
             if frozen.get(name) != digest:
                 raise ContractBroken(f"Training changed {name}, which is frozen: it is no part of what was charged.")
@@ -231,7 +231,7 @@ class WeightDelta:
         for place in unchanged:
             if noisy and place not in small:
                 raise ContractBroken(f"Training did not change {names[place]}, which was declared to be trained.")
-        loaded = load_model(_other(model), folder)
+        loaded = load_model(_copy_with_random_weights(model), folder)
         for name, parameter in _trained(loaded):
             if _digest(parameter) != trained.get(name):
                 raise ContractBroken(f"The file of weights lacks the training of {name}: it has other numbers.")
@@ -240,7 +240,7 @@ class WeightDelta:
 
 def check_saving(model: nn.Module) -> None:
     """Raises ValueError if weights that are saved from a copy of the model and loaded into another are not the same."""
-    saved, loaded = _other(model), _other(model, seed=_SEED + 1)
+    saved, loaded = _copy_with_random_weights(model), _copy_with_random_weights(model, seed=_SEED + 1)
     try:
         loaded.load_state_dict(tensors_of(saved))
     except (RuntimeError, KeyError, TypeError) as cause:
@@ -257,7 +257,7 @@ def check_saving(model: nn.Module) -> None:
             )
 
 
-def _other(model: nn.Module, seed: int = _SEED) -> nn.Module:
+def _copy_with_random_weights(model: nn.Module, seed: int = _SEED) -> nn.Module:
     """A copy of the model on the CPU, whose trainable parameters are random numbers."""
     twin = copy.deepcopy(model).cpu()
     generator = torch.Generator().manual_seed(seed)
@@ -271,7 +271,7 @@ def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
-def _frozen(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _frozen_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The frozen parameters, then the buffers, in the order of a checkpoint's."""
     yield from ((name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad)
     yield from model.named_buffers()

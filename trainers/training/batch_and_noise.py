@@ -96,7 +96,7 @@ class BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
         step = as_gaussian_step(run.sampler.event(records=run.train_records, noise_multiplier=1.0))
-        full_batch = step is not None and step[0] == 1.0 and run.period == 1
+        full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
         # full batches are equal in all runs, without sharing any randomness
         return cls(streams=owners, run=run, available=available, common=share or full_batch or len(streams) == 1)
 
@@ -112,7 +112,7 @@ class BatchAndNoise:
                     yield batch(units=units, sizes=all_sizes, common=True)
             else:
                 for step in zip(*(self._draw(streams, rows) for streams, rows in self.streams), strict=True):
-                    units, sizes = map(_concatenated, zip(*step, strict=True))
+                    units, sizes = map(_concatenate_parts, zip(*step, strict=True))
                     yield batch(units=units, sizes=sizes, common=False)
 
     def noise(self, like: Tensor) -> Tensor:
@@ -124,11 +124,11 @@ class BatchAndNoise:
         """The units and sizes of each step of a period."""
         run = self.run
         units, sizes = run.sampler.draw(rows, self.available, run.train_records, streams.subsampling)
-        by_step = sizes.reshape(run.period, rows)
+        by_step = sizes.reshape(run.steps_per_period, rows)
         return [*zip(np.split(units, by_step.sum(axis=1).cumsum()[:-1]), by_step, strict=True)]
 
 
-def _concatenated(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _concatenate_parts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

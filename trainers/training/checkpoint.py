@@ -53,7 +53,7 @@ class TrialJournal:
     steps: StepLog
 
     def __post_init__(self) -> None:
-        _plain(self.run.trainer.update.start(torch.zeros(1)))
+        _state_as_dict(self.run.trainer.update.start(torch.zeros(1)))
 
     def begin(self, missing: int) -> Flushing[int]:
         """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
@@ -86,13 +86,13 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
         charge=receipt.charge,
         step=progress.step,
         steps=run.steps,
-        spent=progress.ran.total() * run.period,
+        spent=progress.ran.total() * run.steps_per_period,
         marked=steps.marked,
         tensors=f"weights-{receipt.attempt}-{sha256[:16]}.pt",
         sha256=sha256,
     )
     files = steps.place.files
-    _write(files / header.tensors, content)
+    _write_private_file(files / header.tensors, content)
     header.write(files)
     remove_tensors(files, but=header.tensors)
     return header
@@ -105,12 +105,12 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
         raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place.files}.")
     saved = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
     ran = Counter(dict(flatten(from_json(json.loads(saved["ran"])))))
-    ran[run.step_event] += -(-(steps.spent - header.spent) // run.period)
+    ran[run.step_event] += -(-(steps.spent - header.spent) // run.steps_per_period)
     return Progress(
         weights=saved["weights"],
         average=saved.get("average"),
         fixed=tuple(saved["fixed"]),
-        state=_restored(run.trainer.update.start(saved["weights"]), saved["state"]),
+        state=_restore_state(run.trainer.update.start(saved["weights"]), saved["state"]),
         step=header.step,
         ran=ran,
         drawn=Drawn(**saved["drawn"]),
@@ -128,7 +128,7 @@ def _content(progress: Progress) -> bytes:
             "weights": progress.weights.cpu(),
             "average": None if progress.average is None else progress.average.cpu(),
             "fixed": [tensor.cpu() for tensor in progress.fixed],
-            "state": _plain(progress.state),
+            "state": _state_as_dict(progress.state),
             "ran": json.dumps(to_json(ran)),
             "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
@@ -139,7 +139,7 @@ def _content(progress: Progress) -> bytes:
     return buffer.getvalue()
 
 
-def _plain(state: Any) -> dict[str, Tensor | float] | None:
+def _state_as_dict(state: Any) -> dict[str, Tensor | float] | None:
     """An update's state as a dict of its fields; None without a state."""
     if state is None:
         return None
@@ -152,11 +152,11 @@ def _plain(state: Any) -> dict[str, Tensor | float] | None:
     return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
-def _restored(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
+def _restore_state(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
     return initial if saved is None else replace(initial, **saved)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_private_file(path: Path, content: bytes) -> None:
     """Writes a file for its owner alone; the file gets its name when it is complete and on disk."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)

@@ -17,7 +17,9 @@ from dpsweep.trainers.training.run import BatchSizes, Journal, Outcome, Run
 _ROUNDS, _SEARCH = 20, "strong_wolfe"
 
 
-def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal: Journal, device: str) -> Outcome:
+def fit_by_output_perturbation(
+    run: Run, model: nn.Module, records: Records, streams: Streams, journal: Journal, device: str
+) -> Outcome:
     """Trains `model` in place by output perturbation: one access to the records, marked in the journal beforehand."""
     method, started = run.trainer, perf_counter()
     if not isinstance(method, OutputPerturbation) or records.units is not None:
@@ -25,8 +27,10 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
     layer = _only_layer(model.to(device))
     alone(journal.begin(run.steps))
     index = slice(0, len(records))
-    features = bounded(records.inputs(index, device).flatten(1).double(), method.feature_norm)
-    exact = minimised(features, records.targets(index, device), layer.out_features, method, records=run.train_records)
+    features = clip_rows(records.inputs(index, device).flatten(1).double(), method.feature_norm)
+    exact = minimise_loss(
+        features, records.targets(index, device), layer.out_features, method, records=run.train_records
+    )
     std = run.noise_multiplier * method.moved_by(run.train_records)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(add_noise(exact.cpu().numpy(), std, streams.noise)))
@@ -42,14 +46,16 @@ def fit(run: Run, model: nn.Module, records: Records, streams: Streams, journal:
     )
 
 
-def bounded(features: Tensor, norm: float) -> Tensor:
+def clip_rows(features: Tensor, norm: float) -> Tensor:
     """Rows [n, d] clipped to norm `norm`; rows that are not finite become zero."""
     lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True)
     clipped = features * (norm / lengths).clamp(max=1)
     return torch.where(lengths.isfinite(), clipped, torch.zeros_like(clipped)).nan_to_num(nan=0.0)
 
 
-def minimised(features: Tensor, targets: Tensor, classes: int, method: OutputPerturbation, *, records: int) -> Tensor:
+def minimise_loss(
+    features: Tensor, targets: Tensor, classes: int, method: OutputPerturbation, *, records: int
+) -> Tensor:
     """Weights [classes, d] within a certified distance of INEXACT * moved_by from the minimum.
 
     The distance is at most the gradient's norm over l2. L-BFGS usually reaches it fast; otherwise gradient descent with

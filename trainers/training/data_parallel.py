@@ -70,7 +70,7 @@ class ParallelSums:
         mine = self.own.over(rows, transforms)
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-            parts = tuple(shares(batch, torch.distributed.get_world_size()))
+            parts = tuple(split_batch_by_rank(batch, torch.distributed.get_world_size()))
             request = _Request(
                 rows=tuple(rows),
                 transforms=tuple(transforms),
@@ -88,7 +88,7 @@ class ParallelSums:
         return total
 
 
-def shares(batch: Batch, ranks: int) -> Iterator[Batch]:
+def split_batch_by_rank(batch: Batch, ranks: int) -> Iterator[Batch]:
     """Disjoint parts of a batch, one for each rank: of each run every `ranks`-th unit of a random order.
 
     An added unit changes the position of at most one other, as in `Batch.ordered`. The declared size of a part depends
@@ -123,7 +123,9 @@ def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int =
         meeting = Path(folder, "ranks")
         context = torch.multiprocessing.get_context("spawn")
         others = [
-            context.Process(target=_serve, args=(FINDER, rank, ranks, meeting, _unbuilt(sums, device), threads))
+            context.Process(
+                target=_serve_rank, args=(FINDER, rank, ranks, meeting, _sums_factory_for_rank(sums, device), threads)
+            )
             for rank, device in enumerate(devices[1:], start=1)
         ]
         try:
@@ -136,7 +138,7 @@ def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int =
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
             for process in others:
-                _end(process)
+                _end_rank(process)
 
 
 @contextmanager
@@ -154,23 +156,25 @@ def _loopback() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _unbuilt(sums: EngineSums, device: str) -> Callable[[], EngineSums]:
+def _sums_factory_for_rank(sums: EngineSums, device: str) -> Callable[[], EngineSums]:
     """Makes the sums of another rank, with an engine of its own; an engine's caches and random streams stay here."""
     engine: Any = sums.engine
     kind: Callable[..., Any] = type(engine)
     own = {name.name: getattr(sums, name.name) for name in fields(sums) if name.name != "draws"}
     settings = {name.name: getattr(engine, name.name) for name in fields(engine) if name.init}
-    return partial(_built, own | {"engine": partial(kind, **settings), "device": device})
+    return partial(_build_sums, own | {"engine": partial(kind, **settings), "device": device})
 
 
-def _built(own: Mapping[str, Any]) -> EngineSums:
+def _build_sums(own: Mapping[str, Any]) -> EngineSums:
     device = own["device"]
     for model in own["models"]:
         model.to(device)
     return EngineSums(**{**own, "engine": own["engine"](), "records": own["records"].to(device)})
 
 
-def _serve(_: UserModules, rank: int, ranks: int, meeting: Path, make: Callable[[], EngineSums], threads: int) -> None:
+def _serve_rank(
+    _: UserModules, rank: int, ranks: int, meeting: Path, make: Callable[[], EngineSums], threads: int
+) -> None:
     """A rank other than 0: computes its shares until it is told to end, or until rank 0 is gone.
 
     The finder is unpickled first, and then finds the classes of the models.
@@ -182,7 +186,7 @@ def _serve(_: UserModules, rank: int, ranks: int, meeting: Path, make: Callable[
     keep_freed_memory()
     own = make()
     _join(rank, ranks, meeting)
-    while (request := _received()) is not None:
+    while (request := _receive_request()) is not None:
         weights = torch.empty(request.shape, dtype=request.dtype)
         torch.distributed.broadcast(weights, src=0)
         total = own.over(request.rows, request.transforms)
@@ -199,7 +203,7 @@ def _broadcast(request: _Request | None) -> None:
     torch.distributed.broadcast_object_list([request], src=0)
 
 
-def _received() -> _Request | None:
+def _receive_request() -> _Request | None:
     received: list[Any] = [None]
     torch.distributed.broadcast_object_list(received, src=0)
     request: _Request | None = received[0]
@@ -214,7 +218,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _end(process: Any) -> None:
+def _end_rank(process: Any) -> None:
     """Waits for a rank that was told to end, and kills one that does not."""
     if process.pid is None:
         return

@@ -99,7 +99,9 @@ class EngineSums:
                 vector_to_parameters(vector, trainable(self.models[row]))
                 copies = 1 if self.augmentation is None else self.augmentation.multiplicity
                 block = batch.block * copies
-                task = Task(transform=transform.shrunk(shrink), loss=self.loss, chunk=self.chunk, block=block)
+                task = Task(
+                    transform=transform.with_smaller_bound(shrink), loss=self.loss, chunk=self.chunk, block=block
+                )
                 total, _ = self.engine.weighted_sum(
                     self.models[row], self._examples(batch.ordered(slice(first, last)), row), task
                 )
@@ -144,7 +146,7 @@ class StackedSums:
             raise ValueError("Expected units of one record each where models are stacked.")
 
     @cached_property
-    def _lengths(self) -> Tensor:
+    def _input_norm_factors(self) -> Tensor:
         """The `Stack.lengths` of every record's inputs [N], computed once for all steps."""
         starts = range(0, len(self.records), _LENGTH_CHUNK)
         lengths = [self.stack.lengths(self._inputs(slice(first, first + _LENGTH_CHUNK))) for first in starts]
@@ -159,17 +161,17 @@ class StackedSums:
 
         def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             if not slices:
-                slices.extend(_parts(len(weights), self._runs_at_once(batch)))
+                slices.extend(_slices_of_rows(len(weights), self._runs_at_once(batch)))
             sums = torch.zeros_like(weights, dtype=torch.float64)
             if not len(batch.units):
                 return sums
-            if batch.common or self._masked(batch):
+            if batch.common or self._is_mask_cheaper(batch):
                 if not batch.common and not all_units:
                     all_units.append(batch.all_units(len(self.records)))
                 units = batch.ordered(slice(None)) if batch.common else all_units[0]
                 size, run_mask = self._pass(batch), None if batch.common else self._mask(batch, all_units[0], weights)
                 for first in range(0, len(units), size):
-                    examples, padding_mask = self._filled(units[first : first + size], size, weights)
+                    examples, padding_mask = self._padded_examples(units[first : first + size], size, weights)
                     for part in slices:
                         mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
                         transform = joined.over(part, shrink, weights)
@@ -178,22 +180,22 @@ class StackedSums:
             last = 0
             for part in slices:
                 first, last = last, last + int(batch.sizes[part].sum())
-                for own, examples, mask in self._padded(batch, slice(first, last), part, weights):
+                for own, examples, mask in self._padded_batches(batch, slice(first, last), part, weights):
                     self.stack.add(sums[own], weights[own], examples, mask, joined.over(own, shrink, weights))
             return sums
 
         return total
 
-    def _masked(self, batch: Batch) -> bool:
+    def _is_mask_cheaper(self, batch: Batch) -> bool:
         """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
-        if self._sparse is not None:
+        if self._sparse_inputs is not None:
             return False
         cheap = batch.nominal * self.stack.widest_output <= _GATHER_COST * batch.block
         return cheap and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
 
     def _pass(self, batch: Batch) -> int:
         """The number of examples of a run in one pass: a block, or one of the fewest equal parts."""
-        if self._masked(batch):
+        if self._is_mask_cheaper(batch):
             return -(-batch.nominal // _PASSES)
         most = self.chunk or max(1, _GATHERED // self.stack.inputs)
         return -(-batch.block // -(-batch.block // most))
@@ -201,40 +203,42 @@ class StackedSums:
     def _runs_at_once(self, batch: Batch) -> int:
         """The number of runs at a time, from the memory of one run."""
         computed = _FLOATS // (self.stack.widest_output * self._pass(batch))
-        if self._masked(batch) or batch.common:
+        if self._is_mask_cheaper(batch) or batch.common:
             return computed
-        if self._sparse is not None:
+        if self._sparse_inputs is not None:
             return min(computed, _SPARSE_FLOATS // (self.stack.inputs * self.stack.widest_output))
         return min(computed, _OWN_FLOATS // (self.stack.inputs * self._pass(batch)))
 
     @cached_property
-    def _held(self) -> Tensor | None:
+    def _scaled_inputs_in_memory(self) -> Tensor | None:
         """The inputs [N, d] of all records, scaled once for all steps; None if they are too many to be held."""
         if self.records.features.numel() > _HELD:
             return None
         return self.records.inputs(slice(None), self.device).flatten(1)
 
     @cached_property
-    def _sparse(self) -> SparseRecords | None:
+    def _sparse_inputs(self) -> SparseRecords | None:
         """The inputs of all records, compressed; None unless the data set declares that most of them are 0."""
         declared = self.records.nonzero is not None and self.stack.reads_sparse_inputs
         return SparseRecords.of(self.records) if declared and str(self.device) == "cpu" else None
 
     def _inputs(self, index: Index) -> Tensor:
-        if self._held is None:
+        if self._scaled_inputs_in_memory is None:
             return self.records.inputs(index, self.device).flatten(1)
         if isinstance(index, slice):
-            return self._held[index]
-        return self._held.index_select(0, torch.from_numpy(index).to(self._held.device))
+            return self._scaled_inputs_in_memory[index]
+        return self._scaled_inputs_in_memory.index_select(
+            0, torch.from_numpy(index).to(self._scaled_inputs_in_memory.device)
+        )
 
-    def _filled(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
+    def _padded_examples(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
         """The examples of `units`, padded to `size`, and a mask of the true ones [size]; None without padding."""
         missing = size - len(units)
         padded = np.pad(units, (0, missing), mode="edge")
         examples = self._examples(padded, self._inputs(padded).to(like.dtype), like)
         return examples, (torch.arange(size) < len(units)).to(like) if missing else None
 
-    def _padded(
+    def _padded_batches(
         self, batch: Batch, units: slice, part: slice, like: Tensor
     ) -> Iterator[tuple[slice, Examples, Tensor]]:
         """The own batches of some of the runs, one pass at a time, with a mask [k, size] of the true examples.
@@ -250,26 +254,30 @@ class StackedSums:
         for first in range(0, mask.shape[1], size):
             columns = slice(first, first + size)
             if first < all_have:
-                yield part, *self._own(index[:, columns], mask[:, columns], like)
+                yield part, *self._examples_of_each_run(index[:, columns], mask[:, columns], like)
                 continue
             for row in np.flatnonzero(sizes > first).tolist():
                 alone = slice(row, row + 1)
                 run = slice(part.start + row, part.start + row + 1)
-                yield run, *self._own(index[alone, columns], mask[alone, columns], like)
+                yield run, *self._examples_of_each_run(index[alone, columns], mask[alone, columns], like)
 
-    def _own(self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor) -> tuple[Examples, Tensor]:
+    def _examples_of_each_run(
+        self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor
+    ) -> tuple[Examples, Tensor]:
         """The examples of each run at these indices [k, n], and the mask of the true ones."""
         inputs: Tensor | SparseRows
-        if self._sparse is None:
+        if self._sparse_inputs is None:
             inputs = self._inputs(index.reshape(-1)).to(like.dtype).view(*index.shape, self.stack.inputs)
         else:
-            inputs = self._sparse.batches(index)
+            inputs = self._sparse_inputs.batches(index)
         return self._examples(index, inputs, like), torch.from_numpy(mask).to(like.device)
 
     def _examples(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
         """The examples at this index [n] or [K, n], which have these inputs."""
         flat = index.reshape(-1)
-        lengths = self._lengths.index_select(0, torch.from_numpy(flat).to(self._lengths.device)).to(like.dtype)
+        lengths = self._input_norm_factors.index_select(
+            0, torch.from_numpy(flat).to(self._input_norm_factors.device)
+        ).to(like.dtype)
         targets = self.records.targets(flat, self.device)
         return Examples(inputs=inputs, targets=targets.view(index.shape), lengths=lengths.view(index.shape))
 
@@ -298,11 +306,11 @@ class _Joined:
             self._kept.clear()
         key = rows.start, rows.stop
         if key not in self._kept:
-            self._kept[key] = side_by_side([one.shrunk(shrink) for one in self.transforms[rows]], like)
+            self._kept[key] = side_by_side([one.with_smaller_bound(shrink) for one in self.transforms[rows]], like)
         return self._kept[key]
 
 
-def _parts(rows: int, at_once: int) -> list[slice]:
+def _slices_of_rows(rows: int, at_once: int) -> list[slice]:
     """All rows in their order, in the fewest slices of nearly equal length that have at most `at_once` rows, or one."""
     count = -(-rows // max(1, at_once))
     return [slice(rows * part // count, rows * (part + 1) // count) for part in range(count)]

@@ -56,7 +56,7 @@ class CurveRecorder:
         return step % self.every == 0 or step == steps
 
 
-def look(
+def measure_curve_point(
     model: nn.Module,
     transform: GradientTransform,
     *,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from dpsweep.accounting.events.build import compose, repeat
-from dpsweep.accounting.group_commit import together
+from dpsweep.accounting.group_commit import run_group_commit
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import check_epochs
 from dpsweep.trainers.declarations.clip_schedules import noise_factor
@@ -130,7 +130,7 @@ def train_together(
     refuse_mixing(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
     progresses = [
-        beginning(run, model.to(device)) if last is None else _resume(last, model.to(device))
+        initial_progress(run, model.to(device)) if last is None else _resume_progress(last, model.to(device))
         for run, model, last in zip(runs, models, earlier, strict=True)
     ]
     run_journals = journals or [Unrecorded()] * len(runs)
@@ -141,7 +141,7 @@ def train_together(
         remaining = _begin_interval(active)
         while active and remaining and not group.stopping:
             ahead = remaining if watch is None else min(remaining, watch.ahead(active[0].progress.step))
-            remaining -= group.advance(active, ahead)
+            remaining -= group.take_steps(active, ahead)
             if watch is not None:
                 _record_curves(watch, active, models)
             active = [member for member in active if member.active]
@@ -199,12 +199,12 @@ class _Group:
     should_stop: Callable[[], bool] | None
     stopping: bool = False
 
-    def advance(self, members: Sequence[_Member], steps: int) -> int:
+    def take_steps(self, members: Sequence[_Member], steps: int) -> int:
         """Takes `steps` steps, or fewer if a run diverges or a stop is requested; returns the number taken."""
         started, runs = perf_counter(), [member.run for member in members]
         run, progresses = runs[0], [member.progress for member in members]
         check_epochs(run.sampler, run.train_records, interval=steps)
-        weights = _stacked([progress.weights for progress in progresses])
+        weights = _stack_vectors([progress.weights for progress in progresses])
         source = BatchAndNoise.of([member.streams for member in members], run, self.available, share=self.share)
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
         deviations, rate = [run.noise_std for run in runs], _column([run.trainer.lr for run in runs], weights)
@@ -230,7 +230,7 @@ class _Group:
             averages.add(weights, step)
             if self.on_step is not None:
                 self.on_step(step + 1)
-            if (step + 1) % run.period:
+            if (step + 1) % run.steps_per_period:
                 continue
             self.stopping = self.should_stop is not None and self.should_stop()
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
@@ -253,13 +253,13 @@ def _record_curves(watch: CurveRecorder, members: Sequence[_Member], models: Seq
     for member in members:
         run, progress = member.run, member.progress
         if watch.due(progress.step, run.steps) and not progress.diverged:
-            transform = run.trainer.transform.shrunk(run.bounds.factor(progress.step - 1, run.steps))
-            with _averaged(progress):
+            transform = run.trainer.transform.with_smaller_bound(run.bounds.factor(progress.step - 1, run.steps))
+            with _averaged_weights(progress):
                 progress.curve += ({"step": progress.step, **watch.look(models[member.place], transform)},)
 
 
 @contextmanager
-def _averaged(progress: Progress) -> Iterator[None]:
+def _averaged_weights(progress: Progress) -> Iterator[None]:
     """The model with the average of its weights, if the run has one; restores the weights at the end."""
     if progress.average is None:
         yield
@@ -275,7 +275,7 @@ def _averaged(progress: Progress) -> Iterator[None]:
 def _begin_interval(members: Sequence[_Member]) -> int:
     """The number of steps in the next interval, after every run's journal has recorded it."""
     missing = members[0].run.steps - members[0].progress.step
-    lengths = set(together(member.journal.begin(missing) for member in members))
+    lengths = set(run_group_commit(member.journal.begin(missing) for member in members))
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()
@@ -297,22 +297,24 @@ def _require_same(members: Sequence[_Member]) -> None:
             raise ValueError(f"Expected {name} of runs that are trained together to be alike.")
 
 
-def beginning(run: Run, model: nn.Module) -> Progress:
+def initial_progress(run: Run, model: nn.Module) -> Progress:
     """The progress of a run before its first step; the model's parameters become views of its weights."""
     weights = _as_one_vector(model)
     average = None if run.ema is None else weights.clone()
-    return Progress(weights=weights, fixed=_fixed(model), state=run.trainer.update.start(weights), average=average)
+    return Progress(
+        weights=weights, fixed=_untrained_tensors(model), state=run.trainer.update.start(weights), average=average
+    )
 
 
-def _resume(since: Progress, model: nn.Module) -> Progress:
+def _resume_progress(since: Progress, model: nn.Module) -> Progress:
     """The earlier job's progress with this model, whose initial weights are overwritten."""
-    weights, fixed = _as_one_vector(model), _fixed(model)
+    weights, fixed = _as_one_vector(model), _untrained_tensors(model)
     for tensor, saved in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
         tensor.copy_(saved)
     return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy())
 
 
-def _fixed(model: nn.Module) -> tuple[Tensor, ...]:
+def _untrained_tensors(model: nn.Module) -> tuple[Tensor, ...]:
     """The tensors that training does not change; checkpoints need them, because they may have random initial values."""
     frozen = (parameter.detach() for parameter in model.parameters() if not parameter.requires_grad)
     return *frozen, *model.buffers()
@@ -326,7 +328,7 @@ def _as_one_vector(model: nn.Module) -> Tensor:
     return vector
 
 
-def _stacked(vectors: Sequence[Tensor]) -> Tensor:
+def _stack_vectors(vectors: Sequence[Tensor]) -> Tensor:
     """The vectors as the rows of a matrix [K, P]; a single vector as a view, so that its model changes with it."""
     return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
 

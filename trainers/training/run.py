@@ -53,9 +53,9 @@ class Run:
         self.trainer.check(self.steps, self.schedule)
 
     @property
-    def period(self) -> int:
+    def steps_per_period(self) -> int:
         """The number of steps that are drawn, charged and ended together."""
-        return self.sampler.period(self.train_records)
+        return self.sampler.steps_per_period(self.train_records)
 
     @property
     def noise_std(self) -> float:
@@ -65,7 +65,7 @@ class Run:
     @property
     def step_event(self) -> DpEvent:
         """The declared event of one period's steps on the training records, at the full bound."""
-        (event,) = self.ran({1.0: self.period})
+        (event,) = self.ran({1.0: self.steps_per_period})
         return event
 
     @property

@@ -13,7 +13,7 @@ from dpsweep.reports.reproduction.results import SearchResults
 OUR_VALUES = "The values of c and r, and the learning rates, are ours; the paper's text does not give them."
 
 
-def make(
+def make_reproduction(
     results: SearchResults,
     *,
     clipped: str,
@@ -24,14 +24,14 @@ def make(
     claims: tuple[Callable[[learning.Courses, learning.Courses], Finding], ...] = (),
 ) -> Reproduction:
     """Two charts per method, with a curve per value; `claims` are those beside the two of both figures."""
-    families = (learning.clipped(clipped), learning.normalized(normalized))
-    clip, normal = (family.courses(results) for family in families)
+    families = (learning.clipped_family(clipped), learning.normalized_family(normalized))
+    clip, normal = (family.tuned_learning_curves(results) for family in families)
     return Reproduction(
         title=title,
         source=f"Yang, Zhang, Chen, Liu 2022, {source}",
-        drawings=(learning.draw(results, families),),
+        drawings=(learning.draw_learning_curves(results, families),),
         findings=(
-            learning.biased(dict(zip(families, (clip, normal), strict=True))),
+            learning.bounding_raises_loss(dict(zip(families, (clip, normal), strict=True))),
             learning.flat_accuracy(clip, normal),
             *(claim(clip, normal) for claim in claims),
         ),
@@ -42,14 +42,17 @@ def make(
 
 
 figure_1 = partial(
-    make, clipped="clipped_sgd", normalized="normalized_sgd", title="How bounds bias training, without noise"
+    make_reproduction,
+    clipped="clipped_sgd",
+    normalized="normalized_sgd",
+    title="How bounds bias training, without noise",
 )
 figure_2 = partial(
-    make,
+    make_reproduction,
     clipped="dpsgd",
     normalized="dpnsgd",
     title="How bounds bias private training",
-    claims=(partial(learning.fluctuates, c=1.0, r=0.01),),
+    claims=(partial(learning.small_regularizer_fluctuates, c=1.0, r=0.01),),
 )
 FIGURES = {
     "a_fig1": Trained(make=partial(figure_1, source="Figure 1, CIFAR-10", differences=())),

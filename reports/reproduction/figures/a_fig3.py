@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.panels import arrange_panels
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import pictures
 from dpsweep.reports.reproduction import claims
@@ -66,7 +66,7 @@ def pair(
         source=f"Yang, Zhang, Chen, Liu 2022, {figure}, {data}",
         drawings=(heatmaps(results),),
         findings=(
-            claims.easier(results.table, normalized, clipped),
+            claims.normalized_easier_to_tune(results.table, normalized, clipped),
             claims.flat_in_regularizer(results.table, normalized, clipped),
             _close(results, normalized, clipped),
         ),
@@ -78,13 +78,15 @@ def pair(
 
 def heatmaps(results: SearchResults) -> Drawing:
     """One map per method and noise multiplier, as on a sweep's page."""
-    whole = pictures(arrange(results.table, results.axes), f"{results.measure}, %")[0]
+    whole = pictures(arrange_panels(results.table, results.axes), f"{results.measure}, %")[0]
     return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf, failure=whole.failure)
 
 
 def _close(results: SearchResults, normalized: str, clipped: str) -> Finding:
     both = f"{method_label(normalized)} and {method_label(clipped)}"
-    return claims.close(results.table, (normalized, clipped), f"At their best, {both} reach about the same accuracy.")
+    return claims.best_scores_are_close(
+        results.table, (normalized, clipped), f"At their best, {both} reach about the same accuracy."
+    )
 
 
 figure_4 = partial(pair, normalized="dpnsgd", clipped="dpsgd", figure="Figure 4")

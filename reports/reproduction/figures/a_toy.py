@@ -49,19 +49,19 @@ def descent(norm: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]) -> np.
     return np.asarray(norm * (factor(np.abs(longer)) * longer + 2 * factor(np.abs(shorter)) * shorter) / 3)
 
 
-def normalized(norm: np.ndarray, regularizer: float) -> np.ndarray:
+def descent_of_normalization(norm: np.ndarray, regularizer: float) -> np.ndarray:
     """The descent of normalization."""
     return descent(norm, lambda length: 1 / (regularizer + length))
 
 
-def clipped(norm: np.ndarray, clip_norm: float) -> np.ndarray:
+def descent_of_clipping(norm: np.ndarray, clip_norm: float) -> np.ndarray:
     """The descent of clipping."""
     return descent(norm, lambda length: np.minimum(1.0, clip_norm / np.maximum(length, 1e-300)))
 
 
-def row(regularizer: float) -> ToyRow:
+def row_of_regularizer(regularizer: float) -> ToyRow:
     """The largest of `NORMS` up to which the descent is negative at all of them; 0 if it is nowhere negative."""
-    negative = normalized(NORMS, regularizer) < 0
+    negative = descent_of_normalization(NORMS, regularizer) < 0
     last = len(NORMS) if negative.all() else int(np.argmin(negative))
     return ToyRow(
         regularizer=regularizer, stated=TAU**2 / (10 * regularizer), computed=float(NORMS[last - 1]) if last else 0.0
@@ -72,12 +72,12 @@ def threshold() -> float:
     """The r above which the paper's range holds: where the descent at the end of that range is 0."""
 
     def at_the_bound(regularizer: float) -> float:
-        return float(normalized(np.array(TAU**2 / (10 * regularizer)), regularizer))
+        return float(descent_of_normalization(np.array(TAU**2 / (10 * regularizer)), regularizer))
 
     return float(brentq(at_the_bound, *BRACKET))
 
 
-def as_stated(rows: list[ToyRow]) -> Finding:
+def range_as_stated(rows: list[ToyRow]) -> Finding:
     """The paper's range, and the regularizers for which it is right."""
     least = threshold()
     agree = all(one.holds == (one.regularizer > least) for one in rows)
@@ -94,7 +94,7 @@ def as_stated(rows: list[ToyRow]) -> Finding:
     )
 
 
-def somewhere(rows: list[ToyRow]) -> Finding:
+def descent_for_small_gradients(rows: list[ToyRow]) -> Finding:
     """The purpose of the example: the descent is negative for small gradients."""
     return Finding(
         topic="Normalization may climb, whatever r",
@@ -105,10 +105,10 @@ def somewhere(rows: list[ToyRow]) -> Finding:
     )
 
 
-def clipping() -> Finding:
+def range_without_clipping() -> Finding:
     """The range in which clipping changes neither gradient."""
     errors = {
-        clip: float(np.max(np.abs(clipped(inside, clip) / inside**2 - 1)))
+        clip: float(np.max(np.abs(descent_of_clipping(inside, clip) / inside**2 - 1)))
         for clip in CLIP_NORMS
         if (inside := NORMS[clip - TAU >= NORMS]).size
     }
@@ -126,9 +126,9 @@ def _above(error: float) -> str:
     return f"1e{math.floor(math.log10(max(error, 1e-300))) + 1}"
 
 
-def make() -> Reproduction:
+def make_reproduction() -> Reproduction:
     """The descent of both methods over the norm of the true gradient."""
-    rows, shown = [row(value) for value in REGULARIZERS], np.linspace(0.005, 0.6, 120)
+    rows, shown = [row_of_regularizer(value) for value in REGULARIZERS], np.linspace(0.005, 0.6, 120)
     x = tuple(shown)
     return Reproduction(
         title="A toy example on which normalization may climb",
@@ -143,7 +143,7 @@ def make() -> Reproduction:
                         x_label="|grad f| / tau_0",
                         y_label="E<grad f, h g>",
                         curves=tuple(
-                            Curve(label=f"r = {number(value)}", x=x, y=tuple(normalized(shown, value)))
+                            Curve(label=f"r = {number(value)}", x=x, y=tuple(descent_of_normalization(shown, value)))
                             for value in REGULARIZERS[1:4]
                         ),
                     ),
@@ -152,14 +152,14 @@ def make() -> Reproduction:
                         x_label="|grad f| / tau_0",
                         y_label="E<grad f, h g>",
                         curves=tuple(
-                            Curve(label=f"c = {number(value)}", x=x, y=tuple(clipped(shown, value)))
+                            Curve(label=f"c = {number(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
                             for value in CLIP_NORMS
                         ),
                     ),
                 ),
             ),
         ),
-        findings=(as_stated(rows), somewhere(rows), clipping()),
+        findings=(range_as_stated(rows), descent_for_small_gradients(rows), range_without_clipping()),
         sheets=(
             sheet(
                 "Largest |grad f| / tau_0 up to which the descent of normalization is negative",
@@ -174,4 +174,4 @@ def make() -> Reproduction:
     )
 
 
-FIGURES = {"a_toy": Computed(make=make)}
+FIGURES = {"a_toy": Computed(make=make_reproduction)}

@@ -71,7 +71,7 @@ def affordable(rows: Sequence[AffordableRow]) -> Finding:
     )
 
 
-def make() -> Reproduction:
+def make_reproduction() -> Reproduction:
     """All three panels, from the accountants."""
     one_run, stopping, candidates = (
         figure_1_blow_up(RECORDS),
@@ -147,4 +147,4 @@ def _rising(values: Sequence[float]) -> bool:
     return all(left <= right for left, right in pairwise(values))
 
 
-FIGURES = {"b_fig1": Computed(make=make)}
+FIGURES = {"b_fig1": Computed(make=make_reproduction)}

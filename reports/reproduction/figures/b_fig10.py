@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.reproduction.claims import prunable, wins
+from dpsweep.reports.reproduction.claims import count_wins, many_rates_prunable
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
 from dpsweep.reports.reproduction.results import SearchResults, at_lengths, look_rows
 from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import STEPS
 
 
-def make(results: SearchResults) -> Reproduction:
+def make_reproduction(results: SearchResults) -> Reproduction:
     """One map with the number of times that each cell is the best."""
     looks = look_rows(results)
-    counts = wins(looks)
+    counts = count_wins(looks)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
     lengths = looks[STEPS].nunique()
     return Reproduction(
@@ -36,7 +36,7 @@ def make(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(prunable(at_lengths(looks)),),
+        findings=(many_rates_prunable(at_lengths(looks)),),
         sheets=(
             costs(results),
             sheet(
@@ -52,4 +52,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURES = {"b_fig10": Trained(make=make)}
+FIGURES = {"b_fig10": Trained(make=make_reproduction)}

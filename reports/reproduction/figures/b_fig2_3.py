@@ -26,7 +26,7 @@ SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
 
-def make(results: SearchResults, *, source: str, measure: str, difference: str) -> Reproduction:
+def make_reproduction(results: SearchResults, *, source: str, measure: str, difference: str) -> Reproduction:
     """Both maps of the training losses in the end, and the exponents of their best learning rates."""
     table = by_loss(results)
     by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
@@ -101,7 +101,7 @@ def _map(method: str, rows: pd.DataFrame, limit: float) -> Map:
 FIGURES = {
     "b_fig2_3": Trained(
         make=partial(
-            make,
+            make_reproduction,
             source="Figures 2 and 3",
             measure="log10 of the mean squared error in training",
             difference="The ranges of both axes are ours.",
@@ -109,7 +109,7 @@ FIGURES = {
     ),
     "b_fig4_5": Trained(
         make=partial(
-            make,
+            make_reproduction,
             source="Figures 4 and 5",
             measure="log10 of the training loss",
             difference="Both axes, the noise multiplier and the number of steps are ours: the paper names none of them "

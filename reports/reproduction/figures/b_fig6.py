@@ -13,7 +13,7 @@ from dpsweep.reports.statistics.point_scores import LR, point_scores
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 
-def make(results: SearchResults) -> Reproduction:
+def make_reproduction(results: SearchResults) -> Reproduction:
     """One column of points per learning rate."""
     table = point_scores(results.table).table
     rates = sorted(set(table[LR]))
@@ -55,4 +55,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURES = {"b_fig6": Trained(make=make)}
+FIGURES = {"b_fig6": Trained(make=make_reproduction)}

@@ -40,7 +40,7 @@ def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
                 "Best score of each method over training, alone and as the mean of so many random candidates as the "
                 "smallest grid has; scores of all candidates at the end, from worst to best.",
                 (
-                    _course(results, methods, len(ranked[few])),
+                    _best_scores_chart(results, methods, len(ranked[few])),
                     Chart(
                         title="Candidates from worst to best",
                         x_label="share of the candidates",
@@ -58,7 +58,7 @@ def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
             ),
         ),
         findings=(
-            claims.close(
+            claims.best_scores_are_close(
                 results.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
             ),
             claims.few_candidates_do(results.table, [name for name in methods if name != few], few),
@@ -98,7 +98,7 @@ def figure_8(results: SearchResults) -> Reproduction:
                 (_best_and_median("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
             ),
         ),
-        findings=(claims.alongside(at_lengths(looks), ADAM, WOSM),),
+        findings=(claims.second_method_is_no_worse(at_lengths(looks), ADAM, WOSM),),
         sheets=(costs(results),),
         notes=(
             "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
@@ -129,7 +129,7 @@ def figures_11_to_14(results: SearchResults) -> Reproduction:
             ),
         ),
         findings=(
-            claims.close(
+            claims.best_scores_are_close(
                 last,
                 (*TUNED, ADAM),
                 "At every noise level, the best of DP-SGD, of DP-Momentum and of DP-Adam are close.",
@@ -145,7 +145,7 @@ def figures_11_to_14(results: SearchResults) -> Reproduction:
 def _at_noise(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
     """The findings of Figures 7 and 8 at one noise level."""
     last, both = last_look(rows), at_lengths(rows[rows[METHOD].isin((ADAM, WOSM))])
-    for finding in (claims.few_candidates_do(last, TUNED, ADAM), claims.alongside(both, ADAM, WOSM)):
+    for finding in (claims.few_candidates_do(last, TUNED, ADAM), claims.second_method_is_no_worse(both, ADAM, WOSM)):
         yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}", scope=f"at noise {number(noise)}")
 
 
@@ -169,7 +169,7 @@ def _best_and_median(title: str, rows: pd.DataFrame, quality: str) -> Chart:
     )
 
 
-def _course(results: SearchResults, methods: Sequence[str], few: int) -> Chart:
+def _best_scores_chart(results: SearchResults, methods: Sequence[str], few: int) -> Chart:
     """Best mean score over the steps, and the mean best of `few` random candidates of each method that has more."""
     table = point_scores(look_rows(results)).table
     curves = []

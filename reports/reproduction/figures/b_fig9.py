@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.honest_tuning import CandidatesRow, crossing, figure_9
+from dpsweep.reports.reproduction.honest_tuning import CandidatesRow, crossing_candidates, figure_9
 from dpsweep.reports.statistics.verdict import Verdict
 
 PRINTED = {5000: 14, 60_000: 26}
@@ -18,7 +18,7 @@ CONSTANT = 0.15
 
 def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     """The number of candidates at which the curves cross."""
-    counts = {records: crossing(curve) for records, curve in rows.items()}
+    counts = {records: crossing_candidates(curve) for records, curve in rows.items()}
     return Finding(
         topic="Composition affords 14 candidates for random stopping's price at 5000 records, 26 at 60000",
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
@@ -28,7 +28,7 @@ def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     )
 
 
-def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
+def price_growth(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     """The growth of LT's and of MA's price over the chart."""
     growth = {size: curve[-1].random_stopping / curve[0].random_stopping - 1 for size, curve in rows.items()}
     composed = {size: curve[-1].composition / curve[0].composition for size, curve in rows.items()}
@@ -41,7 +41,7 @@ def constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     )
 
 
-def make() -> Reproduction:
+def make_reproduction() -> Reproduction:
     """Both panels, from the accountants."""
     rows = {records: figure_9(records) for records in PRINTED}
     return Reproduction(
@@ -54,7 +54,7 @@ def make() -> Reproduction:
                 [_chart(records, curve) for records, curve in rows.items()],
             ),
         ),
-        findings=(crossings(rows), constant(rows)),
+        findings=(crossings(rows), price_growth(rows)),
         sheets=tuple(
             sheet(
                 f"{records} records",
@@ -77,8 +77,8 @@ def _chart(records: int, rows: Sequence[CandidatesRow]) -> Chart:
             Curve(label="LT (random stopping)", x=candidates, y=tuple(row.random_stopping for row in rows)),
             Curve(label="MA (composition)", x=candidates, y=tuple(row.composition for row in rows)),
         ),
-        at=(float(crossing(rows)),),
+        at=(float(crossing_candidates(rows)),),
     )
 
 
-FIGURES = {"b_fig9": Computed(make=make)}
+FIGURES = {"b_fig9": Computed(make=make_reproduction)}

@@ -12,7 +12,7 @@ from dpsweep.reports.statistics.verdict import Verdict
 CLOSE = 0.012
 
 
-def agrees(rows: Sequence[CostRow]) -> Finding:
+def costs_agree_with_printed_table(rows: Sequence[CostRow]) -> Finding:
     """The largest deviation from the printed table."""
     worst = max(rows, key=lambda row: abs(row.epsilon - row.printed))
     return Finding(
@@ -39,7 +39,7 @@ def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
     )
 
 
-def make() -> Reproduction:
+def make_reproduction() -> Reproduction:
     """All twelve cells, from the accountants."""
     rows = table_3()
     names = tuple(data.name for data in DATA_SETS)
@@ -61,13 +61,22 @@ def make() -> Reproduction:
                         y_label="epsilon",
                         curves=(
                             *(
-                                Curve(label=name, x=places[name], y=_of(rows, name, "epsilon"), lined=False)
+                                Curve(
+                                    label=name,
+                                    x=places[name],
+                                    y=_column_of_optimizer(rows, name, "epsilon"),
+                                    lined=False,
+                                )
                                 for name in OPTIMIZERS
                             ),
                             Curve(
                                 label="printed",
                                 x=tuple(place for name in OPTIMIZERS for place in places[name]),
-                                y=tuple(value for name in OPTIMIZERS for value in _of(rows, name, "printed")),
+                                y=tuple(
+                                    value
+                                    for name in OPTIMIZERS
+                                    for value in _column_of_optimizer(rows, name, "printed")
+                                ),
                                 lined=False,
                             ),
                         ),
@@ -77,7 +86,7 @@ def make() -> Reproduction:
                 ),
             ),
         ),
-        findings=(agrees(rows), adam_is_cheapest(rows)),
+        findings=(costs_agree_with_printed_table(rows), adam_is_cheapest(rows)),
         sheets=(
             sheet(
                 "Table 3",
@@ -93,8 +102,8 @@ def make() -> Reproduction:
     )
 
 
-def _of(rows: Sequence[CostRow], optimizer: str, field: str) -> tuple[float, ...]:
+def _column_of_optimizer(rows: Sequence[CostRow], optimizer: str, field: str) -> tuple[float, ...]:
     return tuple(getattr(row, field) for row in rows if row.optimizer == optimizer)
 
 
-FIGURES = {"b_table3": Computed(make=make)}
+FIGURES = {"b_table3": Computed(make=make_reproduction)}

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from dpsweep.reports.figures.charts import Chart, Curve, charts
 from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.one_run import LectureRow, NoiseRow, lecture, noise_table
+from dpsweep.reports.reproduction.one_run import LectureRow, NoiseRow, lecture_row, noise_table
 from dpsweep.reports.statistics.verdict import Verdict
 
 TRUE_COST, SLACK = 0.0216, 46
 """Epsilon of the theorem's noise for its neighbours by an independent calculation, and promised epsilon over it."""
 
 
-def theorem(row: LectureRow) -> Finding:
+def theorem_against_bound(row: LectureRow) -> Finding:
     """The theorem's guarantee compared with the proven bound."""
     return Finding(
         topic="The theorem's noise gives (1, 1e-5)-DP",
@@ -24,7 +24,7 @@ def theorem(row: LectureRow) -> Finding:
     )
 
 
-def slack(row: LectureRow) -> Finding:
+def epsilon_slack(row: LectureRow) -> Finding:
     """The factor between the promised and the true epsilon."""
     factor = row.promised / row.neighbours
     return Finding(
@@ -55,9 +55,9 @@ def accountants(rows: Sequence[NoiseRow]) -> Finding:
     )
 
 
-def make() -> Reproduction:
+def make_reproduction() -> Reproduction:
     """The theorem and the accountants, computed."""
-    row, rows = lecture(), noise_table()
+    row, rows = lecture_row(), noise_table()
     noises = tuple(row.noise_multiplier for row in rows)
     epsilons = {
         "promised by the theorem": row.promised,
@@ -98,7 +98,7 @@ def make() -> Reproduction:
                 ),
             ),
         ),
-        findings=(theorem(row), slack(row), accountants(rows)),
+        findings=(theorem_against_bound(row), epsilon_slack(row), accountants(rows)),
         sheets=(
             sheet(
                 "1000 records, a million steps of one record, delta 1e-5", ("epsilon", "value"), list(epsilons.items())
@@ -113,4 +113,4 @@ def make() -> Reproduction:
     )
 
 
-FIGURES = {"c_bounds": Computed(make=make)}
+FIGURES = {"c_bounds": Computed(make=make_reproduction)}

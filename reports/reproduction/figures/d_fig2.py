@@ -16,8 +16,8 @@ from dpsweep.reports.reproduction.finding import (
     Reproduction,
     Trained,
     in_points,
-    joined,
-    judged,
+    join_estimates,
+    judge_estimates,
     points,
     verdict_of,
 )
@@ -69,14 +69,14 @@ def figure_2(results: SearchResults) -> Reproduction:
         source="Yu, Zhang, Chen 2019, Figure 2",
         drawings=(picture(rows, results.quality),),
         findings=(
-            better(rows, [BOTH], "DP-SGD with momentum and a clip norm that falls is better than DP-SGD."),
-            better(
+            methods_beat_dpsgd(rows, [BOTH], "DP-SGD with momentum and a clip norm that falls is better than DP-SGD."),
+            methods_beat_dpsgd(
                 rows,
                 [MOMENTUM, FALLING],
                 "Either of the two alone is better than DP-SGD.",
                 "Momentum alone, and a falling clip norm alone, beat DP-SGD",
             ),
-            constrained(rows),
+            advantage_at_few_steps(rows),
         ),
         sheets=(costs(results),),
         notes=(EACH_LENGTH, ACCOUNT),
@@ -91,7 +91,11 @@ def figure_4(results: SearchResults, *, data: str, other: str, differences: tupl
         title="A smaller budget, for records that are replaced",
         source=f"Yu, Zhang, Chen 2019, Figure 4, {data}",
         drawings=(picture(rows, results.quality),),
-        findings=(better(rows, [BOTH], "The amended DP-SGD is better than DP-SGD in the more restricted setting."),),
+        findings=(
+            methods_beat_dpsgd(
+                rows, [BOTH], "The amended DP-SGD is better than DP-SGD in the more restricted setting."
+            ),
+        ),
         sheets=(costs(results),),
         notes=(EACH_LENGTH, f"The figure's other panel, {other}", ACCOUNT),
         differences=differences,
@@ -143,25 +147,25 @@ def gains(rows: pd.DataFrame, method: str, level: float) -> dict[float, Interval
     }
 
 
-def better(rows: pd.DataFrame, methods: Sequence[str], claim: str, topic: str = TOPIC) -> Finding:
+def methods_beat_dpsgd(rows: pd.DataFrame, methods: Sequence[str], claim: str, topic: str = TOPIC) -> Finding:
     """Each of the methods has a better score than DP-SGD at every noise multiplier."""
     noises = best(rows, PLAIN)
     level = confidence(len(methods) * len(noises))
     found = [one for method in methods for one in gains(rows, method, level).values()]
     complete = len(found) == len(methods) * len(noises)
-    parts = judged(found if complete else (), in_points, least=APART)
+    parts = judge_estimates(found if complete else (), in_points, least=APART)
     return Finding(
         topic=topic,
         claim=claim,
         criterion=f"at every noise multiplier the score is at least {points(APART)} above DP-SGD's",
-        numbers=f"above DP-SGD: {joined(found, in_points)}",
+        numbers=f"above DP-SGD: {join_estimates(found, in_points)}",
         verdict=verdict_of(parts),
         estimates=tuple(found),
         parts=parts,
     )
 
 
-def constrained(rows: pd.DataFrame) -> Finding:
+def advantage_at_few_steps(rows: pd.DataFrame) -> Finding:
     """The advantage over DP-SGD is larger for smaller numbers of steps."""
     plain, both = best(rows, PLAIN), best(rows, BOTH)
     leads = {noise: both[noise] - score for noise, score in plain.items() if noise in both}
@@ -169,13 +173,13 @@ def constrained(rows: pd.DataFrame) -> Finding:
     estimates = [gain.estimate(f"gain at noise {number(noise)}:") for noise, gain in leads.items()]
     if few < many:
         estimates.append((leads[few] - leads[many]).estimate("with the fewest steps larger by"))
-    parts = judged(estimates[-1:] if few < many else (), in_points, least=APART)
+    parts = judge_estimates(estimates[-1:] if few < many else (), in_points, least=APART)
     return Finding(
         topic="The gain of momentum and a falling clip norm is largest for few steps",
         claim="The advantage becomes larger when the budget, the number of steps, is more constrained.",
         criterion="with the fewest steps, which is with the least noise, the amended method's gain over DP-SGD is at "
         f"least {points(APART)} larger than with the most",
-        numbers=joined(estimates, in_points),
+        numbers=join_estimates(estimates, in_points),
         verdict=verdict_of(parts),
         estimates=tuple(estimates),
         parts=parts,

@@ -11,7 +11,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, costs
 from dpsweep.reports.statistics.point_scores import STEPS, point_scores
 
 
-def make(results: SearchResults) -> Reproduction:
+def make_reproduction(results: SearchResults) -> Reproduction:
     """One curve per coefficient."""
     looks = look_rows(results)
     table = point_scores(looks).table
@@ -47,4 +47,4 @@ def make(results: SearchResults) -> Reproduction:
     )
 
 
-FIGURES = {"d_fig3": Trained(make=make)}
+FIGURES = {"d_fig3": Trained(make=make_reproduction)}

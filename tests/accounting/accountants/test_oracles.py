@@ -65,7 +65,7 @@ SIZES = [pytest.param(1, id="some"), pytest.param(25, id="many", marks=pytest.ma
 
 
 def selected_curve(pairs: Pairs, law: NegativeBinomial) -> np.ndarray:
-    return np.array([renyi.selected(curve, ORDERS, law) for curve in pairs.renyi(ORDERS)])
+    return np.array([renyi.selection_curve(curve, ORDERS, law) for curve in pairs.renyi(ORDERS)])
 
 
 def selected_poisson_curve(pairs: Pairs, law: Poisson) -> np.ndarray:
@@ -226,7 +226,9 @@ def test_a_search_among_unlike_points_costs_no_more_than_among_their_mixture(law
     both = zip(one.renyi(ORDERS), other.renyi(ORDERS), strict=True)
     curves = [renyi.mixture(pair, (0.5, 0.5), ORDERS) for pair in both]
     if isinstance(law, NegativeBinomial):
-        assert broken(search.renyi(ORDERS), np.array([renyi.selected(each, ORDERS, law) for each in curves])) == 0
+        assert (
+            broken(search.renyi(ORDERS), np.array([renyi.selection_curve(each, ORDERS, law) for each in curves])) == 0
+        )
     mixtures = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.5, 0.5)) for a, b in zip(one, other, strict=True)]
     assert broken(mixed.delta(EPSILONS), np.array([each.delta(EPSILONS) for each in mixtures])) == 0
     profiles = [BestOf(inner=each, tries=law).delta(EPSILONS) for each in mixtures]
@@ -253,4 +255,4 @@ def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
 
 
 def test_an_endless_curve_stays_endless_when_sampled() -> None:
-    assert np.all(np.isinf(renyi.sampled(0.1, ORDERS, lambda orders: np.full(len(orders), np.inf))))
+    assert np.all(np.isinf(renyi.sampled_curve(0.1, ORDERS, lambda orders: np.full(len(orders), np.inf))))

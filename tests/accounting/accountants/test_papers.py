@@ -15,7 +15,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.reproduction import honest_tuning, one_run
 from dpsweep.reports.reproduction.honest_tuning import (
     OPTIMIZERS,
-    crossing,
+    crossing_candidates,
     figure_1_affordable,
     figure_1_blow_up,
     figure_1_stopping,
@@ -24,7 +24,7 @@ from dpsweep.reports.reproduction.honest_tuning import (
 )
 from dpsweep.reports.reproduction.one_run import (
     SamplerRow,
-    lecture,
+    lecture_row,
     noise_table,
     sampler_table,
     truncation_table,
@@ -161,7 +161,7 @@ def test_the_gaussian_limit_contradicts_an_attack(samplers: tuple[SamplerRow, ..
 
 
 def test_the_lectures_theorem_is_a_teaching_bound() -> None:
-    row = lecture()
+    row = lecture_row()
     assert row.noise_multiplier == pytest.approx(245.81, abs=0.01)
     assert row.neighbours == pytest.approx(0.0216, abs=1e-4)
     assert row.promised / row.neighbours == pytest.approx(46, abs=0.5)
@@ -178,8 +178,8 @@ def test_table_3() -> None:
 
 def test_figure_9() -> None:
     small, large = figure_9(5000), figure_9(60_000)
-    assert crossing(small) == 14
-    assert crossing(large) == 26
+    assert crossing_candidates(small) == 14
+    assert crossing_candidates(large) == 26
     for rows in (small, large):
         assert len(rows) == 40
         assert rows[-1].composition / rows[0].composition > 6
@@ -187,9 +187,9 @@ def test_figure_9() -> None:
 
 
 def test_a_crossing_before_the_first_row_is_0() -> None:
-    assert crossing([]) == 0
+    assert crossing_candidates([]) == 0
     row = honest_tuning.CandidatesRow(candidates=1, composition=2.0, random_stopping=1.0)
-    assert crossing([row]) == 0
+    assert crossing_candidates([row]) == 0
 
 
 def test_figure_1_left() -> None:

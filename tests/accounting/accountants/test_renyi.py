@@ -126,7 +126,7 @@ def test_orders_too_large_for_a_sum_are_infinite() -> None:
         renyi.sampled_gaussian_curve(0.1, 0.05, at),
         renyi.sampled_gaussian_curve(0.1, 1.0, at),
         renyi.without_replacement(0.1, 1.0, at),
-        renyi.sampled(0.1, np.array(at), lambda orders: orders / 2),
+        renyi.sampled_curve(0.1, np.array(at), lambda orders: orders / 2),
     ):
         assert np.isfinite(curve).tolist() == [True, False]
 
@@ -164,11 +164,11 @@ def test_sampling_any_mechanism_costs_less_than_the_mechanism_and_more_than_the_
     def gaussian(at: np.ndarray) -> np.ndarray:
         return at / (2 * 4.0**2)
 
-    ours = renyi.sampled(0.05, orders, gaussian)
+    ours = renyi.sampled_curve(0.05, orders, gaussian)
     tight = renyi.sampled_gaussian_curve(0.05, 4.0, tuple(orders))
     assert (tight[1:] <= ours[1:] + 1e-11).all()
     assert (ours[1:] <= gaussian(orders)[1:]).all()
-    assert (renyi.sampled(1.0, orders, gaussian) == gaussian(orders)).all()
+    assert (renyi.sampled_curve(1.0, orders, gaussian) == gaussian(orders)).all()
 
 
 def test_a_pure_mechanism_is_bounded_by_its_epsilon_and_by_half_its_square() -> None:

@@ -40,7 +40,7 @@ def test_the_database_itself_refuses_all_but_one_more_line(books: Ledger, place:
 
 def test_sqlite_flushes_every_commit(file: Ledger) -> None:
     assert file.path is not None
-    with Chain(file.path)._database.connected() as session:
+    with Chain(file.path)._database.open_session() as session:
         assert session.run("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
         assert session.run("PRAGMA synchronous")[0]["synchronous"] == 2
     assert file.path.stat().st_mode & 0o777 == 0o600

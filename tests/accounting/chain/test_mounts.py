@@ -68,9 +68,9 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     table = tmp_path / "mountinfo"
     table.write_text(f"1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / {tmp_path}/remote rw - nfs4 server:/x rw\n")
     monkeypatch.setattr(mounts, "_MOUNTS", table)
-    mounts._refuse.cache_clear()
+    mounts._refuse_network_folder.cache_clear()
     yield tmp_path
-    mounts._refuse.cache_clear()
+    mounts._refuse_network_folder.cache_clear()
 
 
 @pytest.mark.parametrize("folder", ["remote", "remote/books/of/mine", "link"])

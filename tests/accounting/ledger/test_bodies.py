@@ -24,9 +24,9 @@ from dpsweep.accounting.ledger.bodies import (
     ReleaseManifest,
     Spending,
     UnknownBody,
-    charged,
+    plan_charge_body,
     read_body,
-    spending,
+    spending_body,
 )
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
@@ -188,7 +188,7 @@ def test_what_this_version_does_not_know_changes_no_balance() -> None:
 
 
 def test_only_charges_are_read_as_charges() -> None:
-    for read, kinds in ((charged, {Kind.CHARGE}), (spending, {Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED})):
+    for read, kinds in ((plan_charge_body, {Kind.CHARGE}), (spending_body, {Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED})):
         for kind, form in LINES:
             masked = json.loads(re.sub(r"digest (\d)", lambda match: match[1] * 64, json.dumps(form)))
             if kind in kinds:

@@ -149,7 +149,7 @@ def test_settling_never_refunds_and_is_written_once(ledger: Ledger) -> None:
     assert statement.reserved == before
     settled = [(entry.body["status"], entry.body["attempt"]) for entry in statement.entries if entry.kind == "settle"]
     assert settled == [("killed", 1)]
-    assert statement.attempts("p").unsettled() == ()
+    assert statement.attempts("p").unsettled_attempts() == ()
     with pytest.raises(ContractBroken, match="without having started"):
         ledger.settle("digits", plan="p", ended=[Ended(trial="b", attempt=1, resume=0, realised={})])
 

@@ -124,7 +124,7 @@ def test_what_this_machine_remembers_only_grows(tmp_path: Path, monkeypatch: pyt
     assert remembered.read() == Memory()
 
     def remember(count: int) -> None:
-        remembered.prepare(Memory())
+        remembered.require_rememberable(Memory())
         remembered.remember(Memory(), Memory(end=End(entries=count, head=f"{count:064x}"), balances={}))
 
     with ThreadPoolExecutor(8) as pool:

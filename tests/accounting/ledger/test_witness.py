@@ -129,10 +129,10 @@ def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, mo
     assert isinstance(witness, ServerWitness)
     for identity in identities:
         assert witness.move(identity, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
-    with witness.server.connected() as session:
+    with witness.server.open_session() as session:
         session.run(f"ANALYZE {_TABLE}")
         session.commit()
-    with witness.server.connected() as one, witness.server.connected() as other:
+    with witness.server.open_session() as one, witness.server.open_session() as other:
         for session, identity in zip((one, other), identities, strict=True):
             assert session.run(_NEXT, identity=identity, head="b", state="{}", seen="a" * 64)
         one.commit()
@@ -343,7 +343,7 @@ def test_a_restored_machine_is_charged_for_all_that_its_witness_knows(
     assert again.data_sets() == (("digits", DATA),)
     attempts = again.statement("digits", "p").attempts("p")
     assert attempts.end_of("a", 1) == {"status": "finished", "result": "0" * 64}, "what had ended stays paid"
-    assert not attempts.payable("b")
+    assert not attempts.is_paid_for("b")
     assert attempts.open_attempts() == ()
     (released,) = again.statement("digits", "q").attempts("q").released.items()
     with pytest.raises(BadInput, match="the one that was released before"):

@@ -36,10 +36,10 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.best_of_k import rise
+from dpsweep.accounting.lower_bounds.best_of_k import generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
-from dpsweep.accounting.lower_bounds.lower_bound import first_good_masses, forced, lower_bound
+from dpsweep.accounting.lower_bounds.lower_bound import first_good_masses, forced_epsilon, lower_bound
 from dpsweep.accounting.lower_bounds.two_cuts import two_cuts
 from tests.accounting.finite import OUTCOMES, Law, Pairs, best, cases, first_good, probabilities
 
@@ -200,9 +200,9 @@ def test_the_rise_of_the_generating_function_keeps_its_digits(law: Tries) -> Non
     low, high = np.triu(np.ones((21, 21))).nonzero()
     low, high = low / 20, high / 20
     exact = [law.generating(float(b)) - law.generating(float(a)) for a, b in zip(low, high, strict=True)]
-    assert rise(law, low, high - low) == pytest.approx(np.array(exact), abs=1e-12)
+    assert generating_rise(law, low, high - low) == pytest.approx(np.array(exact), abs=1e-12)
     for at in (0.2, 0.9, 1.0):
-        tiny = rise(law, np.full(2, at), np.array([1e-30, 2e-30]))
+        tiny = generating_rise(law, np.full(2, at), np.array([1e-30, 2e-30]))
         assert tiny / law.slope(np.full(2, at)) == pytest.approx(np.array([1e-30, 2e-30]), rel=1e-9)
 
 
@@ -236,7 +236,7 @@ def test_forced_is_the_inverse_of_the_hockey_stick() -> None:
     for _ in range(200):
         p, q = rng.dirichlet(np.ones(5) / 2, 2)
         delta = float(rng.uniform(0.001, 0.2))
-        epsilon = forced((p, q), delta, 0.0)
+        epsilon = forced_epsilon((p, q), delta, 0.0)
 
         def hockey(at: float, p: np.ndarray = p, q: np.ndarray = q) -> float:
             sides = (np.maximum(p - math.exp(at) * q, 0).sum(), np.maximum(q - math.exp(at) * p, 0).sum())
@@ -248,9 +248,9 @@ def test_forced_is_the_inverse_of_the_hockey_stick() -> None:
 
 def test_slack_lowers_what_is_forced() -> None:
     masses = (np.array([0.6, 0.4]), np.array([0.4, 0.6]))
-    assert forced(masses, 0.01, 0.0) == pytest.approx(math.log(0.59 / 0.4), abs=1e-5)
-    assert forced(masses, 0.01, 0.01) == pytest.approx(math.log(0.58 / 0.41), abs=1e-5)
-    assert forced(masses, 0.01, 0.3) == 0
+    assert forced_epsilon(masses, 0.01, 0.0) == pytest.approx(math.log(0.59 / 0.4), abs=1e-5)
+    assert forced_epsilon(masses, 0.01, 0.01) == pytest.approx(math.log(0.58 / 0.41), abs=1e-5)
+    assert forced_epsilon(masses, 0.01, 0.3) == 0
 
 
 noises, rates, counts = st.floats(0.6, 8.0), st.floats(0.003, 0.5), st.integers(1, 300)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from dpsweep.accounting.audit_record import NoiseTest
-from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout, spread
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout, numbers_per_tensor
 
 LAYOUT = TensorLayout(names=("weight", "bias"), sizes=(640, 10))
 Change = Callable[[NDArray[np.float64]], Any]
@@ -84,13 +84,13 @@ def test_the_stated_power_is_that_of_half_the_noise_in_one_number(steps: int) ->
 
 
 def test_numbers_are_taken_from_every_tensor() -> None:
-    assert spread((640, 10), 100) == (90, 10)
-    assert spread((1, 10**6, 5, 10**6), 106) == (1, 50, 5, 50)
-    assert spread((640, 10), 10**9) == (640, 10)
-    assert sum(spread((3, 1000, 999, 7), 500)) == 500
-    assert sum(spread((5,) * 40, 12)) == 12
+    assert numbers_per_tensor((640, 10), 100) == (90, 10)
+    assert numbers_per_tensor((1, 10**6, 5, 10**6), 106) == (1, 50, 5, 50)
+    assert numbers_per_tensor((640, 10), 10**9) == (640, 10)
+    assert sum(numbers_per_tensor((3, 1000, 999, 7), 500)) == 500
+    assert sum(numbers_per_tensor((5,) * 40, 12)) == 12
     layout = TensorLayout(names=("a", "b"), sizes=(7, 4))
-    assert layout.spaced(11).tolist() == list(range(11))
-    assert layout.spaced(4).tolist() == [0, 6, 7, 10]
+    assert layout.spaced_places(11).tolist() == list(range(11))
+    assert layout.spaced_places(4).tolist() == [0, 6, 7, 10]
     assert layout.leading(4).tolist() == [0, 1, 7, 8]
     assert [layout.name(place) for place in (0, 6, 7, 10)] == ["a[0]", "a[6]", "b[0]", "b[3]"]

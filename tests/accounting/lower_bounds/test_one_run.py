@@ -17,10 +17,10 @@ from dpsweep.accounting.lower_bounds.one_run import (
     GuessCounts,
     Guesses,
     fewest_right,
-    guess,
     least_epsilon,
+    make_guesses,
     p_value,
-    refutes,
+    refutes_claim,
 )
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
@@ -101,7 +101,7 @@ def test_more_right_guesses_prove_more_and_a_larger_delta_less() -> None:
     needed = fewest_right(400, 200, pair(1.0, 1e-5), 0.05)
     assert needed is not None
     for right in (needed - 1, needed):
-        refuted = refutes(Guesses(canaries=400, made=200, right=right), pair(1.0, 1e-5), 0.05)
+        refuted = refutes_claim(Guesses(canaries=400, made=200, right=right), pair(1.0, 1e-5), 0.05)
         assert refuted == (right == needed)
     assert fewest_right(400, 2, pair(9.0, 1e-5), 0.05) is None
     assert least_epsilon(Guesses(canaries=10, made=4, right=0), 1e-5, 0.05) == 0
@@ -113,10 +113,10 @@ def test_of_a_correct_mechanism_few_audits_find_more_than_is_true() -> None:
     audit = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=2.0, count=1),), canaries=300)
     for _ in range(times):
         scores, coins = audit.scores(RIGHT, rng)
-        guesses = guess(scores, coins, GuessCounts(present=40, absent=40))
-        alarms += refutes(guesses, gaussian(0.5), level)
+        guesses = make_guesses(scores, coins, GuessCounts(present=40, absent=40))
+        alarms += refutes_claim(guesses, gaussian(0.5), level)
         bound = least_epsilon(guesses, 1e-2, level)
-        alarms += bound > GaussianProfile(mu=0.5).epsilon(1e-2) and not refutes(guesses, gaussian(0.5), level)
+        alarms += bound > GaussianProfile(mu=0.5).epsilon(1e-2) and not refutes_claim(guesses, gaussian(0.5), level)
     assert alarms <= binom.isf(1e-6, times, level)
 
 
@@ -138,11 +138,11 @@ def test_power_is_what_simulated_audits_find() -> None:
 def test_guesses_take_the_highest_and_the_lowest_scores() -> None:
     coins = np.array([True, False, True, False, True])
     scores = np.array([5.0, -1.0, 0.0, 9.0, np.nan])
-    assert guess(scores, coins, GuessCounts(present=2, absent=1)) == Guesses(canaries=5, made=3, right=2)
-    assert guess(scores, coins, GuessCounts(present=1, absent=0)).right == 0
-    assert guess(np.zeros(5), coins, GuessCounts(present=0, absent=0)).made == 0
+    assert make_guesses(scores, coins, GuessCounts(present=2, absent=1)) == Guesses(canaries=5, made=3, right=2)
+    assert make_guesses(scores, coins, GuessCounts(present=1, absent=0)).right == 0
+    assert make_guesses(np.zeros(5), coins, GuessCounts(present=0, absent=0)).made == 0
     with pytest.raises(ValueError, match="Expected scores"):
-        guess(scores[:3], coins, GuessCounts(present=1, absent=1))
+        make_guesses(scores[:3], coins, GuessCounts(present=1, absent=1))
     with pytest.raises(ValueError, match="Expected 0 <= right"):
         Guesses(canaries=3, made=2, right=3)
     with pytest.raises(ValueError, match="to have a delta each"):

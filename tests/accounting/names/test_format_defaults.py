@@ -14,7 +14,7 @@ import yaml
 
 from dpsweep.accounting.names import format_defaults
 from dpsweep.accounting.names.format_defaults import TABLE, class_defaults, part_defaults
-from dpsweep.accounting.names.stored_classes import identity, identity_config, stored
+from dpsweep.accounting.names.stored_classes import identity, identity_config, stored_form
 from dpsweep.accounting.records.plan import Plan
 from tests.freezing import FROZEN, SEARCHES
 
@@ -112,7 +112,7 @@ def test_classes_within_classes_lose_their_defaults_and_the_users_keep_theirs() 
     }
     assert identity(form, "rule") == {"kind": "final", "rule": {"kind": "private_selection", "mean": 3.0}}
     own = {"_target_": "my_model.Net", "activation": "relu", "head": {"_target_": "mlp", "activation": "relu"}}
-    assert identity(own, "model") == stored(own, "model") == own
+    assert identity(own, "model") == stored_form(own, "model") == own
 
 
 def test_parts_at_their_default_are_left_out() -> None:

@@ -18,7 +18,7 @@ from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.composition_policy import Addition
 from dpsweep.accounting.names import tags
-from dpsweep.accounting.names.stored_classes import build_own, foreign_names, identity, stored, stored_config
+from dpsweep.accounting.names.stored_classes import build_own, foreign_names, identity, stored_config, stored_form
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
@@ -76,7 +76,7 @@ def test_the_classes_of_a_group_are_of_one_family(group: str) -> None:
 def test_every_tag_has_a_class(tag: str) -> None:
     assert tag == tag.lower()
     assert tag.isidentifier()
-    assert callable(tags.own_class(tag, tags.FAMILY_OF[tag]))
+    assert callable(tags.class_of_tag(tag, tags.FAMILY_OF[tag]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +144,9 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
         "head": {"_target_": "dpsweep.trainers.models.fully_connected.linear"},
         "more": {"kind": "logistic"},
     }
-    written = stored(net, "model")
+    written = stored_form(net, "model")
     assert written == net | {"head": {"_target_": "linear"}}
-    assert stored(written, "model") == written
+    assert stored_form(written, "model") == written
     assert identity(written, "model") == written
     assert foreign_names({"model": written}) == {"my_model.Net"}
 

@@ -54,7 +54,7 @@ def worse(pairs: list[tuple[float, float, float, complex, complex]]) -> int:
     """How many pairs are told apart better than the price says."""
     return sum(
         divergence(rate, noise, epsilon, one, other)
-        > float(losses.replaced(rate, noise, np.array([epsilon]))[0]) * (1 + CLOSE) + 1e-9
+        > float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0]) * (1 + CLOSE) + 1e-9
         for rate, noise, epsilon, one, other in pairs
     )
 
@@ -77,7 +77,7 @@ def test_a_wider_angle_and_a_longer_gradient_are_told_apart_better(angle: float)
 
 def test_opposite_records_are_told_apart_as_priced() -> None:
     for rate, noise, epsilon, _, _ in random_pairs(6, 100, radius=1.0):
-        price = float(losses.replaced(rate, noise, np.array([epsilon]))[0])
+        price = float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0])
         assert divergence(rate, noise, epsilon, 1 + 0j, -1 + 0j) == pytest.approx(price, rel=1e-5, abs=1e-7)
 
 
@@ -94,6 +94,6 @@ def test_opposite_records_are_told_apart_as_priced() -> None:
 )
 def test_the_closed_form_has_its_digits_at_tiny_rates(rate: float, noise: float, epsilon: float, delta: float) -> None:
     """By 60 digits of mpmath. A difference of logarithms lost up to 5e-5 of a delta at a rate of 1e-8."""
-    computed = float(losses.replaced(rate, noise, np.array([epsilon]))[0])
+    computed = float(losses.replaced_record_curve(rate, noise, np.array([epsilon]))[0])
     assert delta <= computed * (1 + losses.CLOSED_FORM)
     assert computed == pytest.approx(delta, rel=losses.CLOSED_FORM)

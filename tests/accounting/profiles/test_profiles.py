@@ -28,7 +28,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Profile,
     Sampled,
     Worst,
-    invert,
+    invert_profile,
 )
 from dpsweep.accounting.profiles.selection_envelope import best_of
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
@@ -55,7 +55,7 @@ def test_delta_falls_and_epsilon_is_its_inverse(profile: Profile) -> None:
     for delta in (1e-3, 1e-5, 1e-6):
         epsilon = profile.epsilon(delta)
         assert profile.delta(np.array([epsilon + 1e-9]))[0] <= delta * (1 + 1e-4)
-        assert epsilon == pytest.approx(invert(profile, delta), abs=1e-4)
+        assert epsilon == pytest.approx(invert_profile(profile, delta), abs=1e-4)
 
 
 def test_nothing_and_everything_are_the_extremes() -> None:
@@ -86,8 +86,8 @@ def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, 
     epsilons = np.linspace(-most, most, 400)
     for direction, ours in (
         (AdjacencyType.REMOVE, losses.removed),
-        (AdjacencyType.ADD, losses.added),
-        (AdjacencyType.REPLACE, losses.replaced),
+        (AdjacencyType.ADD, losses.added_record_curve),
+        (AdjacencyType.REPLACE, losses.replaced_record_curve),
     ):
         library = GaussianPrivacyLoss(noise_multiplier, sampling_prob=sample_rate, adjacency_type=direction)
         exact = library.get_delta_for_epsilon(epsilons)
@@ -130,10 +130,10 @@ def test_a_grid_passes_through_its_curve_and_lies_above_between() -> None:
     at = interval * np.arange(200)
     kinked = np.where(at < 1, 0.3, exact.delta(at))
     for curve in (exact.delta(at), kinked):
-        tails = one_step(losses.connected(curve, curve, interval), interval, float(curve[-1]))
+        tails = one_step(losses.loss_probabilities(curve, curve, interval), interval, float(curve[-1]))
         assert (tails.delta(at) >= curve - 1e-13).all()
         assert (tails.delta(at + interval / 2)[:-1] >= curve[1:] - 1e-13).all()
-    smooth = losses.connected(exact.delta(at), exact.delta(at), interval)
+    smooth = losses.loss_probabilities(exact.delta(at), exact.delta(at), interval)
     tails = one_step(smooth, interval, float(exact.delta(at)[-1]))
     assert tails.delta(at) == pytest.approx(exact.delta(at), rel=1e-4, abs=1e-11)
 

@@ -73,7 +73,7 @@ def gaussian_losses(mu: float, interval: float) -> Losses:
     return Losses(
         lowest=1 - len(at),
         interval=interval,
-        probabilities=losses.connected(curve, curve, interval),
+        probabilities=losses.loss_probabilities(curve, curve, interval),
         infinite=float(curve[-1]),
     )
 

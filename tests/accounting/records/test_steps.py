@@ -22,7 +22,7 @@ from dpsweep.accounting.records.step_log import (
     StepLog,
     can_resume,
     forget_checkpoints,
-    go_on,
+    resume_step_log,
     steps_priced,
     steps_spent,
 )
@@ -81,7 +81,7 @@ def test_a_killed_stretch_counts_in_full_and_a_checkpoint_counts_what_ran(tmp_pa
     assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 3, "it was stopped before the fourth"
     steps = steps.mark(4)
     assert steps_spent(both(tmp_path), TRIAL, 2) == steps.spent == 7
-    assert StepLog.read(both(tmp_path), TRIAL, 2) == go_on(both(tmp_path), TRIAL, RECEIPT) == steps
+    assert StepLog.read(both(tmp_path), TRIAL, 2) == resume_step_log(both(tmp_path), TRIAL, RECEIPT) == steps
     assert can_resume(both(tmp_path), TRIAL, 2)
 
 
@@ -92,7 +92,7 @@ def test_what_is_missing_must_fit_within_what_was_priced(tmp_path: Path) -> None
     steps.mark(1)
     assert not can_resume(both(tmp_path), TRIAL, 2), "9 were spent and 6 are missing"
     with pytest.raises(ContractBroken, match="9 steps taken and 6 missing to be at most the 14 priced"):
-        go_on(both(tmp_path), TRIAL, RECEIPT)
+        resume_step_log(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_no_more_is_marked_than_was_priced(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_an_attempt_that_was_scored_never_goes_on(tmp_path: Path) -> None:
     assert not can_resume(both(tmp_path), TRIAL, 2)
     assert steps_spent(both(tmp_path), TRIAL, 2) == 8
     assert StepLog.read(both(tmp_path), TRIAL, 2) == scored
-    for more in (lambda: scored.mark(1), scored.mark_score, lambda: go_on(both(tmp_path), TRIAL, RECEIPT)):
+    for more in (lambda: scored.mark(1), scored.mark_score, lambda: resume_step_log(both(tmp_path), TRIAL, RECEIPT)):
         with pytest.raises(ContractBroken, match="was scored"):
             more()
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_anything_else_is_refused(tmp_path: Path, other: dict[st
     (tmp_path / f"checkpoint-{theirs.attempt}.json").rename(tmp_path / "checkpoint-2.json")
     assert not can_resume(both(tmp_path), TRIAL, 2)
     with pytest.raises(NoReceipt, match="which the receipt is for: nothing goes on"):
-        go_on(both(tmp_path), TRIAL, RECEIPT)
+        resume_step_log(both(tmp_path), TRIAL, RECEIPT)
 
 
 def test_the_receipt_decides_which_attempt_goes_on(tmp_path: Path) -> None:
@@ -255,6 +255,6 @@ def test_spent_is_never_less_than_what_ran_nor_more_than_was_priced(
             assert ran <= steps_spent(both(place), TRIAL, 2) <= 14
         if not can_resume(both(place), TRIAL, 2):
             break
-        steps = go_on(both(place), TRIAL, RECEIPT)
+        steps = resume_step_log(both(place), TRIAL, RECEIPT)
         step = 0 if steps.header is None else steps.header.step
     assert step == 10 or steps.spent + 10 - step > 14 or steps.header is None

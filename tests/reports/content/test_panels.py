@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dpsweep.reports.content.panels import MapPanel, Mark, arrange, clipped, scale
+from dpsweep.reports.content.panels import MapPanel, Mark, arrange_panels, mark_cells_below_scale, scale
 from dpsweep.reports.content.sweep_table import State, read
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -17,7 +17,7 @@ SweepOf = Callable[..., Any]
 
 def panels_of(made: Any) -> tuple[MapPanel, ...]:
     sweep = read(made.folder, made.ledger)
-    return arrange(sweep.table, sweep.axes)
+    return arrange_panels(sweep.table, sweep.axes)
 
 
 def test_methods_and_noises_make_panels(sweep_of: SweepOf) -> None:
@@ -112,7 +112,7 @@ def marks_of(scores: list[float], half: float = 0.01) -> list[Mark]:
         },
         dtype=object,
     )
-    (panel,) = clipped(arrange(frame, (LR,)))
+    (panel,) = mark_cells_below_scale(arrange_panels(frame, (LR,)))
     return [cell.mark for _, cell in sorted(panel.cells.items())]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.reports.content.panels import arrange
+from dpsweep.reports.content.panels import arrange_panels
 from dpsweep.reports.content.sweep_table import Sweep, read
 from dpsweep.reports.figures.heatmap import pictures
 from tests.freezing import LEDGER, restored
@@ -22,7 +22,7 @@ def test_secret_tries_form_no_grid_and_have_no_best_of_a_method(name: str, tmp_p
     sweep = sweep_of_kind(name, tmp_path)
     assert len(sweep.table) > 0
     assert (sweep.grid.empty, sweep.cells.empty, sweep.winners) == (True, True, {})
-    assert pictures(arrange(sweep.cells, sweep.axes), "accuracy, %") == ()
+    assert pictures(arrange_panels(sweep.cells, sweep.axes), "accuracy, %") == ()
     shown = sweep.shown
     assert (shown.compared, shown.adds_up, shown.to_come, shown.charge) == (False, False, 0, "the search")
 

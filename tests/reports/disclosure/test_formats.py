@@ -17,7 +17,7 @@ import yaml
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.reports.disclosure.formats import completions, formats_of, split, written_in
+from dpsweep.reports.disclosure.formats import completions, formats_of, split_format_options, written_in
 from dpsweep.reports.pages.release import write_release
 from tests.reports.disclosure.forms import FORMATS, NAMES
 from tests.reports.leaks import contents, secrets_of
@@ -231,15 +231,15 @@ def test_an_unknown_form_is_one_sentence(words: list[str]) -> None:
     with pytest.raises(
         BadInput, match=r"^Expected --for\S*( \S+)? to be one of cyclonedx, hf, registry, tre\.$"
     ) as refusal:
-        formats_of(split(["folder", *words])[1])
+        formats_of(split_format_options(["folder", *words])[1])
     assert refusal.value.exit_code == 2
 
 
 def test_forms_are_read_wherever_they_stand_and_each_once() -> None:
     forms = ("hf", "tre")
     for words in (["a", "--for", "hf", "b", "--for=tre"], ["--for=hf,tre,hf", "a", "b"]):
-        assert split(words) == (["a", "b"], forms)
-    assert split(["a"]) == (["a"], ())
+        assert split_format_options(words) == (["a", "b"], forms)
+    assert split_format_options(["a"]) == (["a"], ())
 
 
 @pytest.mark.parametrize(

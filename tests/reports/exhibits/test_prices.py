@@ -16,7 +16,15 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.exhibits.prices import REPEATED, TRIES, gaussian_mu, privacy, rivals, spending, with_shares
+from dpsweep.reports.exhibits.prices import (
+    REPEATED,
+    TRIES,
+    gaussian_mu,
+    privacy,
+    rule_prices_exhibit,
+    spending_exhibit,
+    with_shares,
+)
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
@@ -63,7 +71,7 @@ def test_the_curve_of_a_search_that_was_charged_twice_is_not_drawn(sweep_of: Swe
 
 def test_where_the_budget_went_adds_up_to_all_charged_runs(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates=FATES, repeats=(1,))
-    shown = spending(table.read(made.folder, made.ledger))
+    shown = spending_exhibit(table.read(made.folder, made.ledger))
     assert shown is not None
     (sheet,) = shown.sheets
     counts = dict(zip(column(sheet, "runs"), column(sheet, "how many"), strict=True))
@@ -89,7 +97,7 @@ def test_every_run_has_its_share_of_the_bill(sweep_of: SweepOf) -> None:
 
 def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    shown = spending(table.read(made.folder, made.ledger))
+    shown = spending_exhibit(table.read(made.folder, made.ledger))
     assert shown is not None
     run = made.plan.trials[0].event.training
     nine, eight = (Rdp().epsilon(events.repeat(run, many), made.plan.delta, ADD) for many in (9, 8))
@@ -99,7 +107,7 @@ def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
 
 def test_every_rule_is_priced_at_the_runs_of_this_sweep(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    shown = rivals(made.plan, 5.0)
+    shown = rule_prices_exhibit(made.plan, 5.0)
     assert shown is not None
     (sheet,) = shown.sheets
     rows = list(

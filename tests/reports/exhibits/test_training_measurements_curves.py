@@ -9,7 +9,7 @@ from typing import Any
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.exhibits.training_measurements import course
+from dpsweep.reports.exhibits.training_measurements import training_curves_exhibit
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
@@ -30,7 +30,7 @@ def test_the_course_of_training_is_the_median_of_the_runs_that_were_looked_at(sw
         form = json.loads(path.read_text())
         form["curator"]["curve"] = [{"step": 40, "test_accuracy": first}, {"step": 80, "test_accuracy": last}]
         path.write_text(json.dumps(form))
-    shown = course(table.read(made.folder, made.ledger))
+    shown = training_curves_exhibit(table.read(made.folder, made.ledger))
     assert shown is not None
     (sheet,) = shown.sheets
     found = zip(*(column(sheet, name) for name in ("steps", "runs", "least", "median", "most")), strict=True)
@@ -39,4 +39,4 @@ def test_the_course_of_training_is_the_median_of_the_runs_that_were_looked_at(sw
 
 def test_runs_that_nobody_looked_at_have_no_course(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    assert course(table.read(made.folder, made.ledger)) is None
+    assert training_curves_exhibit(table.read(made.folder, made.ledger)) is None

@@ -12,7 +12,7 @@ import pytest
 
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.exhibits.what_mattered import collapse, what_mattered
+from dpsweep.reports.exhibits.what_mattered import collapse_exhibit, what_mattered
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.reports.conftest import CLIP, LR, REGULARIZER, Made
@@ -85,7 +85,7 @@ def test_an_incomplete_grid_is_no_grid(sweep_of: SweepOf) -> None:
 
 
 def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(sweep_of: SweepOf) -> None:
-    exhibit = collapse(of(sweep_of(BOTH, accuracy=along_product)))
+    exhibit = collapse_exhibit(of(sweep_of(BOTH, accuracy=along_product)))
     assert exhibit is not None
     (sheet,), (drawing,) = exhibit.sheets, exhibit.drawings
     assert drawing.name == "collapse-1"
@@ -104,7 +104,7 @@ def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(swee
     ids=["steps are rescaled", "no clip norm", "two rates are no line"],
 )
 def test_where_there_is_nothing_to_compare_there_is_no_plot(sweep_of: SweepOf, axes: dict[str, Any]) -> None:
-    assert collapse(of(sweep_of(axes))) is None
+    assert collapse_exhibit(of(sweep_of(axes))) is None
 
 
 @pytest.mark.long

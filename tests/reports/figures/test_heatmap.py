@@ -15,11 +15,11 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpsweep.reports.content.panels import MapPanel, arrange, scale
+from dpsweep.reports.content.panels import MapPanel, arrange_panels, scale
 from dpsweep.reports.content.sweep_table import State, read
 from dpsweep.reports.figures.figure_layout import lay_out
-from dpsweep.reports.figures.heatmap import PNG_DPI, figure, legible, pictures
-from dpsweep.reports.figures.page_figures import fragment
+from dpsweep.reports.figures.heatmap import PNG_DPI, figure, legible_ink, pictures
+from dpsweep.reports.figures.page_figures import inline_svg
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 
@@ -86,7 +86,7 @@ def panels_of(
         "accuracy_high": [score + 0.02 for score in scores],
     }
     frame = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in columns.items()})
-    return arrange(frame, tuple(names))
+    return arrange_panels(frame, tuple(names))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -131,7 +131,7 @@ def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> Non
 
 def test_states_are_named_in_words_and_the_best_by_name(troubled: Any) -> None:
     sweep = read(troubled.folder, troubled.ledger)
-    whole = pictures(arrange(sweep.table, sweep.axes), "noisy accuracy, %")[0]
+    whole = pictures(arrange_panels(sweep.table, sweep.axes), "noisy accuracy, %")[0]
     for word in (
         "failed",
         "diverged",
@@ -167,7 +167,7 @@ def test_a_map_of_thousands_of_cells_is_small_in_a_page() -> None:
     drawn = re.findall(
         rf'd="M {number} {number} \nL {number} \S+ \nL \S+ {number} [^"]*" clip[^>]*"fill: (#......)"', picture.svg
     )
-    inline = fragment(picture)
+    inline = inline_svg(picture)
     drawn = drawn[2:]  # after two samples in the key
     assert len(drawn) == 3000
     assert re.findall(rf'd="M{number} {number}H{number}V{number}H[^"]*" fill="(#......)"', inline) == drawn
@@ -203,7 +203,7 @@ def test_who_sees_few_colours_sees_the_same_order_and_every_mark(blindness: str)
     scores, colours = np.ravel(mesh.get_array()), np.reshape(mesh.get_facecolor(), (-1, 4))[:, :3]
     seen = luminance(colours, blindness)
     assert (np.diff(seen[np.argsort(scores)]) > 0).all(), "the better, the lighter"
-    inks = np.array([mpl.colors.to_rgb(legible(colour)) for colour in colours])
+    inks = np.array([mpl.colors.to_rgb(legible_ink(colour)) for colour in colours])
     ends = np.sort([seen, luminance(inks, blindness)], axis=0)
     assert ((ends[1] + 0.05) / (ends[0] + 0.05)).min() > 4, "texts and stars"
     frames = [patch for patch in axes.patches if patch.get_zorder() == 4]

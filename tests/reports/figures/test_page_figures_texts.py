@@ -9,14 +9,14 @@ import pytest
 
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.panels import arrange, scale
+from dpsweep.reports.content.panels import arrange_panels, scale
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.heatmap import figure, pictures
 from dpsweep.reports.figures.page_figures import cell_texts
 from dpsweep.reports.pages.comparison import Beside
 from dpsweep.reports.pages.curator_page import figures
-from dpsweep.reports.pages.templates import fill
+from dpsweep.reports.pages.templates import fill_template
 from tests.reports.figures.test_heatmap import panels_of, steps
 
 COLUMNS = ("state", "accuracy", "interval")
@@ -34,7 +34,7 @@ def text_of(row: tuple[Item, ...]) -> tuple[frozenset[str], str]:
 def test_every_cell_says_its_row_of_the_table(troubled: Any) -> None:
     sweep = read(troubled.folder, troubled.ledger)
     rows = sorted(map(text_of, sheets.trials(sweep, COLUMNS).rows), key=str)
-    cells = [cell for panel in cell_texts(arrange(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
+    cells = [cell for panel in cell_texts(arrange_panels(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
     said = (
         (frozenset(cell.settings.split(", ")), re.sub(r", (best|not significantly worse)$", "", cell.result))
         for cell in cells
@@ -47,7 +47,7 @@ def test_a_page_says_them_and_nothing_else_there(troubled: Any) -> None:
     sweep = read(troubled.folder, troubled.ledger)
     html = (troubled.folder / "curator" / "report.html").read_text()
     shown = re.findall(r'<input type="radio" name="[^"]*"><span>(.*?) <b>(.*?)</b></span>', html)
-    cells = [cell for panel in cell_texts(arrange(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
+    cells = [cell for panel in cell_texts(arrange_panels(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
     assert shown == [(cell.settings, cell.result) for cell in cells]
     groups = re.findall(r'role="radiogroup" aria-label="([^"]*)"', html)
     assert len(groups) == len(set(groups)) == 2
@@ -55,7 +55,7 @@ def test_a_page_says_them_and_nothing_else_there(troubled: Any) -> None:
 
 def test_texts_lie_where_the_cells_are_drawn(troubled: Any) -> None:
     sweep = read(troubled.folder, troubled.ledger)
-    panels = arrange(sweep.table, sweep.axes)
+    panels = arrange_panels(sweep.table, sweep.axes)
     maps = [axes for axes in figure(panels, scale(panels), "accuracy, %").axes if axes.collections]
     assert len(maps) == len(panels) == 2
     for axes, texts in zip(maps, cell_texts(panels), strict=True):
@@ -77,6 +77,6 @@ def test_a_page_of_1600_points_is_small() -> None:
         figures=figures(pictures(panels, "accuracy, %")),
         measure="accuracy",
     )
-    html = fill("beside.html.j2", page=page)
+    html = fill_template("beside.html.j2", page=page)
     assert html.count("<label") == 1600
     assert len(html.encode()) < 1_000_000

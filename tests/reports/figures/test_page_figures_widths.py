@@ -6,7 +6,15 @@ import itertools
 
 import pytest
 
-from dpsweep.reports.figures.page_figures import COLUMN, LEAST_SCALE, MOST_SCALE, SPACE, TALLEST, common_scale, shares
+from dpsweep.reports.figures.page_figures import (
+    COLUMN,
+    LEAST_SCALE,
+    MOST_SCALE,
+    SPACE,
+    TALLEST,
+    column_shares,
+    common_scale,
+)
 
 SIZES = [
     *[[(357.0, 240.0)] * figures for figures in range(1, 9)],
@@ -31,7 +39,7 @@ def rows_of(sizes: list[tuple[float, float]], scale: float) -> list[list[float]]
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_figures_have_one_scale_and_fit_their_rows(sizes: list[tuple[float, float]]) -> None:
     scale = common_scale(sizes)
-    widths = [COLUMN * share for share in shares(sizes)]
+    widths = [COLUMN * share for share in column_shares(sizes)]
     assert widths == pytest.approx([scale * width for width, _ in sizes], abs=COLUMN / 10_000)
     assert scale <= MOST_SCALE
     assert all(sum(row) + SPACE * (len(row) - 1) <= COLUMN + 1e-6 for row in rows_of(sizes, scale))
@@ -57,5 +65,5 @@ def test_maps_of_a_common_size_fill_the_column() -> None:
 
 
 def test_nothing_is_laid_out_without_figures() -> None:
-    assert shares([]) == ()
-    assert all(share <= 1 for sizes in itertools.chain(SIZES) for share in shares(sizes))
+    assert column_shares([]) == ()
+    assert all(share <= 1 for sizes in itertools.chain(SIZES) for share in column_shares(sizes))

@@ -42,7 +42,7 @@ def test_sweeps_of_one_account_add_up_and_others_pay_for_themselves(sweep_of: Sw
     bill = read_bill(sweep)
     again = replace(sweep, plan_id="another")
     other = replace(sweep, plan=replace(sweep.plan, account="elsewhere"))
-    said = [*beside._together([sweep, again, other], [bill] * 3)]
+    said = [*beside._joint_price_sentences([sweep, again, other], [bill] * 3)]
     twice = exact_sum([bill.epsilon, bill.epsilon])
     assert said[0].startswith(f"digits paid epsilon {beside.epsilon_up(twice)} at delta 2e-5 for these 2 sweeps")
     assert said[1].startswith(f"elsewhere paid epsilon {beside.epsilon_up(bill.epsilon)} at delta 1e-5 for this sweep")

@@ -31,7 +31,7 @@ def no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError(f"Failed to process <b>: no latex\x1b in {SECRET}")
 
-    monkeypatch.setattr(charts, "style", fails)
+    monkeypatch.setattr(charts, "style_axes", fails)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_what_failed_is_drawn_again(sweep_of: SweepOf, request: pytest.FixtureRe
     made = sweep_of(AXES)
     PrivateStore.of(made.ledger, made.plan.account, made.plan.id).root.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "style", lambda *_: 1 / 0)
+        patch.setattr(charts, "style_axes", lambda *_: 1 / 0)
         assert failed_pictures(current_report(made.folder, made.ledger)) != ()
     page = current_report(made.folder, made.ledger)
     assert failed_pictures(page) == ()

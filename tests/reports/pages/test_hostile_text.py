@@ -17,10 +17,10 @@ from dpsweep.accounting.printing import visible_lines
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures.charts import Chart, charts
-from dpsweep.reports.pages.curator_page import write
+from dpsweep.reports.pages.curator_page import write_page
 from dpsweep.reports.pages.release import compose
-from dpsweep.reports.pages.templates import fill
-from dpsweep.reports.statement.methods_text import tex
+from dpsweep.reports.pages.templates import fill_template
+from dpsweep.reports.statement.methods_text import escape_tex
 from tests.reports.pages.test_page import Reader
 
 HOSTILE = "d\x1b]0;owned\x07\u202etigid\u2066\x9b31m\ud800\rx"
@@ -37,7 +37,7 @@ def page(sweep_of: Callable[..., Any], tmp_path: Path) -> Path:
     assert composed.records is not None
     picture = charts(HOSTILE[:1], HOSTILE, [Chart(title=HOSTILE, x_label=HOSTILE, y_label="y", curves=())])
     finding = Exhibit(key="own", title=HOSTILE, note=HOSTILE, source=HOSTILE, drawings=(picture,), findings=(HOSTILE,))
-    return write(
+    return write_page(
         replace(
             composed,
             title=HOSTILE,
@@ -63,7 +63,7 @@ def test_every_text_file_of_a_page_is_visible(page: Path) -> None:
 
 
 def test_tex_has_no_command_of_a_strangers() -> None:
-    shown = tex("\\input{/etc/passwd}^^5c\x1b\u202e%\n\\end{document}")
+    shown = escape_tex("\\input{/etc/passwd}^^5c\x1b\u202e%\n\\end{document}")
     assert visible_lines(shown) == shown
     assert "\n" not in shown
     assert not re.search(r"\\(input|end)\b", shown)
@@ -72,9 +72,9 @@ def test_tex_has_no_command_of_a_strangers() -> None:
 
 
 def test_a_template_escapes_for_html_after_it_is_visible() -> None:
-    from dpsweep.reports.pages.templates import _plain, _shown
+    from dpsweep.reports.pages.templates import _escape_for_html, _escape_for_markdown
 
-    assert _shown("<b>\x1b</b>\n") == "<b>\\x1b</b>\n"
-    assert _plain("<b>\u202e</b>") == "&lt;b&gt;\\u202e&lt;/b&gt;"
-    assert _shown(3) == 3
-    assert callable(fill)
+    assert _escape_for_html("<b>\x1b</b>\n") == "<b>\\x1b</b>\n"
+    assert _escape_for_markdown("<b>\u202e</b>") == "&lt;b&gt;\\u202e&lt;/b&gt;"
+    assert _escape_for_html(3) == 3
+    assert callable(fill_template)

@@ -16,7 +16,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.model_export import CARD, render_card, write_export
-from dpsweep.reports.pages.prediction_code import declared_preprocessing, snippet
+from dpsweep.reports.pages.prediction_code import declared_preprocessing, prediction_snippet
 from dpsweep.reports.pages.release import compose
 from dpsweep.trainers.models.fully_connected import logistic
 from tests.alone import answers, code_of
@@ -69,7 +69,7 @@ def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
     """As where the file was lost, or where the class is the user's own."""
     declaration = {"name": "mine", "shape": [1, 8, 8], "classes": 10, **dataset}
     assert declared_preprocessing(declaration) is None
-    code = snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
+    code = prediction_snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
     made = with_models(sweep_of(AXES))
     card = render_card(compose(read(made.folder, made.ledger)), code, own=True, form=None)
     assert "Only the data set's class can turn a raw row into an input" in card

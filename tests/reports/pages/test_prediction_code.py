@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.names.tags import HOMES
-from dpsweep.reports.pages.prediction_code import code_of, declared_preprocessing, snippet
+from dpsweep.reports.pages.prediction_code import code_of, declared_preprocessing, prediction_snippet
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.arrays import bounded_records
 from dpsweep.trainers.data.preprocessing import hashed_counts
@@ -123,7 +123,7 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
     assert len(set(expected)) > 1
     found = answers(
         tmp_path,
-        snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"),
+        prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"),
         json.loads(json.dumps(rows)),
     )
     assert found == (expected if form["labels"] is None else [form["labels"][place] for place in expected])
@@ -147,7 +147,7 @@ def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     if form["kind"] == "columns":
         width = sum(len(column.get("values", "1")) for column in form["columns"])
         assert [width] == form["shape"]
-    compile(snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"), name, "exec")
+    compile(prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"), name, "exec")
     assert build(dataset, "dataset").preprocessing["labels"] == form["labels"]
     told = json.dumps(form)
     assert all(str(dataset.get(key, "nowhere")) not in told for key in ("path", "source"))

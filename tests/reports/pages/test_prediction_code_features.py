@@ -11,9 +11,9 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 
-from dpsweep.accounting.names.stored_classes import home_of, stored
+from dpsweep.accounting.names.stored_classes import home_of, stored_form
 from dpsweep.reports.content.trial_config import FrozenFeatures
-from dpsweep.reports.pages.prediction_code import EXTRACTOR, code_of, declared_preprocessing, snippet
+from dpsweep.reports.pages.prediction_code import EXTRACTOR, code_of, declared_preprocessing, prediction_snippet
 from dpsweep.sweeper.trial.spec import dataset_of
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build as build_model
@@ -27,7 +27,7 @@ def config_of(dataset: str, features: str) -> dict[str, Any]:
         "dataset": OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / f"{dataset}.yaml").dataset),
         "features": OmegaConf.to_container(OmegaConf.load(CONF / "features" / f"{features}.yaml")),
     }
-    return {name: stored(node, name) for name, node in nodes.items()}
+    return {name: stored_form(node, name) for name, node in nodes.items()}
 
 
 def pictures() -> tuple[list[Any], torch.Tensor]:
@@ -67,7 +67,7 @@ def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples:
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(found).argmax(dim=1).tolist()
     assert len(set(expected)) > 1
-    code = snippet({"model": {"kind": "logistic"}}, config["dataset"], form, "model.safetensors", frozen)
+    code = prediction_snippet({"model": {"kind": "logistic"}}, config["dataset"], form, "model.safetensors", frozen)
     labels = form["labels"]
     assert answers(tmp_path, code, rows) == (expected if labels is None else [labels[place] for place in expected])
 
@@ -79,7 +79,7 @@ def test_of_a_file_of_the_users_only_the_name_is_released() -> None:
     assert frozen is not None
     assert frozen.released["settings"]["weights"]["file"] == "model.safetensors"
     assert frozen.package is None
-    code = snippet(
+    code = prediction_snippet(
         {"model": {"kind": "logistic"}},
         config["dataset"],
         declared_preprocessing(config["dataset"], frozen),

@@ -35,9 +35,9 @@ from dpsweep.reports.recomputation.price_check import (
     UNREADABLE,
     check_opening,
     check_release,
-    highest,
+    largest_allowed_bound,
     main,
-    verdict,
+    verdict_on_population,
 )
 from tests.reports.conftest import Recipe, make
 from tests.reports.recomputation.random_plans import RULES, random_plan
@@ -86,7 +86,11 @@ def compare(place: int) -> list[str]:
         except NotRecomputed:
             skipped.append(name)
             continue
-        assert min(bound, by_renyi_or_infinite(form, plan)) <= highest(claim), (place, plan.rule.name, name)
+        assert min(bound, by_renyi_or_infinite(form, plan)) <= largest_allowed_bound(claim), (
+            place,
+            plan.rule.name,
+            name,
+        )
         if quote.claimed_by == "PLD":
             assert claim - bound <= max(LOOSE[0], LOOSE[1] * claim), (place, plan.rule.name, name)
     return skipped
@@ -219,7 +223,7 @@ FAINT_SEARCHES = (
 def judged(event: events.DpEvent, claim: float, by: str, delta: float = 1e-8) -> int:
     """The verdict on a claim for an event."""
     part = {"epsilon": claim, "event": json.loads(json.dumps(events.to_json(event)))}
-    return verdict(part, delta, "add_or_remove_one", by)[0]
+    return verdict_on_population(part, delta, "add_or_remove_one", by)[0]
 
 
 def test_a_claim_of_a_third_of_a_small_price_fails() -> None:
@@ -256,8 +260,11 @@ def test_a_search_without_a_bound_costs_a_run_at_least() -> None:
     form = json.loads(json.dumps(events.to_json(search)))
     form["event"]["limit"] = 50
     for by in ("RDP", "PLD", "PRV"):
-        assert verdict({"epsilon": one * 1.2, "event": form}, 1e-5, "add_or_remove_one", by)[0] == NOT_RECOMPUTED
-        code, sentence = verdict({"epsilon": one * 0.9, "event": form}, 1e-5, "add_or_remove_one", by)
+        assert (
+            verdict_on_population({"epsilon": one * 1.2, "event": form}, 1e-5, "add_or_remove_one", by)[0]
+            == NOT_RECOMPUTED
+        )
+        code, sentence = verdict_on_population({"epsilon": one * 0.9, "event": form}, 1e-5, "add_or_remove_one", by)
         assert code == FAILS and "one run costs" in sentence
 
 
@@ -295,9 +302,11 @@ def test_honest_claims_with_little_noise_do_not_fail(
     """The lattice was to have 1e12 places, or was placed at nan."""
     event = events.repeat(events.poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps)
     part = {"epsilon": Pld().epsilon(event, 1e-5, adjacency), "event": json.loads(json.dumps(events.to_json(event)))}
-    assert verdict(part, 1e-5, adjacency.value, "PLD")[0] == code
+    assert verdict_on_population(part, 1e-5, adjacency.value, "PLD")[0] == code
     if code == HOLDS:
-        assert verdict({**part, "epsilon": part["epsilon"] * 0.95}, 1e-5, adjacency.value, "PLD")[0] == FAILS
+        assert (
+            verdict_on_population({**part, "epsilon": part["epsilon"] * 0.95}, 1e-5, adjacency.value, "PLD")[0] == FAILS
+        )
 
 
 @pytest.mark.parametrize(("rate", "mu"), [(0.1, 1.0), (0.3, 3.0), (0.9, 0.5)])
@@ -352,7 +361,7 @@ def test_events_that_cannot_exist_are_refused(what: str, adjacency: str) -> None
     """Curves that are nan held at any claim."""
     for by in ("PLD", "RDP"):
         with pytest.raises(ValueError, match="Expected"):
-            verdict({"epsilon": 0.01, "event": {"event": IMPOSSIBLE[what]}}, 1e-5, adjacency, by)
+            verdict_on_population({"epsilon": 0.01, "event": {"event": IMPOSSIBLE[what]}}, 1e-5, adjacency, by)
 
 
 def test_a_curve_that_is_nan_bounds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

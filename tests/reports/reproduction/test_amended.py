@@ -7,7 +7,7 @@ import pytest
 
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.figures import d_fig2 as amended
-from dpsweep.reports.reproduction.figures.d_fig2 import BOTH, FALLING, MOMENTUM, PLAIN, constrained
+from dpsweep.reports.reproduction.figures.d_fig2 import BOTH, FALLING, MOMENTUM, PLAIN, advantage_at_few_steps
 from dpsweep.reports.statistics.verdict import Verdict
 
 HOLDS, REFUTED, UNDECIDED = Verdict
@@ -29,21 +29,23 @@ def rows(error: float = 0.001, **scores: tuple[float, float]) -> pd.DataFrame:
 
 def test_better_is_a_point_above_at_every_noise() -> None:
     table = rows(plain=(0.7, 0.8), both=(0.75, 0.82), momentum=(0.75, 0.805))
-    assert amended.better(table, [BOTH], "claim").verdict is HOLDS
-    assert "noise 1: 5.0 points [" in amended.better(table, [BOTH], "claim").numbers
-    assert amended.better(table, [MOMENTUM], "claim").verdict is REFUTED, "half a point is too little"
-    assert amended.better(table, [BOTH, MOMENTUM], "claim").verdict is REFUTED
-    assert amended.better(rows(plain=(0.7, 0.8)), [BOTH], "claim").verdict is UNDECIDED, "nothing ran to be better"
+    assert amended.methods_beat_dpsgd(table, [BOTH], "claim").verdict is HOLDS
+    assert "noise 1: 5.0 points [" in amended.methods_beat_dpsgd(table, [BOTH], "claim").numbers
+    assert amended.methods_beat_dpsgd(table, [MOMENTUM], "claim").verdict is REFUTED, "half a point is too little"
+    assert amended.methods_beat_dpsgd(table, [BOTH, MOMENTUM], "claim").verdict is REFUTED
+    assert amended.methods_beat_dpsgd(rows(plain=(0.7, 0.8)), [BOTH], "claim").verdict is UNDECIDED, (
+        "nothing ran to be better"
+    )
     noisy = rows(error=0.03, plain=(0.7, 0.8), both=(0.75, 0.82))
-    assert amended.better(noisy, [BOTH], "claim").verdict is UNDECIDED
+    assert amended.methods_beat_dpsgd(noisy, [BOTH], "claim").verdict is UNDECIDED
 
 
 def test_an_advantage_is_larger_where_steps_are_few() -> None:
-    assert constrained(rows(plain=(0.7, 0.8), both=(0.75, 0.82))).verdict is HOLDS
-    assert constrained(rows(plain=(0.7, 0.8), both=(0.72, 0.85))).verdict is REFUTED
-    assert constrained(rows(plain=(0.7, 0.8), both=(0.725, 0.825))).verdict is REFUTED, "not at all larger"
-    assert constrained(rows(error=0.01, plain=(0.7, 0.8), both=(0.75, 0.82))).verdict is UNDECIDED
-    assert constrained(rows(plain=(0.7, 0.8))).verdict is UNDECIDED
+    assert advantage_at_few_steps(rows(plain=(0.7, 0.8), both=(0.75, 0.82))).verdict is HOLDS
+    assert advantage_at_few_steps(rows(plain=(0.7, 0.8), both=(0.72, 0.85))).verdict is REFUTED
+    assert advantage_at_few_steps(rows(plain=(0.7, 0.8), both=(0.725, 0.825))).verdict is REFUTED, "not at all larger"
+    assert advantage_at_few_steps(rows(error=0.01, plain=(0.7, 0.8), both=(0.75, 0.82))).verdict is UNDECIDED
+    assert advantage_at_few_steps(rows(plain=(0.7, 0.8))).verdict is UNDECIDED
 
 
 def test_curves_are_in_the_order_of_their_steps() -> None:

@@ -13,19 +13,19 @@ import pytest
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.claims import (
     MOMENTUM,
-    alongside,
-    close,
+    best_scores_are_close,
+    count_wins,
     defaults_do,
     diagonal,
-    easier,
     few_candidates_do,
     flat_in_regularizer,
     follows_product,
+    many_rates_prunable,
     momentum,
     no_diagonal,
-    prunable,
+    normalized_easier_to_tune,
     quick_start,
-    wins,
+    second_method_is_no_worse,
 )
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, STEPS
 from dpsweep.reports.statistics.verdict import Verdict
@@ -76,13 +76,16 @@ def test_flat_in_the_regularizer() -> None:
 def test_a_method_is_easier_if_few_random_points_are_better() -> None:
     wide = rows("dpnadam", REGULARIZER, lambda lr, r: 0.9 - 0.04 * (lr > 0.1))
     narrow = rows("dpadam", CLIP, ALONG_RIDGE)
-    finding = easier(pd.concat([wide, narrow]), "dpnadam", "dpadam")
+    finding = normalized_easier_to_tune(pd.concat([wide, narrow]), "dpnadam", "dpadam")
     assert finding.verdict is HOLDS
     mean = wide["accuracy"].mean() - narrow["accuracy"].mean()
     assert finding.estimates[0].value == pytest.approx(mean, abs=0.001)
-    assert easier(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").verdict is REFUTED
+    assert (
+        normalized_easier_to_tune(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").verdict
+        is REFUTED
+    )
     swapped = [narrow.assign(method="dpnadam"), wide.assign(method="dpadam")]
-    assert easier(pd.concat(swapped), "dpnadam", "dpadam").verdict is REFUTED
+    assert normalized_easier_to_tune(pd.concat(swapped), "dpnadam", "dpadam").verdict is REFUTED
 
 
 def test_one_noise_that_speaks_against_it_suffices() -> None:
@@ -128,13 +131,15 @@ def test_adam_has_no_diagonal() -> None:
 
 def test_close_at_their_best() -> None:
     one, other = rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)
-    assert close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").verdict is HOLDS
+    assert best_scores_are_close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").verdict is HOLDS
     worse = other.assign(accuracy=other["accuracy"] - 0.05)
-    assert close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").verdict is REFUTED
+    assert best_scores_are_close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").verdict is REFUTED
     noisy = [table.assign(accuracy_low=0.0, accuracy_high=1.0) for table in (one, other)]
-    assert close(pd.concat(noisy), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED
+    assert best_scores_are_close(pd.concat(noisy), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED
     flat = [table.assign(accuracy=0.8) for table in (one, other)]
-    assert close(pd.concat(flat), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED, "nothing differs at all"
+    assert best_scores_are_close(pd.concat(flat), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED, (
+        "nothing differs at all"
+    )
 
 
 def course(ends: dict[float, tuple[float, float]], error: float = ERROR) -> pd.DataFrame:
@@ -202,21 +207,23 @@ def test_few_candidates_against_as_many_of_the_others() -> None:
 
 
 def test_alongside_is_one_sided() -> None:
-    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").verdict is HOLDS
-    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").verdict is REFUTED
-    assert alongside(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").verdict is REFUTED
-    assert alongside(candidates(a=[0.8, 0.7], b=[0.95, 0.9]), "a", "b").verdict is HOLDS, "better is no objection"
+    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").verdict is HOLDS
+    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").verdict is REFUTED
+    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").verdict is REFUTED
+    assert second_method_is_no_worse(candidates(a=[0.8, 0.7], b=[0.95, 0.9]), "a", "b").verdict is HOLDS, (
+        "better is no objection"
+    )
 
 
 def test_what_is_far_below_the_best_throughout_can_be_pruned() -> None:
     lengths = [rows("dpsgd", CLIP, ALONG_LR).assign(**{STEPS: steps}) for steps in (100, 200)]
     table = pd.concat(lengths, ignore_index=True)
-    assert sum(wins(table).values()) == 2
-    assert prunable(table).verdict is HOLDS
-    assert "6 of 7 are: 0.001, 0.01, 0.1, 10, 100, 1000; 1 are not: 1" in prunable(table).numbers
+    assert sum(count_wins(table).values()) == 2
+    assert many_rates_prunable(table).verdict is HOLDS
+    assert "6 of 7 are: 0.001, 0.01, 0.1, 10, 100, 1000; 1 are not: 1" in many_rates_prunable(table).numbers
     each = [
         rows("dpsgd", CLIP, lambda lr, clip, best=best: float(lr == best)).assign(**{STEPS: place})
         for place, best in enumerate(LRS)
     ]
-    assert prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
-    assert prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED
+    assert many_rates_prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
+    assert many_rates_prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED

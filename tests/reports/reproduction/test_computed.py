@@ -13,7 +13,7 @@ import pytest
 
 from dpsweep.reports.reproduction.__main__ import main
 from dpsweep.reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
-from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
+from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
 from dpsweep.reports.reproduction.honest_tuning import (
     figure_1_affordable,
     figure_1_blow_up,
@@ -21,7 +21,7 @@ from dpsweep.reports.reproduction.honest_tuning import (
     figure_9,
     table_3,
 )
-from dpsweep.reports.reproduction.one_run import lecture, noise_table
+from dpsweep.reports.reproduction.one_run import lecture_row, noise_table
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,28 +53,30 @@ def test_what_composition_affords() -> None:
 def test_where_composition_and_random_stopping_cross() -> None:
     rows = {records: figure_9(records) for records in b_fig9.PRINTED}
     assert b_fig9.crossings(rows).holds
-    assert b_fig9.constant(rows).holds
+    assert b_fig9.price_growth(rows).holds
     cheaper = tuple(replace(row, random_stopping=0.97 * row.random_stopping) for row in rows[5000])
     assert not b_fig9.crossings(rows | {5000: cheaper}).holds
     growing = tuple(replace(row, random_stopping=row.composition) for row in rows[5000])
-    assert not b_fig9.constant(rows | {5000: growing}).holds
+    assert not b_fig9.price_growth(rows | {5000: growing}).holds
 
 
 def test_the_final_epsilons() -> None:
     rows = table_3()
-    assert b_table3.agrees(rows).holds
+    assert b_table3.costs_agree_with_printed_table(rows).holds
     assert b_table3.adam_is_cheapest(rows).holds
-    assert not b_table3.agrees([replace(rows[0], epsilon=rows[0].epsilon + 0.03), *rows[1:]]).holds
+    assert not b_table3.costs_agree_with_printed_table(
+        [replace(rows[0], epsilon=rows[0].epsilon + 0.03), *rows[1:]]
+    ).holds
     assert not b_table3.adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
 
 
 def test_the_lectures_bounds() -> None:
-    row, rows = lecture(), noise_table()
-    assert c_bounds.theorem(row).holds
-    assert not c_bounds.theorem(replace(row, bound=1.1)).holds
-    assert c_bounds.slack(row).holds
-    assert not c_bounds.slack(replace(row, neighbours=0.03)).holds
-    assert not c_bounds.slack(replace(row, forced=0.01)).holds
+    row, rows = lecture_row(), noise_table()
+    assert c_bounds.theorem_against_bound(row).holds
+    assert not c_bounds.theorem_against_bound(replace(row, bound=1.1)).holds
+    assert c_bounds.epsilon_slack(row).holds
+    assert not c_bounds.epsilon_slack(replace(row, neighbours=0.03)).holds
+    assert not c_bounds.epsilon_slack(replace(row, forced=0.01)).holds
     assert c_bounds.accountants(rows).holds
     assert not c_bounds.accountants([replace(rows[0], classical=1.0), *rows[1:]]).holds
 
@@ -116,13 +118,13 @@ def test_every_file_is_named_by_a_figure_of_its_own() -> None:
     of_file = {name: import_module(f"dpsweep.reports.reproduction.figures.{name}").FIGURES for name in files}
     assert all(name in of_file[name] for name in files)
     assert sorted(name for figures in of_file.values() for name in figures) == list(known()), "each stands in one file"
-    assert all(isinstance(find(name), Computed | Trained) for name in known())
+    assert all(isinstance(find_figure(name), Computed | Trained) for name in known())
 
 
 def test_accounts_alone_import_no_torch_and_no_sweeper() -> None:
     check = (
-        "from dpsweep.reports.reproduction.finding import find, known\n"
-        "for name in known(): find(name)\n"
+        "from dpsweep.reports.reproduction.finding import find_figure, known\n"
+        "for name in known(): find_figure(name)\n"
         "import sys; print(*[name for name in ('torch', 'hydra', 'sweeper', 'trainers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -12,7 +12,7 @@ from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.reproduction.every_figure import Piece, make_pieces, seconds_in
-from dpsweep.reports.reproduction.training import TrainingFailed, raised
+from dpsweep.reports.reproduction.training import TrainingFailed, raise_figure_budget
 from dpsweep.sweeper.timing.time_estimate import about
 
 PIECES = [Piece(name=name, seconds=seconds) for name, seconds in (("a", 60.0), ("b", 7200.0), ("c", math.inf))]
@@ -59,8 +59,10 @@ def test_a_figures_budget_is_raised_for_lost_runs_and_for_nothing_else(tmp_path:
     cost = Guarantee(epsilon=0.75, delta=1e-5)
     event = PlanEvent(training=gaussian(noise_multiplier=2.0))
     ledger.charge("digits", plan="0123abcd", trials=["t"], cost=cost, record={}, event=event)
-    assert not raised(["Plan 4567abcd on digits"], ledger), "a plan that was never charged keeps the declared budget"
-    assert not raised(["no plan"], ledger)
-    assert raised(["Plan 0123abcd on digits"], ledger)
+    assert not raise_figure_budget(["Plan 4567abcd on digits"], ledger), (
+        "a plan that was never charged keeps the declared budget"
+    )
+    assert not raise_figure_budget(["no plan"], ledger)
+    assert raise_figure_budget(["Plan 0123abcd on digits"], ledger)
     higher = ledger.statement("digits").budget
     assert (higher.epsilon, higher.delta) == pytest.approx((1.75, 2e-5))

@@ -12,11 +12,11 @@ from dpsweep.reports.reproduction.figures import a_toy
 from dpsweep.reports.reproduction.learning_curves import (
     ACCURACY,
     LOSS,
-    biased,
-    clipped,
+    bounding_raises_loss,
+    clipped_family,
     flat_accuracy,
-    fluctuates,
-    normalized,
+    normalized_family,
+    small_regularizer_fluctuates,
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -27,7 +27,7 @@ def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -
 
 
 HOLDS, REFUTED, UNDECIDED = Verdict
-C, R = clipped("dpsgd"), normalized("dpnsgd")
+C, R = clipped_family("dpsgd"), normalized_family("dpnsgd")
 
 
 def repeated(*repeats: dict[float, pd.DataFrame]) -> dict[int, dict[float, pd.DataFrame]]:
@@ -41,13 +41,13 @@ def test_bias_is_a_loss_that_ends_higher_where_bounds_are_small(last: float, ver
 
     falls = repeated(*(family(0.5, jitter) for jitter in (0.0, 0.001, 0.002)))
     other = repeated(*(family(last, jitter) for jitter in (0.0, 0.001, 0.002)))
-    found = biased({C: falls, R: other})
+    found = bounding_raises_loss({C: falls, R: other})
     assert found.verdict is verdict
     assert found.numbers.startswith("DP-SGD: 50.0% [49.9, 50.2]")
-    assert biased({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, "one repetition"
+    assert bounding_raises_loss({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, "one repetition"
     single = repeated(*[{0.1: course([2.0, 1.0])}] * 3)
-    assert biased({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
-    assert biased({}).verdict is UNDECIDED
+    assert bounding_raises_loss({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
+    assert bounding_raises_loss({}).verdict is UNDECIDED
 
 
 def test_spreads_are_those_of_the_second_half() -> None:
@@ -70,12 +70,12 @@ def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
 
     calm = repeated(*({1.0: zigzag(2.1 + jitter)} for jitter in (0.0, 0.001)))
     rough = repeated(*({0.01: zigzag(3.0 + jitter)} for jitter in (0.0, 0.001)))
-    found = fluctuates(calm, rough, c=1.0, r=0.01)
+    found = small_regularizer_fluctuates(calm, rough, c=1.0, r=0.01)
     assert found.verdict is HOLDS
     ratio = np.log((2.0 / 2.5) / (0.2 / 2.05))
     assert np.log1p(found.estimates[0].value) == pytest.approx(ratio, rel=0.01)
-    assert fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
-    assert fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
+    assert small_regularizer_fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
+    assert small_regularizer_fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
 
 
 @pytest.mark.parametrize("r", [0.05, 0.5, 5.0])
@@ -83,18 +83,18 @@ def test_the_toys_descent_is_the_papers_formula(r: float) -> None:
     """Yang et al. 2022, Section A.1, with tau_0 = 1 and eta = 1; valid below tau_0 / 2."""
     x = np.linspace(0.01, 0.49, 25)
     formula = (x**3 + (3 * r + 0.5) * x**2 - x / 2) / (3 * (r + 1 + x) * (r + 0.5 - x))
-    assert np.allclose(a_toy.normalized(x, r), formula, rtol=1e-12, atol=1e-15)
+    assert np.allclose(a_toy.descent_of_normalization(x, r), formula, rtol=1e-12, atol=1e-15)
 
 
 def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     """x^2 + (3 r + 1/2) x < 1/2 at x = 1 / (10 r) is t^2 + 5 t < 20 for t = 1 / r, so t < 2.62 and r > 0.381."""
-    assert not a_toy.row(0.37).holds
-    assert a_toy.row(0.39).holds
+    assert not a_toy.row_of_regularizer(0.37).holds
+    assert a_toy.row_of_regularizer(0.39).holds
     root = (-3.5 + np.sqrt(3.5**2 + 2)) / 2  # of x^2 + 3.5 x - 0.5, r = 1
-    assert a_toy.row(1.0).computed == pytest.approx(root, rel=0.01)
-    assert a_toy.as_stated([a_toy.row(0.1)]).words == "refuted"
-    assert a_toy.as_stated([a_toy.row(1.0)]).words == "holds"
-    both = a_toy.as_stated([a_toy.row(0.1), a_toy.row(1.0)])
+    assert a_toy.row_of_regularizer(1.0).computed == pytest.approx(root, rel=0.01)
+    assert a_toy.range_as_stated([a_toy.row_of_regularizer(0.1)]).words == "refuted"
+    assert a_toy.range_as_stated([a_toy.row_of_regularizer(1.0)]).words == "holds"
+    both = a_toy.range_as_stated([a_toy.row_of_regularizer(0.1), a_toy.row_of_regularizer(1.0)])
     assert both.words == "holds only for r > 0.382 tau_0"
     assert 1 / a_toy.threshold() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
-    assert a_toy.clipping().holds
+    assert a_toy.range_without_clipping().holds

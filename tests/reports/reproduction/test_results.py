@@ -12,8 +12,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction.learning_curves import clipped
-from dpsweep.reports.reproduction.processor_time import FILE, measured, read_processor_time
+from dpsweep.reports.reproduction.learning_curves import clipped_family
+from dpsweep.reports.reproduction.processor_time import FILE, read_processor_time, record_processor_time
 from dpsweep.reports.reproduction.results import (
     RunCurve,
     RunPrice,
@@ -126,9 +126,9 @@ def test_a_run_without_a_curve_has_no_looks() -> None:
 
 
 def test_each_bound_is_read_at_its_best_learning_rate() -> None:
-    family = clipped("dpsgd")
+    family = clipped_family("dpsgd")
     assert family.tuned(results(CURVES)) == {1.0: 1.0, 2.0: 0.1}, "a loss that is no number is the worst"
-    (courses,) = family.courses(results(CURVES)).values()
+    (courses,) = family.tuned_learning_curves(results(CURVES)).values()
     assert {value: one["training_loss"].iloc[-1] for value, one in courses.items()} == {1.0: 0.5, 2.0: 0.25}
 
 
@@ -143,7 +143,7 @@ def test_facts_are_sentences() -> None:
 def test_processor_time_is_that_of_the_pieces_that_trained(tmp_path: Path) -> None:
     assert read_processor_time(tmp_path).seconds is None
     for piece in ("first", "second", ""):
-        with measured(tmp_path):
+        with record_processor_time(tmp_path):
             subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
             if piece:
                 (tmp_path / "sweeps" / "plan" / "trials" / piece).mkdir(parents=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting import references
-from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
 from dpsweep.accounting.references import Work, works_of
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.private_selection import PrivateSelection
@@ -142,7 +142,7 @@ def test_all_works_are_whole_and_have_keys_of_their_own() -> None:
 
 @pytest.mark.parametrize("tag", WORKS)
 def test_a_class_names_the_works_that_it_leans_on(tag: str) -> None:
-    assert {work.key for work in works_of(own_class(tag, FAMILY_OF[tag]))} == WORKS[tag]
+    assert {work.key for work in works_of(class_of_tag(tag, FAMILY_OF[tag]))} == WORKS[tag]
 
 
 def test_a_search_with_a_final_run_leans_on_what_its_search_leans_on() -> None:

@@ -16,7 +16,7 @@ from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import read_bill, read_facts
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.statement.statement import write_statement
-from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, violations
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, contradicted_lines
 from dpsweep.reports.statement.what_ran import floating_point
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
@@ -32,7 +32,7 @@ def lines_of(made: Any, audience: Audience = Audience.CURATOR) -> Mapping[str, L
 
 def test_an_honest_sweep_violates_nothing(sweep_of: SweepOf) -> None:
     lines = lines_of(sweep_of(AXES))
-    assert violations(tuple(lines.values())) == ()
+    assert contradicted_lines(tuple(lines.values())) == ()
     for topic in ("Claim", "Charges", "Sampling and noise", "Accountants", "Scores", "Randomness"):
         assert lines[topic].level is EvidenceLevel.CHECKED
 

@@ -12,7 +12,7 @@ from dpsweep.reports.content.facts import read_bill, read_facts
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.content.trial_config import UserScript, released_trainer, scripts_of
 from dpsweep.reports.statement.statement import statement_of
-from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, violations
+from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, contradicted_lines
 
 SweepOf = Callable[..., Any]
 AXES = {
@@ -30,7 +30,7 @@ def lines_of(made: Any, audience: Audience = Audience.CURATOR) -> Mapping[str, L
 @pytest.mark.parametrize("audience", Audience)
 def test_nothing_that_a_script_only_declares_is_called_checked(sweep_of: SweepOf, audience: Audience) -> None:
     lines = lines_of(sweep_of(AXES), audience)
-    assert violations(tuple(lines.values())) == ()
+    assert contradicted_lines(tuple(lines.values())) == ()
     for topic in ("Script", "Sampling and noise", "Scores", "Randomness", "Floating point"):
         assert lines[topic].level is EvidenceLevel.ASSUMED, topic
     assert lines["Charges"].level is EvidenceLevel.CHECKED

@@ -13,7 +13,7 @@ from numpy.random import Generator, Philox
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.statistics.point_scores import CLIP, LR, best, mean_best, median, point_scores, statistic, worst
 from dpsweep.reports.statistics.score_grid import peaks, ridge, score_grid, variance_shares
-from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, all_of, unknown
+from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, joint_verdict, unknown_estimate
 
 HOLDS, REFUTED, UNDECIDED = Verdict
 RATES, CLIPS = tuple(np.geomspace(0.01, 100, 9)), tuple(np.geomspace(0.1, 10, 5))
@@ -171,9 +171,9 @@ def test_the_mean_of_the_best_is_that_over_all_draws() -> None:
 def test_verdicts_are_three_valued() -> None:
     one = IntervalEstimate(name="gap", value=1.0, low=0.5, high=1.5)
     assert (one.verdict(0.5, 1.5), one.verdict(least=1.0), one.verdict(most=0.4)) == (HOLDS, UNDECIDED, REFUTED)
-    assert unknown("gap", 1.0).verdict(least=-100.0) is UNDECIDED
-    assert all_of([]) is UNDECIDED
-    assert [all_of(pair) for pair in ((HOLDS, HOLDS), (HOLDS, UNDECIDED), (REFUTED, UNDECIDED))] == [
+    assert unknown_estimate("gap", 1.0).verdict(least=-100.0) is UNDECIDED
+    assert joint_verdict([]) is UNDECIDED
+    assert [joint_verdict(pair) for pair in ((HOLDS, HOLDS), (HOLDS, UNDECIDED), (REFUTED, UNDECIDED))] == [
         HOLDS,
         UNDECIDED,
         REFUTED,

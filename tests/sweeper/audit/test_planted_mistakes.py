@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.audit.audit import audited
+from dpsweep.sweeper.audit.audit import run_audit
 from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from tests.margins import FALSE_ALARM
@@ -77,7 +77,7 @@ OUT_OF_REACH = {
 def audit_of(compose_priced: Callable[[Sequence[str]], PricedPlan]) -> Callable[[AuditSettings], AuditRecord]:
     priced = compose_priced(WORDS)
     rng = np.random.Generator(np.random.Philox(3))
-    return lambda settings: audited(priced, settings, MACHINE, rng)
+    return lambda settings: run_audit(priced, settings, MACHINE, rng)
 
 
 @pytest.mark.parametrize(("mistake", "settings", "attack"), FOUND, ids=lambda value: getattr(value, "__name__", ""))
@@ -139,7 +139,7 @@ def test_of_200_audits_of_the_right_program_no_more_contradict_than_their_confid
 ) -> None:
     priced = compose_priced((*WORDS, "steps=2"))
     rng = np.random.default_rng()
-    once = partial(audited, priced, SMALL, MACHINE, rng)
+    once = partial(run_audit, priced, SMALL, MACHINE, rng)
     accused = sum(once().refuted for _ in range(TIMES))
     assert accused <= binom.isf(FALSE_ALARM, TIMES, 1 - SMALL.confidence)
 
@@ -152,7 +152,7 @@ def test_the_stated_power_is_that_of_audits_of_a_program_with_half_the_noise(
     planted.noise_halved(monkeypatch)
     priced, rng = compose_priced(WORDS), np.random.Generator(np.random.Philox(4))
     settings = AuditSettings(gradients=3000, records=0, trainings=4)
-    records = [audited(priced, settings, MACHINE, rng) for _ in range(TIMES // 8)]
+    records = [run_audit(priced, settings, MACHINE, rng) for _ in range(TIMES // 8)]
     found = [finding for record in records for finding in record.findings if finding.attack is Attack.GRADIENTS]
     stated, bound = found[0].halved_seen, found[0].halved_epsilon
     assert stated is not None

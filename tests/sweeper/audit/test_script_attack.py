@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.audit_record import Attack, AuditRecord, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.audit.audit import audited
+from dpsweep.sweeper.audit.audit import run_audit
 from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from tests.sweeper.trial.scripts import SWEEP, TRAIN
@@ -31,7 +31,7 @@ def audit_of(compose_priced: Compose, tmp_path: Path, monkeypatch: pytest.Monkey
         Path("train.py").write_text(repeats if clips else repeats.replace(CLIPS, "np.ones(len(norms))"))
         machine = Machine(device="cpu", threads=1, chunk=None, data=None)
         priced = compose_priced((*SWEEP, *words))
-        return audited(priced, settings, machine, np.random.Generator(np.random.Philox(3)))
+        return run_audit(priced, settings, machine, np.random.Generator(np.random.Philox(3)))
 
     return audit_of
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.trainers.data.vocabularies import FolderTokenizer
 from dpsweep.trainers.declarations.adapters import Lora
-from dpsweep.trainers.models.replaced_layers import attach
+from dpsweep.trainers.models.replaced_layers import attach_adapters
 from tests.alone import answers, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -92,7 +92,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     base = hf((8,), 2, **{**arguments, "path": str(folder / "bert")})
     untrained = {name: value.clone() for name, value in base.state_dict().items()}
     adapter = {key: value for key, value in config["adapter"].items() if key != "kind"}
-    model = attach(base, Lora(**adapter))
+    model = attach_adapters(base, Lora(**adapter))
     saved = load_file(card.parent / "model.safetensors")
     model.load_state_dict(saved)
     for name, value in untrained.items():

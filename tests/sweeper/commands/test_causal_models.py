@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.trainers.declarations.adapters import Lora
-from dpsweep.trainers.models.replaced_layers import attach
+from dpsweep.trainers.models.replaced_layers import attach_adapters
 from tests.alone import BLOCKER, code_of
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -108,7 +108,7 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
     arguments = {key: value for key, value in config["model"].items() if key != "kind"}
     base = hf_causal((8,), 14, **{**arguments, "path": str(folder / "gpt2")})
     untrained = {name: value.clone() for name, value in base.state_dict().items()}
-    model = attach(base, Lora(**{key: value for key, value in config["adapter"].items() if key != "kind"}))
+    model = attach_adapters(base, Lora(**{key: value for key, value in config["adapter"].items() if key != "kind"}))
     saved = load_file(card.parent / "model.safetensors")
     model.load_state_dict(saved)
     for name, value in untrained.items():

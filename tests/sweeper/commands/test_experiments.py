@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.reports.reproduction.finding import Computed, Trained, find, known
-from dpsweep.reports.reproduction.training import PLAN, planned, require_allowed
-from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, SCALES, scaled
+from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
+from dpsweep.reports.reproduction.training import PLAN, read_plan_lines, require_allowed
+from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, SCALES, merge_scale_into_experiment
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
@@ -70,7 +70,7 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     less = LARGE.get(name, ()) if scale == FULL or (name in OPEN and scale == "small") else ()
     less += OWN_COPY.get(name, ()) if scale == FULL else ()
     accountant = REPLACED.get(name, FAST)
-    priced = compose_priced(scaled([f"experiment={name}", f"scale={scale}", *accountant, *less]))
+    priced = compose_priced(merge_scale_into_experiment([f"experiment={name}", f"scale={scale}", *accountant, *less]))
     assert priced.quote.guarantee.fits(priced.plan.budget)
     assert priced.plan.public == (name in DECLARED_PUBLIC or (scale == "smoke" and name in LOOKED_AT))
     assert name in NO_NOISE or all(trial.config["privacy"]["noise_multiplier"] for trial in priced.plan.trials)
@@ -87,13 +87,13 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_open_steps_spend_the_budget_of_the_small_experiment(compose_priced: Compose, name: str) -> None:
-    priced = compose_priced(scaled([f"experiment={name}", "scale=small"]))
+    priced = compose_priced(merge_scale_into_experiment([f"experiment={name}", "scale=small"]))
     assert 0.98 * priced.plan.budget.epsilon < priced.quote.epsilon <= priced.plan.budget.epsilon
     assert len({trial.config["steps"] for trial in priced.plan.trials}) >= 4
 
 
 def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> None:
-    assert [name for name in known() if isinstance(find(name), Trained)] == EXPERIMENTS
+    assert [name for name in known() if isinstance(find_figure(name), Trained)] == EXPERIMENTS
     for name in EXPERIMENTS:
         assert tuple(OmegaConf.load(CONF / "experiment" / f"{name}.yaml")[SCALES]) == REDUCED
 
@@ -101,22 +101,26 @@ def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> No
 @pytest.mark.parametrize("line", [["experiment=b_fig7"], ["experiment=b_fig7_mnist_4_9", "scale=small"]])
 def test_no_composed_configuration_has_the_sizes_that_were_not_chosen(line: list[str]) -> None:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", scaled(line))
+        config = compose("config", merge_scale_into_experiment(line))
     assert SCALES not in config
     if len(line) > 1:
         assert (config.steps, config.dataset.name) == (2000, "mnist_4_9"), "b_fig7's changes to its own experiment"
 
 
 def test_a_size_may_be_written_before_the_experiments_name() -> None:
-    assert scaled(["experiment=smoke/b_fig7"]) == scaled(["experiment=b_fig7", "scale=smoke"])
+    assert merge_scale_into_experiment(["experiment=smoke/b_fig7"]) == merge_scale_into_experiment(
+        ["experiment=b_fig7", "scale=smoke"]
+    )
 
 
 def test_an_experiment_of_the_users_own_needs_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsweep.sweeper.commands.experiment_scale.EXPERIMENTS", tmp_path)
     (tmp_path / "plain.yaml").write_text("# @package _global_\nsteps: 5\n")
     (tmp_path / "broken.yaml").write_text("steps: [")
-    assert scaled(["experiment=plain"]) == ["experiment=plain"]
-    assert scaled(["experiment=broken"]) == ["experiment=broken"], "Hydra names the file and the line"
+    assert merge_scale_into_experiment(["experiment=plain"]) == ["experiment=plain"]
+    assert merge_scale_into_experiment(["experiment=broken"]) == ["experiment=broken"], (
+        "Hydra names the file and the line"
+    )
 
 
 def test_the_papers_sizes(compose_priced: Compose) -> None:
@@ -159,7 +163,7 @@ def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(com
 )
 def test_a_scale_that_fits_nothing_is_one_sentence(line: list[str], said: str) -> None:
     with pytest.raises(BadInput) as refused:
-        scaled(line)
+        merge_scale_into_experiment(line)
     assert str(refused.value) == said
 
 
@@ -218,7 +222,7 @@ def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_
 def test_the_launcher_of_a_figure_is_the_users_choice(tmp_path: Path) -> None:
     words = ["hydra/launcher=fork", "hydra.launcher.n_jobs=2"]
     require_allowed("b_fig6", "smoke", words)
-    lines = planned("b_fig6", "smoke", words, tmp_path)
+    lines = read_plan_lines("b_fig6", "smoke", words, tmp_path)
     assert any(PLAN.match(line) for line in lines)
     assert any("2 workers" in line for line in lines)
 
@@ -231,8 +235,8 @@ def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path
 
 
 def test_a_figure_that_trains_nothing_says_how_it_is_made() -> None:
-    computed = [name for name in known() if isinstance(find(name), Computed)]
+    computed = [name for name in known() if isinstance(find_figure(name), Computed)]
     assert {"b_fig1", "b_fig9", "b_table3", "c_bounds"} <= set(computed)
     for name in computed:
         with pytest.raises(BadInput, match=f"make reproduce FIGURE={name}"):
-            scaled([f"experiment={name}", "scale=small"])
+            merge_scale_into_experiment([f"experiment={name}", "scale=small"])

@@ -15,9 +15,9 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import is_visible
-from dpsweep.sweeper.commands.account_statement import show
+from dpsweep.sweeper.commands.account_statement import print_account
 from dpsweep.sweeper.commands.budget import budget
-from dpsweep.sweeper.commands.cli import _complete
+from dpsweep.sweeper.commands.cli import _print_tab_completions
 from dpsweep.sweeper.terminal import Terminal, TerminalTable
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -72,7 +72,7 @@ def test_an_account_is_shown_as_it_is_called(name: str, here: Ledger, capsys: py
     """A ledger refuses such a name, but for the markup; a forged one may have it."""
     here.open("digits", Guarantee(epsilon=4.0, delta=1e-5))
     statement = here.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-6), MARKUP)
-    show(replace(statement, account=name))
+    print_account(replace(statement, account=name))
     shown = capsys.readouterr().out
     assert is_harmless(shown)
     assert MARKUP in shown
@@ -86,7 +86,7 @@ def test_our_colours_stay_and_theirs_do_not(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    show(replace(here.open("digits", Guarantee(epsilon=4.0, delta=1e-5)), account=HOSTILE))
+    print_account(replace(here.open("digits", Guarantee(epsilon=4.0, delta=1e-5)), account=HOSTILE))
     shown = capsys.readouterr().out
     assert shown.startswith("\x1b[1m")
     assert NAMED in shown
@@ -116,7 +116,7 @@ def test_no_folder_is_offered_whose_name_cannot_be_shown(
         folder.mkdir(parents=True)
         (folder / "plan.json").write_text("{}")
     monkeypatch.setenv("COMP_LINE", "dpsweep report sweeps/")
-    _complete(["-sc", "query=bash"])
+    _print_tab_completions(["-sc", "query=bash"])
     assert capsys.readouterr().out.split() == ["sweeps/good"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import nothing, same
-from dpsweep.accounting.ledger.bodies import charged
+from dpsweep.accounting.ledger.bodies import plan_charge_body
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.open_search import read_final, store_final
 from dpsweep.reports.content.sweep_table import read
@@ -95,7 +95,7 @@ def test_a_killed_run_of_the_search_is_repeated_before_the_final_run(place: Make
     (killed,) = again.due
     run(here, again, [killed], 0.9)
     assert again.more(9) == (here.plan.finals[2],)
-    repeat = charged(here.ledger.statement("digits").charges[-1])
+    repeat = plan_charge_body(here.ledger.statement("digits").charges[-1])
     assert repeat.reason == "repeat"
     assert repeat.plan_event is not None
     assert repeat.plan_event.final is None
@@ -113,7 +113,7 @@ def test_a_search_in_which_nothing_finished_has_no_final_run(place: MakePlace) -
     work = begin(here)
     search(here, work, ["failed"] * 4)
     assert work.more(9) == ()
-    assert work.unproposed == 1
+    assert work.count_unproposed_runs == 1
 
 
 @pytest.mark.parametrize("line", [DISJOINT, (*DISJOINT, "subsample=shared")], ids=["independent", "shared"])
@@ -124,7 +124,7 @@ def test_a_killed_final_run_is_repeated_at_the_price_of_a_final_run(place: MakeP
     run(here, work, work.more(9), None)
     again = begin(here)
     assert again.due == (here.plan.finals[2],)
-    repeat = charged(here.ledger.statement("digits").charges[-1]).plan_event
+    repeat = plan_charge_body(here.ledger.statement("digits").charges[-1]).plan_event
     assert repeat is not None
     assert repeat.final is not None
     assert same(repeat.final.training, here.plan.finals[2].event.training)

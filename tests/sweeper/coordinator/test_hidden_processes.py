@@ -235,7 +235,7 @@ def run_with(here: Place, log: HiddenSearchLog, launch: Launch, monkeypatch: pyt
         workers=2,
         batch=2,
     )
-    return runner.run_in_turn([one.trial for one in log.tries()])
+    return runner.run_workers_in_turn([one.trial for one in log.tries()])
 
 
 def take(log: HiddenSearchLog, place: int) -> None:
@@ -324,10 +324,10 @@ def test_more_processes_for_each_try_are_refused_before_the_charge_and_named_by_
 
 def test_where_jobs_may_be_listed_a_draw_is_one_job() -> None:
     known = Workers.of({"_target_": min(HERE), "n_jobs": 3}, cores=4)
-    assert known.under_a_draw() == known
+    assert known.workers_for_secret_draw() == known
     for unknown in ({"_target_": "hydra_plugins.somebody.Launcher"}, {"array_parallelism": 256, "cpus_per_task": 4}):
         workers = Workers.of(unknown, cores=4)
-        assert workers.under_a_draw() == replace(workers, jobs=1, batch=1)
+        assert workers.workers_for_secret_draw() == replace(workers, jobs=1, batch=1)
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import THE_WINNER, Search, rule_from_config
 from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
 from dpsweep.accounting.selection.subsampled import Subsampled
-from dpsweep.reports.content.panels import Mark, arrange
+from dpsweep.reports.content.panels import Mark, arrange_panels
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.searches.admission import Retry
@@ -250,6 +250,6 @@ def test_the_map_and_the_winner_name_the_same_point(place: Places) -> None:
     here = place((*GRID, "repeats=2"))
     proposing.go_on(here, here.begin(), fates=iter((0.9, 0.1, 0.6, 0.6, 0.3, 0.3, 0.5, 0.5)))
     sweep = read(here.folder.root, here.ledger)
-    cells = [cell for panel in arrange(sweep.cells, sweep.axes) for cell in panel.cells.values()]
+    cells = [cell for panel in arrange_panels(sweep.cells, sweep.axes) for cell in panel.cells.values()]
     assert [cell.accuracy for cell in cells if cell.mark is Mark.BEST] == [0.6]
     assert sweep.winner == here.plan.trials[2].id

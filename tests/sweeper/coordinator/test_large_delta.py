@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import factor_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.experiment_scale import scaled
+from dpsweep.sweeper.commands.experiment_scale import merge_scale_into_experiment
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.searches.admission import charge, require_accepted_delta
 from tests.randomized import TRAINS
@@ -137,7 +137,7 @@ CHOICES = [
 @pytest.mark.parametrize("choice", CHOICES)
 def test_no_data_set_and_no_papers_sweep_has_a_delta_to_accept(choice: str) -> None:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", overrides=scaled([choice]))
+        config = compose("config", overrides=merge_scale_into_experiment([choice]))
     if OmegaConf.is_missing(config.privacy, "delta"):
         assert choice.removeprefix("dataset=") in OPEN, "the user says it"
         return

@@ -61,7 +61,7 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
     for form in folder.rglob("*.json"):
         json.loads(form.read_text(), parse_constant=lambda word, form=form: pytest.fail(f"{word} in {form}"))
     assert passbook.to_json(statement)["left"] == {"epsilon": "infinity", "delta": "infinity"}
-    passbook.show(statement)
+    passbook.print_account(statement)
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["private first", "public first"])

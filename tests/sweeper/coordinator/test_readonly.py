@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.read_only import unchanged
+from dpsweep.accounting.chain.read_only import refuse_changed_file
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -161,9 +161,9 @@ def test_a_ledger_that_is_written_while_it_is_read_as_still_is_refused(
     ledger.open("digits", BUDGET)
     assert ledger.path is not None
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
-    with unchanged(ledger.path):
+    with refuse_changed_file(ledger.path):
         pass
-    with pytest.raises(LedgerDamaged, match="was written while it was read"), unchanged(ledger.path):
+    with pytest.raises(LedgerDamaged, match="was written while it was read"), refuse_changed_file(ledger.path):
         os.utime(ledger.path)
 
 

@@ -17,7 +17,13 @@ from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.coordinator.preflight import changed_since, fingerprint_of, foresee, news, read_contents
+from dpsweep.sweeper.coordinator.preflight import (
+    changed_since,
+    fingerprint_of,
+    predict_recognition,
+    read_contents,
+    warn_data_changed,
+)
 from dpsweep.trainers.data.official_files import verify_contents
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
@@ -103,10 +109,10 @@ def test_another_folder_and_another_file_name_are_the_same_data(
         plan = compose_priced([*TABLE, f"dataset.name={name}", "dataset.file=copy.csv"]).plan
         data = fingerprint_of(read_contents(plan, tmp_path / "elsewhere"), ledger)
         if said is None:
-            assert news(name, data, ledger) == ""
+            assert warn_data_changed(name, data, ledger) == ""
         else:
             with pytest.raises(BadInput, match=said):
-                news(name, data, ledger)
+                warn_data_changed(name, data, ledger)
 
 
 def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp_path: Path) -> None:
@@ -120,9 +126,9 @@ def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp
     )
     ledger.open("mnist", BUDGET)
     ledger.recognise("mnist", packed)
-    assert news("mnist", plain, ledger) == ""
+    assert warn_data_changed("mnist", plain, ledger) == ""
     with pytest.raises(BadInput, match="to be mnist"):
-        news("my_mnist", plain, ledger)
+        warn_data_changed("my_mnist", plain, ledger)
 
 
 def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: Ledger) -> None:
@@ -152,7 +158,7 @@ def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: L
 
 
 def _beforehand(ledger: Ledger) -> Callable[[str, Fingerprint], str]:
-    return lambda account, data: news(account, data, ledger)
+    return lambda account, data: warn_data_changed(account, data, ledger)
 
 
 def _answer(ask: Callable[[str, Fingerprint], str], account: str, data: Fingerprint) -> str:
@@ -175,9 +181,9 @@ def test_a_lost_key_is_one_sentence_and_none_is_made_in_its_place(
     key.write_text("0" * 64)
     key.chmod(0o600)
     with pytest.raises(BadInput, match="to be the key"):
-        news("visits", fingerprint_of(contents, ledger), ledger)
+        warn_data_changed("visits", fingerprint_of(contents, ledger), ledger)
     key.write_text(kept)
-    assert news("visits", fingerprint_of(contents, ledger), ledger) == ""
+    assert warn_data_changed("visits", fingerprint_of(contents, ledger), ledger) == ""
 
 
 def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
@@ -185,7 +191,7 @@ def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
 ) -> None:
     write_visits(tmp_path)
     plan = compose_priced([*TABLE, "dataset.name=visits"]).plan
-    assert foresee(plan, tmp_path, ledger) == ""
+    assert predict_recognition(plan, tmp_path, ledger) == ""
     assert not key.exists()
     fingerprint_of(read_contents(plan, tmp_path), ledger)
     assert key.exists()
@@ -194,24 +200,24 @@ def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
 def test_a_plan_says_what_a_sweep_would_say(
     visits: Plan, key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose
 ) -> None:
-    assert foresee(visits, tmp_path, ledger) == ""
+    assert predict_recognition(visits, tmp_path, ledger) == ""
     renamed = compose_priced([*TABLE, "dataset.name=patients"]).plan
-    assert "to be visits" in foresee(renamed, tmp_path, ledger)
+    assert "to be visits" in predict_recognition(renamed, tmp_path, ledger)
     write_visits(tmp_path, rows=301)
-    assert "not those that were charged before" in foresee(visits, tmp_path, ledger)
+    assert "not those that were charged before" in predict_recognition(visits, tmp_path, ledger)
     assert len(ledger.data_sets()) == 1, "a plan records nothing"
     (tmp_path / "visits.csv").unlink()
-    assert "needs" in foresee(visits, tmp_path, ledger)
+    assert "needs" in predict_recognition(visits, tmp_path, ledger)
     key.unlink()
     write_visits(tmp_path)
-    assert "there is none" in foresee(visits, tmp_path, ledger)
+    assert "there is none" in predict_recognition(visits, tmp_path, ledger)
     assert not key.exists()
 
 
 def test_a_plan_downloads_nothing_to_recognise_it(visits: Plan, ledger: Ledger, compose_priced: Compose) -> None:
     """A data set of official files is met by its checksums; only a sweep fetches it."""
     line = ["dataset=cifar10", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "trainer.lr=1"]
-    assert foresee(compose_priced(line).plan, Path("/nowhere"), ledger) == ""
+    assert predict_recognition(compose_priced(line).plan, Path("/nowhere"), ledger) == ""
 
 
 def test_a_table_that_changed_while_the_sweep_ran_is_said(visits: Plan, ledger: Ledger, tmp_path: Path) -> None:

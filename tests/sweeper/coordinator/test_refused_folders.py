@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.coordinator.guards import none_left
+from dpsweep.sweeper.coordinator.guards import remove_folder_if_empty
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, folder_of
 
@@ -30,7 +30,7 @@ def test_a_folder_stays_that_was_there_before_or_holds_something(tmp_path: Path)
         folder = SweepFolder(root=tmp_path / name)
         if before:
             folder.root.mkdir()
-        with none_left(folder):
+        with remove_folder_if_empty(folder):
             folder.root.mkdir(exist_ok=True)
             folder.lock.touch()
             if within:

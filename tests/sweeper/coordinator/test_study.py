@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.coordinator.study import record, require_reachable
+from dpsweep.sweeper.coordinator.study import record_results_in_study, require_reachable
 from tests.sweeper.search_programs import GRID, SELECTION, Place, Program, result_of
 
 NOWHERE = "postgresql://me:secret@localhost:1/studies"
@@ -20,8 +20,8 @@ def test_results_are_recorded_once_where_the_user_says(place: Callable[..., Plac
     here, address = place(GRID), f"sqlite:///{tmp_path / 'shared.db'}"
     trials = here.plan.trials
     results = [result_of(trial, fate) for trial, fate in zip(trials, (0.5, 0.7, "failed", "diverged"), strict=True)]
-    record(here.plan, here.folder, trials, results[:2], address)
-    record(here.plan, here.folder, trials, results, address)
+    record_results_in_study(here.plan, here.folder, trials, results[:2], address)
+    record_results_in_study(here.plan, here.folder, trials, results, address)
     study = optuna.load_study(study_name=f"digits-{here.plan.id}", storage=address)
     assert [(trial.state.name, trial.value) for trial in study.trials] == [
         ("COMPLETE", 0.5),
@@ -37,7 +37,7 @@ def test_axes_of_lists_are_recorded_as_text(place: Callable[..., Place], tmp_pat
     widths = ("model=mlp", "model.widths=[3],[3,4]")
     here, address = place((*GRID, *widths)), f"sqlite:///{tmp_path / 'shared.db'}"
     trials = here.plan.trials
-    record(here.plan, here.folder, trials, [result_of(trial, 0.5) for trial in trials], address)
+    record_results_in_study(here.plan, here.folder, trials, [result_of(trial, 0.5) for trial in trials], address)
     study = optuna.load_study(study_name=f"digits-{here.plan.id}", storage=address)
     assert {trial.params["model.widths"] for trial in study.trials} == {"[3, 4]", "[3]"}
 

@@ -9,7 +9,7 @@ from hydra.errors import InstantiationException
 
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged, NoReceipt
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.coordinator.guards import true_to_its_code
+from dpsweep.sweeper.coordinator.guards import refusals_only_before_charge
 from tests.sweeper.search_programs import GRID, Place
 
 REFUSALS = [BadInput, NoReceipt, BudgetRefused, InstantiationException]
@@ -20,7 +20,7 @@ def test_a_refusal_after_the_charge_does_not_say_that_nothing_was_charged(
     place: Callable[..., Place], ledger: Ledger, refusal: type[Exception]
 ) -> None:
     here = place(GRID)
-    with pytest.raises(refusal, match="too late"), true_to_its_code(ledger, here.plan):
+    with pytest.raises(refusal, match="too late"), refusals_only_before_charge(ledger, here.plan):
         raise refusal("too late")
 
     def charge_and_refuse() -> None:
@@ -31,14 +31,14 @@ def test_a_refusal_after_the_charge_does_not_say_that_nothing_was_charged(
 
     with (
         pytest.raises(ContractBroken, match=f"^Plan {here.plan.id} was charged, .* refused: too late.$"),
-        true_to_its_code(ledger, here.plan),
+        refusals_only_before_charge(ledger, here.plan),
     ):
         charge_and_refuse()
-    with pytest.raises(refusal), true_to_its_code(ledger, here.plan):
+    with pytest.raises(refusal), refusals_only_before_charge(ledger, here.plan):
         raise refusal("an earlier charge is not this command's")
 
 
 def test_what_says_nothing_of_charges_stays_what_it_is(place: Callable[..., Place], ledger: Ledger) -> None:
     here = place(GRID)
-    with pytest.raises(LedgerDamaged, match="gone"), true_to_its_code(ledger, here.plan):
+    with pytest.raises(LedgerDamaged, match="gone"), refusals_only_before_charge(ledger, here.plan):
         raise LedgerDamaged("gone")

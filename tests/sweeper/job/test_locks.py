@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.job.locks import WORK, at_work, held, working
+from dpsweep.sweeper.job.locks import WORK, file_lock, is_being_trained, training_lock
 
-HOLD = "import sys, time; from pathlib import Path; from dpsweep.sweeper.job.locks import held\n"
+HOLD = "import sys, time; from pathlib import Path; from dpsweep.sweeper.job.locks import file_lock\n"
 HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
 
 
@@ -31,11 +31,11 @@ def test_the_refusal_names_process_host_and_time_and_a_crash_lets_go(tmp_path: P
     path = tmp_path / "deep" / "lock"
     with holder(path) as process:
         named = f"The sweep is being run by process {process.pid} on {socket.gethostname()} since 20"
-        with pytest.raises(BadInput, match=re.escape(named)), held(path, "The sweep"):
+        with pytest.raises(BadInput, match=re.escape(named)), file_lock(path, "The sweep"):
             pass
         process.send_signal(signal.SIGKILL)
     assert path.with_name("lock.holder").exists(), "killed, so the name is still there"
-    with held(path, "The sweep"):
+    with file_lock(path, "The sweep"):
         assert f'"pid": {os.getpid()}' in path.with_name("lock.holder").read_text()
     assert not path.with_name("lock.holder").exists()
 
@@ -43,25 +43,25 @@ def test_the_refusal_names_process_host_and_time_and_a_crash_lets_go(tmp_path: P
 @pytest.mark.parametrize("note", ["", "[]", "{}", "null", '{"pid": 1}'])
 def test_a_holder_that_cannot_be_read_still_holds(tmp_path: Path, note: str) -> None:
     path = tmp_path / "lock"
-    with held(path, "It"):
+    with file_lock(path, "It"):
         path.with_name("lock.holder").write_text(note)
-        with pytest.raises(BadInput, match="by another process; nothing was started"), held(path, "It"):
+        with pytest.raises(BadInput, match="by another process; nothing was started"), file_lock(path, "It"):
             pass
 
 
 def test_a_lock_is_let_go_of_by_an_error(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), held(tmp_path / "lock", "It"):
+    with pytest.raises(KeyError), file_lock(tmp_path / "lock", "It"):
         raise KeyError
-    with held(tmp_path / "lock", "It"):
+    with file_lock(tmp_path / "lock", "It"):
         pass
 
 
 def test_a_trial_is_at_work_while_a_job_holds_it(tmp_path: Path) -> None:
-    assert not at_work(tmp_path / "never")
+    assert not is_being_trained(tmp_path / "never")
     assert not (tmp_path / "never").exists(), "looking makes nothing"
-    with working(tmp_path):
-        assert at_work(tmp_path)
-    assert not at_work(tmp_path)
+    with training_lock(tmp_path):
+        assert is_being_trained(tmp_path)
+    assert not is_being_trained(tmp_path)
 
 
 def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
 
     def look() -> None:
         while not over.is_set():
-            at_work(tmp_path)
+            is_being_trained(tmp_path)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
         for _ in range(20):
-            with working(tmp_path):
+            with training_lock(tmp_path):
                 pass
     finally:
         over.set()
@@ -85,5 +85,5 @@ def test_looking_refuses_no_job_that_begins_just_then(tmp_path: Path) -> None:
 
 def test_no_place_for_a_lock_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="to be a place for a lock"), held(tmp_path / "file" / "lock", "It"):
+    with pytest.raises(BadInput, match="to be a place for a lock"), file_lock(tmp_path / "file" / "lock", "It"):
         pass

@@ -27,6 +27,8 @@ def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
     monkeypatch.setattr(secret_tries, "load", watched)
     monkeypatch.setattr(secret_tries, "LOOK_SECONDS", 0.0)
     config = compose_priced(SELECTION).plan.trials[0].config
-    secret_tries.stand_by(config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2)
+    secret_tries.compute_until_over(
+        config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2
+    )
     assert len(splits) == 3
     assert splits[0] is splits[1] is splits[2]

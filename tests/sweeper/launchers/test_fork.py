@@ -17,7 +17,7 @@ import pytest
 from hydra.core.utils import JobReturn
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.launchers.fork_launcher import can_fork, fork_each
 from tests.sweeper import forking
 from tests.sweeper.forking import LONG, SOON, end_by, is_gone
@@ -116,7 +116,7 @@ def test_nothing_that_the_parent_has_open_is_open_in_a_worker(tmp_path: Path) ->
         return "\n".join(str(path.readlink()) for path in paths if path.is_symlink()).encode()
 
     outputs = {str(Path(f"/proc/self/fd/{number}").readlink()) for number in (1, 2)}
-    with held(tmp_path / "lock", "It"), (tmp_path / "open").open("w") as file:
+    with file_lock(tmp_path / "lock", "It"), (tmp_path / "open").open("w") as file:
         (said,) = fork_each([files], 1)
         assert file.write("the parent's still") > 0
     assert isinstance(said, bytes)
@@ -136,17 +136,17 @@ def test_a_number_that_an_object_of_the_parents_knows_leads_nowhere_but_stays_ta
 
 def test_a_lock_stays_its_holders_whatever_workers_do(tmp_path: Path) -> None:
     """Letting go of an inherited lock would let go of the parent's."""
-    with held(tmp_path / "lock", "It"):
+    with file_lock(tmp_path / "lock", "It"):
         fork_each([partial(say, "a"), partial(end_by, signal.SIGKILL)], 2)
         (said,) = fork_each([partial(_is_refused, tmp_path / "lock")], 1)
         assert said == b"True"
-    with held(tmp_path / "lock", "It"):
+    with file_lock(tmp_path / "lock", "It"):
         pass
 
 
 def _is_refused(lock: Path) -> bytes:
     try:
-        with held(lock, "It"):
+        with file_lock(lock, "It"):
             return b"False"
     except BadInput:
         return b"True"
@@ -279,7 +279,7 @@ import os, sys, time
 from pathlib import Path
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.sweeper.launchers.fork_launcher import fork_each
-from dpsweep.sweeper.job.locks import held
+from dpsweep.sweeper.job.locks import file_lock
 
 def work():
     Path(f"{{os.getpid()}}.pid").touch()
@@ -288,7 +288,7 @@ def work():
     return b""
 
 print("the parent's word")
-with held(Path("lock"), "It"):
+with file_lock(Path("lock"), "It"):
     fork_each([work] * 2, 2)
 """
 

@@ -203,8 +203,8 @@ def test_other_systems_are_refused(launch: Launch, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("device", "threads", "said"), [("cuda", 1, "device=cuda"), ("cpu", 2, "threads=2")])
 def test_what_a_forked_job_cannot_use_is_refused(device: str, threads: int, said: str) -> None:
     with pytest.raises(BadInput, match=f"Expected compute.{said} to be"):
-        forked_jobs.prepare(device, threads)
-    forked_jobs.prepare("cpu", 1)
+        forked_jobs.prepare_fork(device, threads)
+    forked_jobs.prepare_fork("cpu", 1)
 
 
 def test_no_workers_at_all_are_refused(launch: Launch) -> None:

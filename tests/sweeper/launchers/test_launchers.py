@@ -103,7 +103,7 @@ def test_trials_come_back_through_every_launcher(
     plan = Plan.read(folder.plan)
     attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
     assert [attempts.started[trial.id] for trial in plan.trials] == [1, 1]
-    assert list(attempts.unsettled()) == []
+    assert list(attempts.unsettled_attempts()) == []
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
     plan = Plan.read(folder.plan)
     statement = ledger.statement(plan.account, plan.id)
     assert len(statement.charges) == 1
-    assert {trial for trial, _, _ in statement.attempts(plan.id).unsettled()} <= {
+    assert {trial for trial, _, _ in statement.attempts(plan.id).unsettled_attempts()} <= {
         trial.id for trial in plan.trials if not (folder.trial(trial.id) / "claim-1").exists()
     }
 

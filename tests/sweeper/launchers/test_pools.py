@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.launchers.hydra_jobs import is_pool, tame
+from dpsweep.sweeper.launchers.hydra_jobs import is_pool, prepare_joblib_launcher
 
 pytest.importorskip("joblib", reason="needs dpsweep[parallel]")
 pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs dpsweep[parallel]")
@@ -25,8 +25,8 @@ import sys, time
 from pathlib import Path
 from joblib import Parallel, delayed
 from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
-from dpsweep.sweeper.launchers.hydra_jobs import tame
-from dpsweep.sweeper.coordinator.signals import graceful
+from dpsweep.sweeper.launchers.hydra_jobs import prepare_joblib_launcher
+from dpsweep.sweeper.coordinator.signals import stop_on_signals
 
 PLACE = Path(sys.argv[1])
 
@@ -36,9 +36,9 @@ def work(number):
         time.sleep(0.05)
 
 if __name__ == "__main__":
-    with graceful(PLACE / "stop"):
+    with stop_on_signals(PLACE / "stop"):
         launcher = JoblibLauncher(n_jobs={WORKERS}, backend="loky")
-        tame(launcher)
+        prepare_joblib_launcher(launcher)
         Parallel(**launcher.joblib)(delayed(work)(number) for number in range(2))
     print("all work is done")
 """
@@ -111,7 +111,7 @@ def test_other_launchers_stay_as_they_are() -> None:
     launcher = BasicLauncher()
     before = dict(vars(launcher))
     assert not is_pool(launcher)
-    tame(launcher)
+    prepare_joblib_launcher(launcher)
     assert vars(launcher) == before
 
 
@@ -121,7 +121,7 @@ def test_what_this_thread_blocks_stays_blocked() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     options = list(sys.warnoptions)
     try:
-        tame(JoblibLauncher(n_jobs=2))
+        prepare_joblib_launcher(JoblibLauncher(n_jobs=2))
         assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
         assert sys.warnoptions == options
     finally:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.planning.key_explanation import explained, listed
-from dpsweep.sweeper.planning.keys import CONF, commented_keys, documented_keys, header, is_inner
+from dpsweep.sweeper.planning.key_explanation import explanation_text, groups_and_keys_text
+from dpsweep.sweeper.planning.keys import CONF, commented_keys, documented_keys, file_header_comment, is_inner
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +32,7 @@ def test_a_comment_explains_its_line_or_the_key_below_it(tmp_path: Path) -> None
         "below: {inner: 3}\nnested:\n  deep: [a, b] # within\n"
     )
     found = {key.name: (key.value, key.comment) for key in commented_keys(file)}
-    assert header(file) == "What the file is."
+    assert file_header_comment(file) == "What the file is."
     assert found == {
         "plain": ("1", None),
         "beside": ("2", "of the line"),
@@ -45,21 +45,21 @@ def test_a_comment_explains_its_line_or_the_key_below_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("word", ["trainer.lr", "lr", "trainer", "trainer=dpsgd", "privacy", "epochs", "sigma"])
 def test_keys_groups_choices_and_other_tools_words_are_explained(word: str) -> None:
-    assert len(explained(word).splitlines()) >= 1
-    assert "Expected" not in explained(word)
+    assert len(explanation_text(word).splitlines()) >= 1
+    assert "Expected" not in explanation_text(word)
 
 
 @pytest.mark.parametrize("word", ["hydra", "hydra.run.dir", "hydra/launcher", "hydra.launcher.n_jobs"])
 def test_hydras_own_keys_are_said_to_be_documented_elsewhere(word: str) -> None:
-    told = explained(word)
+    told = explanation_text(word)
     assert "https://hydra.cc/docs/" in told
     assert "hydra.sweep.dir=" in told
-    assert "dpsweep help hydra" in listed()
+    assert "dpsweep help hydra" in groups_and_keys_text()
     for page in re.findall(r"docs/[\w-]+\.md", told):
         assert (ROOT / page).is_file()
 
 
 def test_the_list_names_every_group_and_key_once() -> None:
-    lines = listed().splitlines()
+    lines = groups_and_keys_text().splitlines()
     assert sum(line.startswith("  trainer.lr ") for line in lines) == 1
     assert all(any(line.startswith(f"  {group.name}=") for line in lines) for group in CONF.iterdir() if group.is_dir())

@@ -11,7 +11,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import typed
+from dpsweep.accounting.notation import all_digits
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.planning.plan_settings import LIMITS, Point, require_meant
 
@@ -45,7 +45,7 @@ NOISE = "privacy.noise_multiplier=4"
 )
 def test_beyond_its_limits_a_number_is_a_typo(compose_priced: Compose, override: str) -> None:
     key = override.partition("=")[0]
-    least, most = map(typed, LIMITS[key])
+    least, most = map(all_digits, LIMITS[key])
     with pytest.raises(BadInput) as refusal:
         compose_priced([one for one in LINE if not one.startswith(f"{key}=")] + [override])
     sentence = str(refusal.value)
@@ -95,4 +95,4 @@ def test_what_was_spent_elsewhere_is_believed_up_to_a_limit(program: Program, le
 def test_the_documentation_lists_the_limits() -> None:
     text = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
     for key, (least, most) in LIMITS.items():
-        assert f"| `{key}` | {typed(least)} | {typed(most)} |" in text
+        assert f"| `{key}` | {all_digits(least)} | {all_digits(most)} |" in text

@@ -16,7 +16,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.proposed import Phase, Proposed
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, runs_of
-from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.search_programs import Compose, Place, result_of
@@ -190,7 +190,7 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
             Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
         with ExitStack() as at_work:
             for trial in runs:
-                at_work.enter_context(working(here.folder.trial(trial.id)))
+                at_work.enter_context(training_lock(here.folder.trial(trial.id)))
             for receipt, trial in zip(receipts, runs, strict=True):
                 assert work.more(20) == (), "not before the last one has ended"
                 result_of(trial, 0.5, receipt.attempt).write(here.folder.trial(trial.id))

@@ -12,7 +12,7 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.pricing.alternatives import advice, fit, offers_of, what_fits
+from dpsweep.accounting.pricing.alternatives import advice_to_fit, fitting_ways_sentence, least_fitting_noise, offers_of
 from dpsweep.accounting.pricing.calibration import DIGITS
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -55,7 +55,9 @@ def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
     compose_priced: Compose, ledger: Ledger, policy: Policy
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
-    found = fit(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.0)))
+    found = least_fitting_noise(
+        priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.0))
+    )
     assert found is not None
     less = found.noise_multiplier * (0.99 - 10 ** (1 - DIGITS))
     assert not admitted(compose_priced([*GRID, f"privacy.noise_multiplier={less}"]), ledger)
@@ -65,7 +67,7 @@ def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
 @POLICIES
 def test_the_advised_epsilon_is_admitted(compose_priced: Compose, ledger: Ledger, policy: Policy) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
-    said = advice(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    said = advice_to_fit(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
     epsilon = float(said.partition("privacy.epsilon=")[2].partition(")")[0])
     assert admitted(compose_priced([*GRID, f"privacy.epsilon={epsilon}"]), ledger)
 
@@ -76,7 +78,7 @@ def test_the_advised_number_of_runs_is_admitted_and_one_more_is_not(
 ) -> None:
     line = (*LIGHT, "trainer.regularizer=1", "privacy.noise_multiplier=1")
     priced = compose_priced([*line, f"trainer.lr={_lrs(16)}"])
-    said = advice(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    said = advice_to_fit(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
     runs = int(said.removeprefix("What would fit: ").partition(" of these 16 runs")[0])
     assert 1 < runs < 15
     assert not admitted(compose_priced([*line, f"trainer.lr={_lrs(runs + 1)}"]), ledger)
@@ -93,7 +95,7 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9", "tuning=auto"])
     offers = offers_of(priced)
-    said = what_fits(
+    said = fitting_ways_sentence(
         priced, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.9)), offers, None
     )
     found = {offer.label for offer in offers if f"tuning={offer.label} " in said}
@@ -132,8 +134,8 @@ def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_price
     ledger.record_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    assert fit(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, statement)) is None
-    assert "privacy.delta=5e-6" in advice(priced, priced.plan.trials, statement)
+    assert least_fitting_noise(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, statement)) is None
+    assert "privacy.delta=5e-6" in advice_to_fit(priced, priced.plan.trials, statement)
 
 
 def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Compose, ledger: Ledger) -> None:
@@ -142,16 +144,16 @@ def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Com
     for _ in range(2):
         ledger.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
     priced = compose_priced([*GRID, "privacy.epsilon=2", "privacy.delta=1e-4"])
-    words = advice(priced, priced.plan.trials, ledger.statement("digits"))
+    words = advice_to_fit(priced, priced.plan.trials, ledger.statement("digits"))
     assert "privacy.delta" not in words
     assert "noise" in words
 
 
 def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=30"])
-    assert "no raise makes room" in advice(priced, priced.plan.trials, opened(ledger, FILTER))
+    assert "no raise makes room" in advice_to_fit(priced, priced.plan.trials, opened(ledger, FILTER))
     ledger.open("mnist", BUDGET)
-    assert "budget raise" in advice(priced, priced.plan.trials, ledger.statement("mnist"))
+    assert "budget raise" in advice_to_fit(priced, priced.plan.trials, ledger.statement("mnist"))
 
 
 def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) -> None:
@@ -159,5 +161,5 @@ def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) 
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     room = RemainingBudget.of(priced, ledger.close("digits"))
     assert room.empty
-    assert fit(priced, priced.rule, priced.plan.trials, room) is None
+    assert least_fitting_noise(priced, priced.rule, priced.plan.trials, room) is None
     assert room.share(priced.plan.event) > 1

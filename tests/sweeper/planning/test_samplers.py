@@ -14,7 +14,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
@@ -146,7 +146,7 @@ def test_a_run_that_a_lost_job_is_still_at_is_no_failure(place: Callable[..., Pl
     work = begin(here)
     (orphan,) = work.more(1)
     run(here, work, [orphan], fate=None)
-    with working(here.folder.trial(orphan.id)):
+    with training_lock(here.folder.trial(orphan.id)):
         assert begin(here).due == ()
         work.more(1)
     assert [trial.state.name for trial in Spy.told[-1]] == ["RUNNING"]

@@ -12,7 +12,7 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import compose, repeat, same
-from dpsweep.accounting.names.stored_classes import stored
+from dpsweep.accounting.names.stored_classes import stored_form
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import Search, rule_from_config
 from dpsweep.sweeper.commands.hydra_app import CONF
@@ -127,7 +127,7 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
         and priced.rule.kind(Search())
         and not priced.plan.finals
     }
-    assert winner.plan.rule == stored(rules[min(able, key=able.__getitem__)], "rule")
+    assert winner.plan.rule == stored_form(rules[min(able, key=able.__getitem__)], "rule")
     assert "tuning=auto" in winner.plan.notes[-1]
 
 
@@ -137,7 +137,7 @@ def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(off
     assert "public" not in rules, "it needs the folder of the public sweep"
     assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
     assert rules["random_stopping"]["delta"] == 2e-6
-    assert priced.plan.rule == stored(rules["private_selection"], "rule")
+    assert priced.plan.rule == stored_form(rules["private_selection"], "rule")
 
 
 def test_a_search_over_unlike_points_charges_their_mixture_and_says_so(compose_priced: Compose) -> None:

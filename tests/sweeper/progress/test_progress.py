@@ -70,7 +70,7 @@ def test_the_share_moves_with_the_steps_of_running_jobs(trials: tuple[Trial, ...
     folder = SweepFolder(root=tmp_path)
     runs = StepProgress(folder=folder, total=4, done=0)
     write(folder.trial(trials[3].id) / "progress", "step 39/40")  # of an earlier attempt, which was killed
-    runs.expect(trials)
+    runs.watch_trials(trials)
     assert (runs.look().share, runs.look().running) == (0.0, ())
     for trial in trials[:2]:
         write(folder.trial(trial.id) / "progress", "step 10/40")
@@ -88,7 +88,7 @@ def test_the_share_moves_with_the_steps_of_running_jobs(trials: tuple[Trial, ...
 def test_nothing_that_a_file_says_is_trusted(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     folder = SweepFolder(root=tmp_path)
     runs = StepProgress(folder=folder, total=4, done=0)
-    runs.expect(trials)
+    runs.watch_trials(trials)
     for trial, text in zip(trials, ("step 99999999/40", "", "step x/4", "step " + "9" * 400 + "/1"), strict=True):
         write(folder.trial(trial.id) / "progress", text)
     assert runs.look().share == pytest.approx(1 / 4)
@@ -99,7 +99,7 @@ def test_nothing_that_a_file_says_is_trusted(trials: tuple[Trial, ...], tmp_path
 def test_earlier_and_later_trials_count_as_much_as_the_known_ones(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=10, done=5)
     assert runs.look().share == pytest.approx(0.5)
-    runs.expect(trials[:2])
+    runs.watch_trials(trials[:2])
     assert runs.look().share == pytest.approx(0.5)
     write(tmp_path / "trials" / trials[0].id / "progress", "step 20/40")
     assert runs.look().share == pytest.approx(0.55)
@@ -129,7 +129,7 @@ def shown(words: DisplayWords, trials: tuple[Trial, ...], root: Path, capsys: py
     folder = SweepFolder(root=root)
     runs = StepProgress(folder=folder, total=len(trials), done=0)
     with Display(runs, words, 60.0) as display:
-        display.expect(trials)
+        display.watch_trials(trials)
         for trial in trials:
             write(folder.trial(trial.id) / "progress", "step 30/40")
         time.sleep(0.3)
@@ -174,7 +174,7 @@ def test_a_bar_of_hidden_tries_has_no_end(
     monkeypatch.setattr(terminal, "Console", lambda **_: shown_on)
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=tries, done=0)
     with Display(runs, HiddenTries(budget="b", planned=None), None) as display:
-        display.expect(trials[:tries])
+        display.watch_trials(trials[:tries])
         for trial in trials[:tries]:
             end(SweepFolder(root=tmp_path), trial)
     assert re.search(r"\d/\d", written.getvalue()) is None

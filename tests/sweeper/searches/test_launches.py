@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.sweeper.searches.admission import attempts_of, launch, open_account
+from dpsweep.sweeper.searches.admission import attempts_of, open_account, record_launch
 from tests.sweeper.search_programs import GRID, Place
 
 INSTANTS = {
@@ -41,7 +41,7 @@ def killed(here: Place, instant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(*INSTANTS[instant], die)
         with pytest.raises(Killed):
-            launch(here.plan, here.ledger, here.folder.private)
+            record_launch(here.plan, here.ledger, here.folder.private)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -50,13 +50,13 @@ def test_no_kills_within_launches_make_a_store_look_lost(
     here: Place, first: int, instants: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, nonces = here.folder.private, []
-    nonces += [launch(here.plan, here.ledger, store) for _ in range(first)]
+    nonces += [record_launch(here.plan, here.ledger, store) for _ in range(first)]
     for instant in instants:
         killed(here, instant, monkeypatch)
         reached = attempts_of(here.plan, here.ledger).launch
         assert store.agrees(reached)
         assert reached is None or reached in nonces or not store.is_current(reached), "it handed out no receipts"
-    last = launch(here.plan, here.ledger, store)
+    last = record_launch(here.plan, here.ledger, store)
     assert store.agrees(last)
     assert store.is_current(last)
     assert not any(map(store.is_current, nonces))
@@ -66,7 +66,7 @@ def test_a_store_that_was_lost_is_not_repaired_by_a_launch_that_is_killed(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = here.folder.private
-    lost = launch(here.plan, here.ledger, store)
+    lost = record_launch(here.plan, here.ledger, store)
     (store.root / "launch.json").unlink()
     killed(here, "before the ledger", monkeypatch)
     assert attempts_of(here.plan, here.ledger).launch == lost

@@ -28,7 +28,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.interface import search_of
-from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides
 from dpsweep.sweeper.searches.admission import Retry
@@ -200,7 +200,7 @@ def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep
     with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
         sweep.start(refuses)
     attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts(sweep.plan.id)
-    assert {trial for trial, _, _ in attempts.unsettled()} == {sweep.plan.trials[2].id}
+    assert {trial for trial, _, _ in attempts.unsettled_attempts()} == {sweep.plan.trials[2].id}
 
 
 def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:
@@ -235,7 +235,7 @@ def test_jobs_that_outlive_their_launcher_are_waited_for(sweep: Sweep) -> None:
     begun, ended = threading.Event(), []
 
     def work(block: str) -> None:
-        with working(sweep.folder.trial(block)):
+        with training_lock(sweep.folder.trial(block)):
             begun.set()
             time.sleep(0.8)
             sweep.take(block)

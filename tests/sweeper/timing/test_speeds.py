@@ -66,7 +66,7 @@ def test_steps_that_the_budget_decides_are_timed_as_one(compose_priced: Compose)
 def keep(speeds: Speeds, configs: Sequence[Mapping[str, Any]], cost: Cost) -> None:
     """Stores the cost of the one kind of step, as if it had been timed."""
     ((kind, shape),) = speeds._shapes(configs).items()
-    speeds._store({speeds._key(kind, shape): cost})
+    speeds._store({speeds._cost_key(kind, shape): cost})
 
 
 def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(

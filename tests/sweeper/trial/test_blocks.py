@@ -13,7 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Block, Trial
-from dpsweep.sweeper.trial.blocks import MOST, at_once, blocks_of, jobs_of, part_of, stacks
+from dpsweep.sweeper.trial.blocks import MOST, blocks_of, can_stack_models, jobs_of, most_stacked_points, part_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -94,7 +94,7 @@ def test_points_that_differ_in_numbers_alone_are_one_block(compose_priced: Compo
 
 def test_workers_share_a_block_whose_models_are_stacked(compose_priced: Compose) -> None:
     plan = compose_priced([*LINE, "trainer=dpsgd", "trainer.lr=1,2,3,4,5", "trainer.clip_norm=1"]).plan
-    assert stacks(plan.trials[0].config)
+    assert can_stack_models(plan.trials[0].config)
     for workers, sizes in ((1, [5]), (2, [2, 3]), (9, [1] * 5)):
         jobs = [*jobs_of(plan.blocks, plan.trials, workers=workers, together=None)]
         assert [len(job.due) for job in jobs] == sizes
@@ -113,7 +113,7 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
     plan = compose_priced(line).plan
     parameters = 64 * 7 + 7 + 7 * 10 + 10
     monkeypatch.setattr("dpsweep.sweeper.trial.blocks.FLOATS", 2 * parameters + 1)
-    assert at_once(plan.trials[0].config) == 2
+    assert most_stacked_points(plan.trials[0].config) == 2
     assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 2, 2]
 
 
@@ -121,7 +121,7 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
 def test_what_is_not_stacked_is_a_job_for_each_point(compose_priced: Compose, choice: str) -> None:
     line = [*LINE, "dataset=mnist_5k", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", choice]
     plan = compose_priced(line).plan
-    assert not stacks(plan.trials[0].config)
+    assert not can_stack_models(plan.trials[0].config)
     assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dpsweep.accounting.cautions import left_out_in_words
+from dpsweep.accounting.cautions import left_out_records_sentence
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.reports.statement.statement import _unit
@@ -28,7 +28,7 @@ def test_a_rule_is_said_in_the_plan_and_on_the_page_and_refused_where_one_record
     priced = compose_priced((f"dataset={name}", "grid=few", "steps=2"))
     dataset = priced.plan.trials[0].config["dataset"]
     sentence = f"Of the files, {rule} are left out, by a rule for each record alone"
-    assert (left_out_in_words(dataset) or "").startswith(sentence)
+    assert (left_out_records_sentence(dataset) or "").startswith(sentence)
     assert sentence in " ".join(_cautions(priced))
     line = _unit(cast(Any, SimpleNamespace(sweep=SimpleNamespace(plan=priced.plan))))
     assert sentence in line.text
@@ -40,7 +40,7 @@ def test_a_rule_is_said_in_the_plan_and_on_the_page_and_refused_where_one_record
 
 def test_all_rows_may_be_kept_where_one_record_replaces_another(compose_priced: Compose) -> None:
     priced = compose_priced(("dataset=adult", "steps=2", *ALL_OF_ADULT, *REPLACED))
-    assert left_out_in_words(priced.plan.trials[0].config["dataset"]) is None
+    assert left_out_records_sentence(priced.plan.trials[0].config["dataset"]) is None
 
 
 def test_a_data_set_without_a_rule_has_none(compose_priced: Compose) -> None:

@@ -33,7 +33,7 @@ from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.job.locks import working
+from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.build import make_model, make_streams
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session, check_realised, check_scored
@@ -371,6 +371,6 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
 
 def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
     folder, trial, run_job = job
-    with working(folder.trial(trial.id)), pytest.raises(BadInput, match="is being run by process"):
+    with training_lock(folder.trial(trial.id)), pytest.raises(BadInput, match="is being run by process"):
         run_job()
     assert not Receipt.claimed(folder.trial(trial.id), 1)

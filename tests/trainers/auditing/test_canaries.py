@@ -81,7 +81,7 @@ def test_where_one_is_replaced_the_other_record_has_the_opposite_gradient() -> N
 def test_canaries_lie_in_every_tensor_and_the_sums_are_subtracted_from_the_noise(adjacency: Adjacency) -> None:
     layout = TensorLayout(names=("weight", "bias", "scale"), sizes=(300, 10, 1))
     assert layout_of(build(lambda: logistic((1, 6, 6), 4), 1)).sizes == (4 * 36, 4)
-    places = layout.spaced(50)
+    places = layout.spaced_places(50)
     assert [
         int(((start <= places) & (places < start + size)).sum())
         for start, size in zip((0, 300, 310), layout.sizes, strict=True)
@@ -189,21 +189,23 @@ def test_tokens_stay_tokens() -> None:
 def test_the_coins_decide_which_canaries_are_there(coins: Sequence[bool]) -> None:
     records, present = as_inputs(images(6)), np.array(coins)
     canaries = canaries_of(records, count=3)
-    added = canaries.inserted(records, present, ADD)
+    added = canaries.insert_into_records(records, present, ADD)
     assert len(added) == 6 + sum(coins)
     assert torch.equal(added.features[:6], records.features)
     assert torch.equal(added.features[6:], canaries.records.features[torch.tensor(coins)])
-    replaced = canaries.inserted(records, present, REPLACE)
+    replaced = canaries.insert_into_records(records, present, REPLACE)
     assert len(replaced) == 6
     for place in range(6):
         there = place < 3 and coins[place]
         expected = canaries.records.features[place] if there else records.features[place]
         assert torch.equal(replaced.features[place], expected)
     units = Units(names=(b"a", b"b"), of=np.array([0, 0, 0, 1, 1, 1]))
-    grouped = canaries.inserted(Records(features=records.features, labels=records.labels, units=units), present, ADD)
+    grouped = canaries.insert_into_records(
+        Records(features=records.features, labels=records.labels, units=units), present, ADD
+    )
     assert grouped.available == 2 + sum(coins)
     with pytest.raises(ValueError, match="the records"):
-        canaries.inserted(records.select(slice(0, 2)), present, REPLACE)
+        canaries.insert_into_records(records.select(slice(0, 2)), present, REPLACE)
 
 
 def test_a_model_is_not_changed_by_the_attack() -> None:

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.trial.blocks import at_once
+from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.augmentation import ShiftFlip
 from dpsweep.trainers.engines.auto import Auto
@@ -113,7 +113,7 @@ def test_no_augmentation_leaves_no_trace_and_one_is_trained_by_itself(compose_pr
     )
     assert plain.id == none.id != some.id
     assert plain.event == some.event, "it costs nothing"
-    assert [at_once(plan.trials[0].config) > 0 for plan in (plain, some)] == [True, False]
+    assert [most_stacked_points(plan.trials[0].config) > 0 for plan in (plain, some)] == [True, False]
 
 
 @pytest.mark.parametrize(

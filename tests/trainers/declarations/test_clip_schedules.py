@@ -90,10 +90,10 @@ def test_what_is_no_schedule_is_one_sentence(made, error, why) -> None:
 
 
 def test_a_clip_norm_shrinks_and_a_normalized_gradient_has_none() -> None:
-    assert Clip(clip_norm=3.0).shrunk(0.5) == Clip(clip_norm=1.5)
-    assert Normalize(regularizer=0.1).shrunk(1.0) == Normalize(regularizer=0.1)
+    assert Clip(clip_norm=3.0).with_smaller_bound(0.5) == Clip(clip_norm=1.5)
+    assert Normalize(regularizer=0.1).with_smaller_bound(1.0) == Normalize(regularizer=0.1)
     with pytest.raises(ValueError, match=r"^Expected clip_schedule=constant with normalized gradients"):
-        Normalize(regularizer=0.1).shrunk(0.5)
+        Normalize(regularizer=0.1).with_smaller_bound(0.5)
 
 
 def some_records(length: float = 1.0) -> Records:

@@ -59,7 +59,7 @@ def test_quality_is_never_outside_its_bounds(output: float, target: float, cap: 
 @each_loss
 def test_no_loss_of_unlikely_targets_is_flat(loss: Loss, classes: int) -> None:
     outputs = torch.randn(6, classes, generator=torch.Generator().manual_seed(2))
-    assert bool((loss.gradient(outputs, loss.unlikely(outputs)).norm(dim=1) > 0.1).all())
+    assert bool((loss.gradient(outputs, loss.unlikely_targets(outputs)).norm(dim=1) > 0.1).all())
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_quality_is_never_outside_its_bounds(values: list[float], target: int) -
 
 def test_no_loss_of_unlikely_targets_is_flat() -> None:
     logits = outputs()
-    assert bool((LOSS.gradient(logits, LOSS.unlikely(logits)).norm(dim=1) > 0.01).all())
+    assert bool((LOSS.gradient(logits, LOSS.unlikely_targets(logits)).norm(dim=1) > 0.01).all())
 
 
 def test_targets_have_a_place_for_each_position() -> None:

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dpsweep.trainers.engines.interface import packed
+from dpsweep.trainers.engines.interface import pack_units
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 4, 10, 100])
 @pytest.mark.parametrize("sizes", [(1,) * 9, (3, 1, 2, 1), (12, 1, 1, 12), (2, 2, 2), (7,), ()], ids=repr)
 def test_packs_hold_whole_units_in_order_and_at_most_a_chunk_or_one_unit(sizes, chunk) -> None:
-    packs = list(packed(sizes, chunk))
+    packs = list(pack_units(sizes, chunk))
     assert [size for pack in packs for size in pack.sizes] == list(sizes)
     assert [place for pack in packs for place in range(100)[pack.examples]] == list(range(sum(sizes)))
     assert all(sum(pack.sizes) <= chunk or len(pack.sizes) == 1 for pack in packs)

@@ -15,11 +15,11 @@ from dpsweep.trainers.engines.layers import (
     Geometry,
     _by_channels,
     _by_positions,
-    _grouped,
+    _gradients_by_grouped_convolution,
     _image_gradients,
 )
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.convolutional import WeightStandardConv2d, pulled_back, standardized
+from dpsweep.trainers.models.convolutional import WeightStandardConv2d, pulled_back, standardize_weight
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
 
 
@@ -79,7 +79,7 @@ def test_a_model_that_views_its_images_as_rows_is_taken_in_the_layout_that_allow
     assert_exact(filled(model), noise(5, 1, 8, 8), Clip(clip_norm=0.5), 3)
 
 
-@pytest.mark.parametrize("way", [_grouped, _by_positions, _by_channels, _image_gradients])
+@pytest.mark.parametrize("way", [_gradients_by_grouped_convolution, _by_positions, _by_channels, _image_gradients])
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"),
     [((3, 2), (1, 2), (1, 0)), ((1, 1), (2, 1), (0, 0)), ((2, 5), (3, 2), (0, 2)), ((3, 3), (2, 3), (2, 1))],
@@ -114,7 +114,7 @@ def test_standardized_convolutions_are_exact(channels, frozen) -> None:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_gradients_by_weights_that_hardly_vary_are_pulled_back_too(scale, layout) -> None:
     weight, gain, rows = 0.3 + scale * noise(4, 3, 2, 2), noise(4, seed=2), noise(6, 4, 3, 2, 2, seed=3)
-    _, pull = torch.func.vjp(standardized, weight, gain)
+    _, pull = torch.func.vjp(standardize_weight, weight, gain)
     expected = [pull(row) for row in rows]
     found = pulled_back(weight, gain, torch.stack([row.contiguous(memory_format=layout) for row in rows]))
     for row, (by_weight, by_gain) in enumerate(expected):

@@ -85,7 +85,7 @@ def test_sums_are_those_of_dense_rows(name, transform) -> None:
         sums_of(name, data).over(range(RUNS), [transform] * RUNS)(weights, batch_of(drawn))
         for data in (records, dense(records))
     )
-    assert (sums_of(name, records)._sparse is None) == (name == "rectified"), "whose rectifier reads the inputs"
+    assert (sums_of(name, records)._sparse_inputs is None) == (name == "rectified"), "whose rectifier reads the inputs"
     assert not ours[0].any()
     assert bool((theirs[2:].norm(dim=1) > 0.1).all())
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

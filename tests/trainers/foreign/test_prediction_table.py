@@ -13,8 +13,8 @@ from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
 from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_part
-from dpsweep.trainers.foreign.handover import checked
-from dpsweep.trainers.foreign.prediction_table import MOST, LookedUp, numbered
+from dpsweep.trainers.foreign.handover import require_valid_predictions
+from dpsweep.trainers.foreign.prediction_table import MOST, LookedUp, records_with_row_numbers
 
 CLASSES = 3
 
@@ -48,12 +48,12 @@ def test_a_model_and_its_predictions_have_the_same_score(kind: type, metric: str
     net = model(classes)
     with torch.no_grad():
         table = net(part.features).softmax(dim=1).double().numpy()
-    rows = numbered(scored_part(score, split))
+    rows = records_with_row_numbers(scored_part(score, split))
     same = Split(train=rows, holdout=rows, test=rows)
     forms = [table] if metric == "auroc" else [table, table.argmax(axis=1)]
     expected = score.measure(net, split, np.random.default_rng(5), "cpu", CrossEntropy())
     for form in forms:
-        looked_up = LookedUp(checked(form, len(part), classes), classes)
+        looked_up = LookedUp(require_valid_predictions(form, len(part), classes), classes)
         assert score.measure(looked_up, same, np.random.default_rng(5), "cpu", CrossEntropy()) == expected
 
 
@@ -62,10 +62,10 @@ def test_numbers_are_scored_as_a_model_of_numbers() -> None:
     net = model(1)
     with torch.no_grad():
         numbers = net(part.features)[:, 0].numpy()
-    score, rows = PublicTest(), numbered(part)
+    score, rows = PublicTest(), records_with_row_numbers(part)
     ours, theirs = (
         score.measure(one, Split(train=part, test=test), np.random.default_rng(0), "cpu", SquaredError(cap=4.0))
-        for one, test in ((net, part), (LookedUp(checked(numbers, 20, 1), 1), rows))
+        for one, test in ((net, part), (LookedUp(require_valid_predictions(numbers, 20, 1), 1), rows))
     )
     assert ours == theirs
 
@@ -73,9 +73,9 @@ def test_numbers_are_scored_as_a_model_of_numbers() -> None:
 def test_an_empty_holdout_is_scored_too() -> None:
     part = records(7)
     nothing = part.select(np.zeros(7, dtype=np.bool_))
-    split = Split(train=part, holdout=numbered(nothing))
+    split = Split(train=part, holdout=records_with_row_numbers(nothing))
     score = PrivateHoldout(fraction=0.2, noise_std=2.0, metric="f1")
-    looked_up = LookedUp(checked(np.zeros(0, dtype=np.int64), 0, CLASSES), CLASSES)
+    looked_up = LookedUp(require_valid_predictions(np.zeros(0, dtype=np.int64), 0, CLASSES), CLASSES)
     assert 0 <= score.measure(looked_up, split, np.random.default_rng(0), "cpu", CrossEntropy()).value <= 1
 
 
@@ -105,11 +105,11 @@ def test_rows_are_told_apart_as_far_as_float32_counts() -> None:
 )
 def test_other_predictions_are_refused_in_one_sentence(predictions: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError, match=r"^Expected predictions=.* to be .*\.$") as refusal:
-        checked(predictions, 5, 3)
+        require_valid_predictions(predictions, 5, 3)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("numbers", [np.array([1.0, np.inf]), np.array([1, 2]), np.array([[1.0], [2.0]])])
 def test_other_numbers_are_refused(numbers: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError, match=r"to be finite floating-point numbers \[2\]\.$"):
-        checked(numbers, 2, 1)
+        require_valid_predictions(numbers, 2, 1)

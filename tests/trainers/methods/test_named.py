@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import build_own, identity, stored
-from dpsweep.accounting.names.tags import FAMILY_OF, own_class
+from dpsweep.accounting.names.stored_classes import build_own, identity, stored_form
+from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.methods.method import Method
 from dpsweep.trainers.methods.named import DpAdam, NamedMethod, PlainSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Sgd
 
-TRAINERS = {tag: own_class(tag, family) for tag, family in FAMILY_OF.items() if family == "trainer"}
+TRAINERS = {tag: class_of_tag(tag, family) for tag, family in FAMILY_OF.items() if family == "trainer"}
 NAMED = {tag: kind for tag, kind in TRAINERS.items() if isinstance(kind, NamedMethod)}
 PARTS = {family: [tag for tag, own in FAMILY_OF.items() if own == family] for family in ("transform", "update")}
 NUMBERS = {"clip_norm": 1.5, "regularizer": 0.25, "lr": 0.5}
@@ -62,21 +62,21 @@ def test_a_named_method_is_the_method_of_its_parts(tag: str) -> None:
 def test_every_transform_goes_with_every_update(transform: str, update: str) -> None:
     """A tag of a transform and one of an update are a method, without any Python."""
     family = dict(zip(PARTS, (transform, update), strict=True))
-    config = {name: {"kind": tag, **numbers_of(own_class(tag, name))} for name, tag in family.items()}
+    config = {name: {"kind": tag, **numbers_of(class_of_tag(tag, name))} for name, tag in family.items()}
     made = build_own({"kind": "method", "lr": 0.5, "noiseless": transform == "unbounded", **config}, "trainer")
     assert made.transform == build_own(config["transform"], "transform")
     assert made.update == build_own(config["update"], "update")
 
 
 def test_a_composed_method_is_stored_by_tags_and_hashed_with_all_of_its_numbers() -> None:
-    form = stored(COMPOSED, "trainer")
+    form = stored_form(COMPOSED, "trainer")
     assert form == {
         "kind": "method",
         "lr": 0.001,
         "transform": {"kind": "normalize", "regularizer": 0.01},
         "update": {"kind": "adam_wosm_update", "beta1": 0.8},
     }
-    assert stored(form, "trainer") == form
+    assert stored_form(form, "trainer") == form
     assert identity(form, "trainer")["update"] == {"kind": "adam_wosm_update", "beta1": 0.8}
     assert build_own(form, "trainer") == Method(
         lr=0.001, transform=Normalize(regularizer=0.01), update=AdamWithoutSecondMoments(beta1=0.8)
@@ -116,7 +116,7 @@ MAKE = partial(Method, lr=0.5, transform=Clip(clip_norm=1.0), update=Sgd())
         ({"noiseless": "no"}, "Expected noiseless='no' to be true or false"),
         ({"transform": Unbounded()}, "Expected noiseless=False to be True with gradients that nothing bounds"),
         ({"lr": 0.0}, "Expected lr=0.0 > 0"),
-        ({"update": own_class("half_steps_update", "update")(lr=2.0)}, "Expected update.lr=2.0 to be lr=0.5"),
+        ({"update": class_of_tag("half_steps_update", "update")(lr=2.0)}, "Expected update.lr=2.0 to be lr=0.5"),
     ],
 )
 def test_parts_that_make_no_method_are_refused(change: dict[str, Any], message: str) -> None:
@@ -130,7 +130,7 @@ def test_only_gradients_without_a_bound_are_unbounded() -> None:
 
 
 def test_what_an_update_asks_of_a_run_its_method_asks() -> None:
-    steps = MAKE(update=own_class("half_steps_update", "update")(lr=0.5))
+    steps = MAKE(update=class_of_tag("half_steps_update", "update")(lr=0.5))
     steps.check(4, Constant())
     for count, schedule in ((3, Constant()), (4, Cosine(final=0.1))):
         with pytest.raises(ValueError, match="ADADP"):

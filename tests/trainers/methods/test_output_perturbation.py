@@ -23,7 +23,7 @@ from dpsweep.trainers.models.fully_connected import logistic, one_hidden
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training import convex_fit as convex
-from dpsweep.trainers.training.convex_fit import bounded, fit, minimised
+from dpsweep.trainers.training.convex_fit import clip_rows, fit_by_output_perturbation, minimise_loss
 from dpsweep.trainers.training.run import Run, Unrecorded
 
 METHOD = OutputPerturbation(l2=0.05, feature_norm=1.5)
@@ -36,11 +36,11 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 def problem(count: int = RECORDS) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(4)
     features = torch.randn(count, 3, generator=generator, dtype=torch.float64)
-    return bounded(features, METHOD.feature_norm), torch.randint(3, (count,), generator=generator)
+    return clip_rows(features, METHOD.feature_norm), torch.randint(3, (count,), generator=generator)
 
 
 def fitted(features: Tensor, targets: Tensor, method: OutputPerturbation = METHOD) -> Tensor:
-    return minimised(features, targets, 3, method, records=RECORDS)
+    return minimise_loss(features, targets, 3, method, records=RECORDS)
 
 
 def slope(weights: Tensor, features: Tensor, targets: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def test_one_record_moves_the_fitted_model_by_no_more_than_is_charged() -> None:
 
 def test_features_are_cut_and_broken_ones_say_nothing() -> None:
     rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [math.inf, 1.0], [math.nan, 1.0], [1e308, 1e308]])
-    kept = bounded(rows.double(), 1.0)
+    kept = clip_rows(rows.double(), 1.0)
     assert torch.allclose(kept[:3], torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]).double(), atol=1e-7)
     assert not kept[3:].any()
 
@@ -115,12 +115,12 @@ def test_what_is_released_is_the_minimum_and_noise_of_the_declared_size() -> Non
     model, found = build(lambda: logistic((3,), 3), 1), []
     for time in range(60):
         streams = reproducible_streams(1, str(time))
-        outcome = fit(run, model, records, streams, Unrecorded(), "cpu")
+        outcome = fit_by_output_perturbation(run, model, records, streams, Unrecorded(), "cpu")
         found.append(model[1].weight.detach().double().clone())
     assert same(outcome.event, run.event)
     assert (outcome.steps, outcome.stopped, outcome.batch_sizes.mean) == (1, False, RECORDS)
     assert not model[1].bias.any()
-    noise = torch.stack(found) - fitted(bounded(features.float().double(), 1.5), targets)
+    noise = torch.stack(found) - fitted(clip_rows(features.float().double(), 1.5), targets)
     std, count = 0.5 * METHOD.moved_by(RECORDS), noise.numel()
     assert float(noise.std()) == pytest.approx(std, rel=5 / np.sqrt(2 * count))
     assert abs(float(noise.mean())) < 5 * std / np.sqrt(count)

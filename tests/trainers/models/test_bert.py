@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.engines.fused import prove
+from dpsweep.trainers.engines.fused import require_correct_recording
 from dpsweep.trainers.engines.interface import Minibatch, Task, fused_chunk
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.bert import bert
@@ -176,9 +176,9 @@ def test_engines_take_what_is_trained_of_it_and_are_exact(weights, caplog, train
 
 def test_memory_goes_to_the_layers_that_see_every_word(weights) -> None:
     matrices = LAYERS * (4 * WIDTH * WIDTH + 2 * WIDTH * MIDDLE)
-    assert prove(model_of(weights), texts()) == matrices
-    assert prove(model_of(weights, trained="head"), texts()) == 0
-    assert prove(nn.Linear(4, 3), torch.ones(2, 4)) == 0
+    assert require_correct_recording(model_of(weights), texts()) == matrices
+    assert require_correct_recording(model_of(weights, trained="head"), texts()) == 0
+    assert require_correct_recording(nn.Linear(4, 3), torch.ones(2, 4)) == 0
 
 
 def test_chunks_shrink_with_what_is_held_and_with_the_width_of_words() -> None:

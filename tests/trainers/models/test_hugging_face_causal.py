@@ -25,7 +25,7 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.models.checks import refuse_mixing, require_outputs
-from dpsweep.trainers.models.replaced_layers import LoraLinear, attach, merge
+from dpsweep.trainers.models.replaced_layers import LoraLinear, attach_adapters, merge
 from dpsweep.trainers.models.weights import WeightDelta, check_saving, construct, load_model, save_model
 from tests.trainers.pretrained_folders import BERT, CAUSAL, OTHERS, UNTIED, causal_folder, pretrained_folder
 
@@ -44,7 +44,7 @@ def made(tied: bool = True, trained: str = "none", seed: int = 1, length: int = 
     model = construct(lambda: causal_model((length,), WORDS, **settings), "hf_causal", seed)
     generator = torch.Generator().manual_seed(seed)
     if trained == "none":
-        attach(model, Lora(rank=2, alpha=3.0, targets=("c_attn",)), generator)
+        attach_adapters(model, Lora(rank=2, alpha=3.0, targets=("c_attn",)), generator)
         for module in model.modules():
             if isinstance(module, LoraLinear):
                 nn.init.normal_(module.lora_B.weight, std=0.3, generator=generator)
@@ -141,7 +141,7 @@ def test_other_causal_models_are_bounded_by_the_fused_engine(kind: str) -> None:
     architecture = {"llama": OTHERS["llama"], "bert decoder": {**BERT, "is_decoder": True}}[kind]
     model = construct(lambda: causal_model((LENGTH,), WORDS, architecture=architecture, padding=0), "hf_causal", 1)
     names = ("query", "value", "q_proj", "v_proj")
-    attach(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
+    attach_adapters(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
     refuse_mixing(model, (LENGTH,))
     inputs, targets = texts()
     expected = torch_funcs(model, inputs, targets)
@@ -248,7 +248,9 @@ def test_a_merged_model_gives_the_same_logits_and_has_no_adapter(tied: bool) -> 
     assert torch.allclose(merged(inputs), model(inputs), rtol=1e-10)
     assert not any(isinstance(module, LoraLinear) for module in merged.modules())
     assert any(isinstance(module, LoraLinear) for module in model.modules())
-    linear = attach(nn.Sequential(nn.Linear(4, 3).requires_grad_(False)), Lora(rank=2, alpha=1.0, targets=("0",)))
+    linear = attach_adapters(
+        nn.Sequential(nn.Linear(4, 3).requires_grad_(False)), Lora(rank=2, alpha=1.0, targets=("0",))
+    )
     nn.init.normal_(linear[0].lora_B.weight)
     values = torch.linspace(-1, 1, 8).view(2, 4)
     assert torch.allclose(merge(linear)(values), linear(values), atol=1e-6)

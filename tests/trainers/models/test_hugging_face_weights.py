@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from dpsweep.trainers.models.hugging_face import fill
+from dpsweep.trainers.models.hugging_face import load_weights
 
 
 @pytest.mark.parametrize("end", [8, 1 << 40])
@@ -19,4 +19,4 @@ def test_weights_that_declare_more_than_there_is_are_refused(end: int, tmp_path:
     with pytest.raises(
         ValueError, match=rf"^Expected {tmp_path}/model\.safetensors to be a whole file of weights, got"
     ):
-        fill(nn.Linear(1, 1), tmp_path)
+        load_weights(nn.Linear(1, 1), tmp_path)

@@ -13,7 +13,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task, trainable
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.models.checks import refuse_mixing
-from dpsweep.trainers.models.replaced_layers import LoraLinear, attach
+from dpsweep.trainers.models.replaced_layers import LoraLinear, attach_adapters
 from dpsweep.trainers.models.weights import construct
 from tests.trainers.pretrained_folders import ARCHITECTURES, OTHERS
 
@@ -31,7 +31,7 @@ def adapted(kind: str, trained: str = "head", seed: int = 1) -> nn.Module:
     model = construct(lambda: classifier((LENGTH,), CLASSES, **settings), "hf", seed)
     generator = torch.Generator().manual_seed(seed)
     if trained == "head":
-        attach(model, Lora(rank=2, alpha=3.0, targets=TARGETS[kind]), generator)
+        attach_adapters(model, Lora(rank=2, alpha=3.0, targets=TARGETS[kind]), generator)
         for module in model.modules():
             if isinstance(module, LoraLinear):
                 nn.init.normal_(module.lora_B.weight, std=0.3, generator=generator)
@@ -105,7 +105,7 @@ def test_a_new_adapter_changes_nothing_and_draws_by_its_generator(kind: str) -> 
     plain = construct(lambda: classifier((LENGTH,), CLASSES, architecture=ARCHITECTURES[kind], padding=0), "hf", 5)
     expected = plain(inputs)
     lora = Lora(rank=2, alpha=3.0, targets=TARGETS[kind])
-    attach(plain, lora, torch.Generator().manual_seed(1))
+    attach_adapters(plain, lora, torch.Generator().manual_seed(1))
     assert torch.equal(plain(inputs), expected)
     drawn = [module.lora_A.weight for module in plain.modules() if isinstance(module, LoraLinear)]
     assert all(0 < float(weight.detach().std()) < 1 for weight in drawn)
@@ -123,7 +123,7 @@ def test_the_layer_is_the_formula() -> None:
 
 def test_any_model_with_frozen_layers_takes_adapters() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5).requires_grad_(False), nn.Tanh(), nn.Linear(5, 2))
-    attach(model, Lora(rank=1, alpha=1.0, targets=("1",)))
+    attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("1",)))
     assert isinstance(model[1], LoraLinear)
     refuse_mixing(model, (6,))
 
@@ -153,7 +153,7 @@ def test_other_architectures_are_bounded_by_the_fused_engine(kind: str) -> None:
     padding = OTHERS[kind].get("pad_token_id", 0)
     model = construct(lambda: classifier((LENGTH,), CLASSES, architecture=OTHERS[kind], padding=padding), "hf", 1)
     names = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin")
-    attach(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
+    attach_adapters(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
     refuse_mixing(model, (LENGTH,))
     inputs, targets = texts()
     expected = torch_funcs(model, inputs + padding, targets)
@@ -167,11 +167,11 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"^Expected adapter.targets=\[query\] to name a layer of the model; it has 1, 2.$"
     ):
-        attach(model, Lora(rank=1, alpha=1.0, targets=("query",)))
+        attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("query",)))
     with pytest.raises(ValueError, match=r"^Expected 2 to be frozen with adapter=lora"):
-        attach(model, Lora(rank=1, alpha=1.0, targets=("2",)))
+        attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("2",)))
     with pytest.raises(ValueError, match=r"it has no linear layer.$"):
-        attach(nn.Flatten(), Lora(rank=1, alpha=1.0, targets=("query",)))
+        attach_adapters(nn.Flatten(), Lora(rank=1, alpha=1.0, targets=("query",)))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named import DpSgd
-from dpsweep.trainers.models.replaced_layers import attach
+from dpsweep.trainers.models.replaced_layers import attach_adapters
 from dpsweep.trainers.models.weights import WeightDelta, check_saving, load_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
@@ -50,7 +50,7 @@ class Renamed(Unwrapped):
 
 def adapted() -> nn.Module:
     model = nn.Sequential(nn.Linear(6, 5).requires_grad_(False), nn.Tanh(), nn.Linear(5, 2))
-    return attach(model, Lora(rank=2, alpha=1.0, targets=("0",)), torch.Generator().manual_seed(1))
+    return attach_adapters(model, Lora(rank=2, alpha=1.0, targets=("0",)), torch.Generator().manual_seed(1))
 
 
 def trained(model: nn.Module) -> nn.Module:

@@ -20,7 +20,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, go_on, is_charged, steps_spent
+from dpsweep.accounting.records.step_log import StepLog, is_charged, resume_step_log, steps_spent
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
 from dpsweep.trainers.declarations.lr_schedules import Constant
@@ -188,7 +188,7 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
     assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
-    steps = go_on(both(tmp_path), trial, replace(paper, resume=1))
+    steps = resume_step_log(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
     assert same(outcome.event, event.training)
     assert steps_spent(both(tmp_path), trial, 1) == steps_of(outcome.event) == 4 * PERIOD

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import repeat, same
-from dpsweep.accounting.records.step_log import StepLog, go_on
+from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.trainers.methods.named import DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.randomness import reproducible_streams
@@ -109,7 +109,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
             attempt.session(0, spy, on_step=dies)
     assert "no checkpoint after step 4: [Errno 28] No space left on device" in caplog.text
     assert attempt.spent == 6
-    steps = go_on(both(tmp_path), attempt.trial, attempt.receipt(1))
+    steps = resume_step_log(both(tmp_path), attempt.trial, attempt.receipt(1))
     assert steps.header is not None
     assert steps.header.step == 2
     _, outcome = attempt.session(1, spy)

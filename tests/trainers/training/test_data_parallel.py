@@ -25,7 +25,7 @@ from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
-from dpsweep.trainers.training.data_parallel import across_processes, shares
+from dpsweep.trainers.training.data_parallel import across_processes, split_batch_by_rank
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
@@ -112,7 +112,7 @@ def test_every_unit_is_in_one_share(common, ranks) -> None:
         nominal=20,
         order=np.random.default_rng(1),
     )
-    parts = list(shares(whole, ranks))
+    parts = list(split_batch_by_rank(whole, ranks))
     assert len(parts) == ranks
     assert {part.block for part in parts} == {-(-9 // ranks)}
     assert np.array_equal(sum(part.sizes for part in parts), whole.sizes)
@@ -133,7 +133,7 @@ def test_the_order_of_a_share_is_drawn_once() -> None:
         nominal=1000,
         order=np.random.default_rng(1),
     )
-    first, second = shares(whole, 2)
+    first, second = split_batch_by_rank(whole, 2)
     assert first.order is None
     assert not np.array_equal(first.units, np.sort(first.units))
     assert not np.array_equal(second.units, np.sort(second.units))

@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, go_on
+from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -32,7 +32,7 @@ from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
-from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder, look
+from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder, measure_curve_point
 from dpsweep.trainers.training.loop import train, train_together
 from dpsweep.trainers.training.run import Outcome, Run
 from tests.places import both
@@ -67,7 +67,7 @@ def flat(model: nn.Module) -> Tensor:
 
 def seen(model: nn.Module, *, public: bool, transform: GradientTransform = RUN.trainer.transform) -> CurvePoint:
     data = Split(train=TRAIN, test=TEST)
-    return look(model, transform, data=data, public=public, engine=Opacus(), device="cpu")
+    return measure_curve_point(model, transform, data=data, public=public, engine=Opacus(), device="cpu")
 
 
 def mean_loss(model: nn.Module, records: Records) -> object:
@@ -189,7 +189,7 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = go_on(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
+        steps = resume_step_log(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
         done: list[int] = []
 
         def seen(model: nn.Module, _: GradientTransform) -> CurvePoint:

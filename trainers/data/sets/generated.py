@@ -83,7 +83,7 @@ class Generated(DeclaredUnits):
 
         classes = rng.integers(0, self.classes, count)
         if self.vocabulary is not None:
-            tokens = _tokens(rng, classes, self.shape[0], self.vocabulary.words, self._alike)
+            tokens = _generate_tokens(rng, classes, self.shape[0], self.vocabulary.words, self._token_step_of_class)
             labels = torch.from_numpy(_next_tokens(tokens) if self.per_position else classes)
             return Records(features=torch.from_numpy(tokens), labels=labels)
         features = rng.integers(0, LARGEST + 1, (count, *self.shape), dtype=np.uint8)
@@ -91,16 +91,16 @@ class Generated(DeclaredUnits):
             for start in range(0, count, _ROWS):
                 rows = slice(start, start + _ROWS)
                 features[rows] = features[rows] // 2 + patterns[classes[rows]] // 2
-        labels = torch.from_numpy(_sums(features) if patterns is None else classes)
+        labels = torch.from_numpy(_generate_number_labels(features) if patterns is None else classes)
         return Records(features=torch.from_numpy(features), labels=labels, scaling=Scaling(scale=LARGEST))
 
     @property
-    def _alike(self) -> int:
+    def _token_step_of_class(self) -> int:
         """The step between the tokens of one class: each class has tokens of its own, where labels are classes."""
         return 1 if self.per_position else self.classes
 
 
-def _tokens(
+def _generate_tokens(
     rng: np.random.Generator, classes: NDArray[np.int64], length: int, words: int, alike: int
 ) -> NDArray[np.float32]:
     """Token numbers below `words`, float32 [n, length]; those of a class are equal to it modulo `alike`."""
@@ -116,7 +116,7 @@ def _next_tokens(tokens: NDArray[np.float32]) -> NDArray[np.int64]:
     return follows
 
 
-def _sums(features: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _generate_number_labels(features: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The sum of each record's inputs with alternating signs, scaled to about unit variance, float32 [n]."""
     rows = features.reshape(len(features), -1)
     signs = np.where(np.arange(rows.shape[1]) % 2, -1.0, 1.0)

@@ -94,11 +94,11 @@ class NumberFile:
                 except BadInput as refusal:
                     return refusal
                 if not (low <= number <= high and _WHOLE.fullmatch(cell.strip())):
-                    return BadInput(f"Expected {where} to be a whole number{_within(low, high)}, got {cell!r}.")
+                    return BadInput(f"Expected {where} to be a whole number{_limits_text(low, high)}, got {cell!r}.")
         return BadInput(f"Expected whole numbers in lines {first} to {first + len(lines) - 1} of {self.file}.")
 
 
-def _within(low: float, high: float) -> str:
+def _limits_text(low: float, high: float) -> str:
     """The limits in words; an empty text if there are none."""
     if high < ANY:
         return f" in {low:.0f}..{high:.0f}"

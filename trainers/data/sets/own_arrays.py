@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import at_home
+from dpsweep.accounting.names.stored_classes import with_current_paths
 from dpsweep.trainers.data.arrays import (
     UnreadableArray,
     bounded_records,
@@ -30,7 +30,7 @@ from dpsweep.trainers.data.arrays import (
 from dpsweep.trainers.data.columns import listed_texts, public_pair
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.preprocessing import of_bounded_array
-from dpsweep.trainers.data.sets.own_pictures import check_picture_shape, content_of_pictures, decoded, digests_of
+from dpsweep.trainers.data.sets.own_pictures import check_picture_shape, content_of_pictures, decode_picture, digests_of
 from dpsweep.trainers.data.table_files import in_folder, typed_table
 from dpsweep.trainers.user_modules import name_module
 
@@ -176,8 +176,8 @@ class TorchDataset(DeclaredUnits):
         labels = np.zeros(size, dtype=np.int64)
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
         for index in range(size):
-            record, labels[index] = self._pair(source, index)
-            second, second_label = self._pair(source, index)
+            record, labels[index] = self._read_pair(source, index)
+            second, second_label = self._read_pair(source, index)
             nan_allowed = record.dtype.kind == "f"
             if second_label != labels[index] or not np.array_equal(record, second, equal_nan=nan_allowed):
                 raise BadInput(
@@ -210,7 +210,7 @@ class TorchDataset(DeclaredUnits):
         name_module(self._target)
         try:
             kind = getattr(import_module(module), name)
-            source = kind(**{key: value for key, value in at_home(self.source).items() if key != "_target_"})
+            source = kind(**{key: value for key, value in with_current_paths(self.source).items() if key != "_target_"})
             return source, len(source)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
@@ -218,7 +218,7 @@ class TorchDataset(DeclaredUnits):
                 f"got {_one_line(error)}."
             ) from error
 
-    def _pair(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
+    def _read_pair(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
         try:
             features, label = source[index]
             return np.asarray(features), operator.index(label)
@@ -314,7 +314,7 @@ class HuggingFace(DeclaredUnits):
         contents = column.pictures()
         pixels = np.empty((len(contents), *self.shape), dtype=np.uint8)
         for row, content in enumerate(contents):
-            pixels[row] = decoded(content, self.shape, f"{self.features} in row {row} of {column.file}")
+            pixels[row] = decode_picture(content, self.shape, f"{self.features} in row {row} of {column.file}")
         low, high = self.bounds
         return replace(bounded_records(pixels, labels, (low, high)), stored=digests_of(contents, labels.tolist()))
 

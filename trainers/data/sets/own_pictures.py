@@ -46,7 +46,7 @@ def check_picture_shape(shape: tuple[int, ...]) -> None:
         raise ValueError(f"Expected dataset.shape={list(shape)} of [1 or 3, height, width]: grey or coloured pictures.")
 
 
-def decoded(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
+def decode_picture(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
     """The pixels uint8 [channels, height, width] of a picture's file; `where` names it in messages.
 
     Colours become grey or grey becomes three equal colours, as the shape declares; transparency is left out, and a
@@ -114,7 +114,7 @@ class UnitsOfFiles:
             raise ValueError(
                 f"Expected dataset.unit_file={self.table!r} to name a table with the columns {FILE} and another one."
             )
-        if self.pattern is not None and self.column not in _compiled(self.pattern).groupindex:
+        if self.pattern is not None and self.column not in _compile_pattern(self.pattern).groupindex:
             raise ValueError(
                 f"Expected dataset.unit_pattern={self.pattern!r} to have the group (?P<{self.column}>...), which "
                 "dataset.unit_column names."
@@ -142,7 +142,7 @@ class UnitsOfFiles:
 
         Errors: `BadInput`, one sentence that names the first such file.
         """
-        units = self._matched(files) if self.table is None else self._listed(self.table, name, folder)
+        units = self._units_by_pattern(files) if self.table is None else self._listed(self.table, name, folder)
         for file in files:
             if not units.get(file):
                 raise BadInput(f"Expected {file} to say whose record it is, by {self._source}.")
@@ -152,8 +152,8 @@ class UnitsOfFiles:
     def _source(self) -> str:
         return f"dataset.unit_pattern={self.pattern!r}" if self.table is None else f"a row in {self.table}"
 
-    def _matched(self, files: Sequence[str]) -> Mapping[str, bytes]:
-        pattern = _compiled(str(self.pattern))
+    def _units_by_pattern(self, files: Sequence[str]) -> Mapping[str, bytes]:
+        pattern = _compile_pattern(str(self.pattern))
         matches = {file: pattern.fullmatch(file) for file in files}
         return {file: (match[self.column] or "").encode() for file, match in matches.items() if match is not None}
 
@@ -167,7 +167,7 @@ class UnitsOfFiles:
         return listed
 
 
-def _compiled(pattern: object) -> re.Pattern[str]:
+def _compile_pattern(pattern: object) -> re.Pattern[str]:
     try:
         return re.compile(pattern)  # type: ignore[call-overload,no-any-return]
     except (re.error, TypeError, OverflowError, RecursionError) as error:
@@ -269,7 +269,7 @@ class ImageFolder(DeclaredUnits):
         labels = [label for _, label, _ in files]
         pictures = np.empty((len(files), *self.shape), dtype=np.uint8)
         for picture, content, (name, _, _) in zip(pictures, contents, files, strict=True):
-            picture[:] = decoded(content, self.shape, f"{name} in {path}")
+            picture[:] = decode_picture(content, self.shape, f"{name} in {path}")
         return Records(
             features=torch.from_numpy(pictures),
             labels=torch.tensor(labels, dtype=torch.int64),

@@ -97,15 +97,15 @@ class Table(DataSet):
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         for file in self._files:
-            self._parse(file, folder)
+            self._read_records(file, folder)
         return (table_file(self.name, self.file, folder).content(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of `file` as private records, capped per unit, and those of `test_file` as public ones."""
-        private = self._parse(self.file, folder)
-        return private, None if self.test_file is None else self._parse(self.test_file, folder)
+        private = self._read_records(self.file, folder)
+        return private, None if self.test_file is None else self._read_records(self.test_file, folder)
 
-    def _parse(self, file: str, folder: Path | None) -> Records:
+    def _read_records(self, file: str, folder: Path | None) -> Records:
         """The records of a file, with their units if they are private and there is a `unit_column`."""
         import torch
 

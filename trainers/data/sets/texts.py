@@ -149,7 +149,7 @@ def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
     Errors: `BadInput`, one sentence that names the archive or the mail.
     """
     try:
-        mails = dict(_unpacked(place) if place.is_dir() else _packed(place))
+        mails = dict(_read_unpacked_mails(place) if place.is_dir() else _read_archived_mails(place))
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise BadInput(f"{place} cannot be read, it may be cut off ({error}): fetch it again.") from error
     for name in sorted(mails):
@@ -158,13 +158,13 @@ def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
         yield name, mails[name]
 
 
-def _unpacked(place: Path) -> Iterator[tuple[str, bytes]]:
+def _read_unpacked_mails(place: Path) -> Iterator[tuple[str, bytes]]:
     for kind in KINDS:
         for path in (place / kind).glob(f"*{_END}"):
             yield f"{kind}/{path.name}", path.read_bytes()
 
 
-def _packed(place: Path) -> Iterator[tuple[str, bytes]]:
+def _read_archived_mails(place: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(place) as tape:
         for entry in tape:
             path = PurePosixPath(entry.name)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.official_files import Official
-from dpsweep.trainers.data.preprocessing import bucket, hashed_counts, words
+from dpsweep.trainers.data.preprocessing import bucket, hashed_counts, split_into_words
 from dpsweep.trainers.data.sets.texts import Sst2, Sst2Tokens
-from dpsweep.trainers.data.vocabularies import padded
+from dpsweep.trainers.data.vocabularies import pad_rows
 
 TRAIN = "sentence\tlabel\nhide new secretions \t0\n\"that loves , that loves THAT \t1\n's \t1\n"
 DEV = "sentence\tlabel\nhide\t1\n"
@@ -63,10 +63,10 @@ def test_the_hash_is_the_same_everywhere_and_spreads() -> None:
 
 
 def test_words_are_runs_of_letters_whatever_their_case() -> None:
-    assert words("It 's a CHARMING , rock-solid movie -- \u00c9t\u00e9 2002 !") == [
+    assert split_into_words("It 's a CHARMING , rock-solid movie -- \u00c9t\u00e9 2002 !") == [
         *("it", "s", "a", "charming", "rock", "solid", "movie", "\u00e9t\u00e9", "2002"),
     ]
-    assert words(" , .") == []
+    assert split_into_words(" , .") == []
     assert hashed_counts([" , .", ""], 4, 1).tolist() == [[0] * 4] * 2
     assert hashed_counts([], 4, 1).shape == (0, 4)
 
@@ -121,7 +121,7 @@ class Letters:
         """There is no file."""
 
     def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
-        return padded(([1, *map(ord, text[: length - 2]), 2] for text in texts), length, self.padding)
+        return pad_rows(([1, *map(ord, text[: length - 2]), 2] for text in texts), length, self.padding)
 
 
 def numbered(folder: Path) -> Sst2Tokens:
