@@ -23,9 +23,9 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
-from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.accounting.validation import DAMAGE
 
 GENERATED = "generated"

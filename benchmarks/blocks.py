@@ -32,7 +32,7 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import secret_streams

@@ -38,7 +38,7 @@ from torch import nn
 from dpsweep.trainers.models.convolutional import cnn, resnet20
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
 from dpsweep.trainers.models.weights import build
-from dpsweep.trainers.training.freed_memory import keep_freed_memory
+from dpsweep.trainers.training.allocator import keep_freed_memory
 
 Factory = Callable[..., nn.Module]
 SLOW, FEW, QUICK, MOST_OF_A_TURN = 2.0, 3, 0.02, 20

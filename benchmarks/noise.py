@@ -28,7 +28,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.convolutional import cnn, resnet20
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
 from dpsweep.trainers.models.weights import build

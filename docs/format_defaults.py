@@ -1,4 +1,4 @@
-"""Adds the defaults of new fields of stored classes to accounting/names/format_defaults.json.
+"""Adds the defaults of new fields of stored classes to accounting/stored_names/format_defaults.json.
 
 python docs/format_defaults.py
 
@@ -13,9 +13,9 @@ from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from dpsweep.accounting.names.entry_points import EXTRACTORS, part_names, part_path
-from dpsweep.accounting.names.format_defaults import TABLE
-from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag, is_below_ours
+from dpsweep.accounting.stored_names.entry_points import EXTRACTORS, part_names, part_path
+from dpsweep.accounting.stored_names.format_defaults import TABLE
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, is_below_ours
 
 OUTSIDE = frozenset({"accountant", "policy", "logger"})
 """Families of classes that no identity contains."""

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any
 
 _HOME_OF = {
-    "Attempt": "dpsweep.trainers.foreign.attempt",
-    "TrainerState": "dpsweep.trainers.foreign.reported_events",
-    "attempt": "dpsweep.trainers.foreign.attempt",
+    "Attempt": "dpsweep.trainers.scripts.attempt",
+    "TrainerState": "dpsweep.trainers.scripts.reported_events",
+    "attempt": "dpsweep.trainers.scripts.attempt",
     "PlannedSweep": "dpsweep.sweeper.commands.python_api",
     "SweepResults": "dpsweep.sweeper.commands.python_api",
     "heatmap": "dpsweep.reports.figures.heatmap",

@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
-from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_own
 from dpsweep.reports.reproduction.finding import known
 
 ROOT = Path(__file__).parent.parent

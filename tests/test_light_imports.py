@@ -63,7 +63,7 @@ def test_planning_any_method_stays_light() -> None:
     program = """
 import yaml
 from pathlib import Path
-from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_own
 for path in sorted(Path("conf/trainer").glob("*.yaml")):
     node = yaml.safe_load(path.read_text())
     if node.get("_target_"):

@@ -16,8 +16,16 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.entry_points import AUDITS, EXTRACTORS, FORMATS, LOGGERS, load_part, part_names, part_path
-from dpsweep.accounting.names.stored_classes import build_own, foreign_names, stored_form
+from dpsweep.accounting.stored_names.entry_points import (
+    AUDITS,
+    EXTRACTORS,
+    FORMATS,
+    LOGGERS,
+    load_part,
+    part_names,
+    part_path,
+)
+from dpsweep.accounting.stored_names.stored_classes import build_own, foreign_names, stored_form
 from tests.distributions import installed, write_distribution
 from tests.randomized import TRAINS
 from tests.waiting import HANGS

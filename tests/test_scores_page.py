@@ -6,7 +6,7 @@ import doctest
 import re
 from pathlib import Path
 
-from dpsweep.accounting.names.tags import FAMILY_OF
+from dpsweep.accounting.stored_names.tags import FAMILY_OF
 from dpsweep.trainers.declarations.metrics import ACCURACY
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.trainers.foreign.attempt import Attempt
+from dpsweep.trainers.scripts.attempt import Attempt
 from tests.conftest import Program
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import LIGHT, folder_of

@@ -29,10 +29,10 @@ from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, short
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.names.stored_classes import KIND, build_own, written_name
-from dpsweep.accounting.names.tags import tag_of_class
 from dpsweep.accounting.notation import all_digits, epsilon_up
 from dpsweep.accounting.numbers import between
+from dpsweep.accounting.stored_names.stored_classes import KIND, build_own, written_name
+from dpsweep.accounting.stored_names.tags import tag_of_class
 from dpsweep.accounting.validation import mapping
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"

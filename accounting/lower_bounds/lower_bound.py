@@ -3,7 +3,7 @@
 The attacker observes an aligned canary, by the sum of all released values (`accounting/lower_bounds/canary_attack.py`)
 or of their log-likelihood ratios (`accounting/lower_bounds/likelihood_ratio.py`). If only the best of several runs is
 released, the attack assumes the worst score, a function of the attacker's own sum that ranks the tries by two cuts
-(`accounting/lower_bounds/two_cuts.py`): so the winner carries information about the other runs. Every choice of
+(`accounting/lower_bounds/selection_attack.py`): so the winner carries information about the other runs. Every choice of
 observations gives a valid lower bound. So the attack leaves out the parts of a composition that it cannot use: a part
 costs no more than the whole.
 
@@ -36,7 +36,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.best_of_k import chance_of_any, generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
-from dpsweep.accounting.lower_bounds.two_cuts import ROUNDING, SMALLEST, two_cuts
+from dpsweep.accounting.lower_bounds.selection_attack import ROUNDING, SMALLEST, two_cuts
 
 CUTOFFS = 24
 

@@ -6,8 +6,8 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 * Every setting that changes an access to the data belongs into a trial's config, since a trial's identity is its hash.
   Devices, paths and Hydra's keys do not.
 * The JSON form has a format number; another one is refused.
-* No identity has a module's path or a field at its default (`accounting/names/stored_classes.py`), so that moving a
-  class, or giving it another field, changes none.
+* No identity has a module's path or a field at its default (`accounting/stored_names/stored_classes.py`), so that moving
+  a class, or giving it another field, changes none.
 * Prices are not part of the identity: a better accountant may lower a price, but the plan stays the same.
 """
 
@@ -26,10 +26,16 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import FORMAT, digest, require_format, write_line
-from dpsweep.accounting.names.format_defaults import part_defaults, with_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import foreign_names, identity, identity_config, stored_config, stored_rule
 from dpsweep.accounting.records.charged_events import paid_for
 from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.stored_names.format_defaults import part_defaults, with_defaults, without_defaults
+from dpsweep.accounting.stored_names.stored_classes import (
+    foreign_names,
+    identity,
+    identity_config,
+    stored_config,
+    stored_rule,
+)
 from dpsweep.accounting.validation import as_written, mapping, require_bool, require_list
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import class_name, identity, stored_form
 from dpsweep.accounting.numbers import is_whole
+from dpsweep.accounting.stored_names.format_defaults import part_defaults, without_defaults
+from dpsweep.accounting.stored_names.stored_classes import class_name, identity, stored_form
 
 MOST = 10**6
 """Largest number of runs that a sampler may propose."""

@@ -34,8 +34,8 @@ from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, complete_chain
 from dpsweep.accounting.restoration.another_identity import give_new_identity
+from dpsweep.accounting.restoration.quarantine import quarantine_damaged_ledger
 from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration
-from dpsweep.accounting.restoration.set_aside import quarantine_damaged_ledger
 
 
 def paid_charges(place: str | Path) -> frozenset[str]:

@@ -27,7 +27,7 @@ from dpsweep.accounting import numbers
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
-from dpsweep.accounting.names.stored_classes import build_own, written_name
+from dpsweep.accounting.stored_names.stored_classes import build_own, written_name
 
 
 class Disclosure(StrEnum):

@@ -9,9 +9,9 @@ from decimal import Decimal
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import FINAL, table_noise
 from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
-from dpsweep.accounting.names.stored_classes import class_name, fields_of, name_of
 from dpsweep.accounting.notation import all_digits, delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up
 from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.stored_names.stored_classes import class_name, fields_of, name_of
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
 

@@ -14,9 +14,9 @@ import yaml
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import noise_down
 from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.stored_names.stored_classes import class_name
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill, Fact
 from dpsweep.reports.content.formatting import axis_label, method_label, number, points_in_words

@@ -24,7 +24,6 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.records.step_log import is_charged, steps_priced
@@ -33,6 +32,7 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch, search_of
 from dpsweep.accounting.searches.run_records import RunRecord, Runs
 from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
 from dpsweep.reports.content.shown_search import ShownSearch, shown_search
 

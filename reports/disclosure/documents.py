@@ -27,9 +27,9 @@ from typing import Any
 import yaml
 
 from dpsweep.accounting.json_files import replace_infinities_by_words
-from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
+from dpsweep.accounting.stored_names.stored_classes import class_name
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel
 from dpsweep.reports.pages.model_export import card_of_release

@@ -1,7 +1,7 @@
 """The forms in which a release can be handed on: what `dpsweep release --for` names, and who writes them.
 
-A form is a class that a distribution has registered by its name (`accounting/names/entry_points.py`); ours are those of
-`reports/disclosure/documents.py`. It imports nothing heavy, since the completion of a command line reads it.
+A form is a class that a distribution has registered by its name (`accounting/stored_names/entry_points.py`); ours are
+those of `reports/disclosure/documents.py`. It imports nothing heavy, since the completion of a command line reads it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.entry_points import FORMATS, load_part, part_names, sentence_of_failure
 from dpsweep.accounting.printing import print_error
+from dpsweep.accounting.stored_names.entry_points import FORMATS, load_part, part_names, sentence_of_failure
 
 if TYPE_CHECKING:
     from dpsweep.reports.pages.released_package import ReleasedPackage, ReleaseFormat

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.reports.content.facts import RESULTS
 from dpsweep.reports.content.formatting import axis_label, interval, method_label, number, percent
 from dpsweep.reports.content.sweep_table import State, Sweep

@@ -17,10 +17,10 @@ from markupsafe import Markup
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.stored_names.stored_classes import home_of
 from dpsweep.accounting.validation import as_written, refuse_link
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, scripts_of

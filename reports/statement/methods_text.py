@@ -15,12 +15,12 @@ from importlib.metadata import metadata
 from typing import Any
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import NESTED, fields_of, name_of
-from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.accounting.printing import visible
 from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_of, name_of
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.reports.content.facts import is_one_run
 from dpsweep.reports.content.formatting import axis_label, count_text, enumeration_text, method_label, points_in_words
 from dpsweep.reports.statement.statement import searched_elsewhere

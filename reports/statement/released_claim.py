@@ -14,10 +14,10 @@ from hashlib import file_digest
 from pathlib import Path
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import name_of
 from dpsweep.accounting.notation import all_digits, delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, exact_sum
 from dpsweep.reports.content.sweep_table import Sweep

@@ -13,10 +13,10 @@ from typing import Any
 
 from dpsweep.accounting.cautions import cautions, epsilon_in_words, left_out_records_sentence
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import class_name
 from dpsweep.accounting.notation import agreement, delta_up, epsilon_down, epsilon_up, population
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import is_rehearsal, subject_of
+from dpsweep.accounting.stored_names.stored_classes import class_name
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.facts import Bill

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import class_name, name_of
-from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.notation import all_digits, delta_up
 from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
+from dpsweep.accounting.stored_names.stored_classes import class_name, name_of
+from dpsweep.accounting.stored_names.tags import tag_of
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import count_text, enumeration_text

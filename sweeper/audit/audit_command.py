@@ -14,12 +14,12 @@ import numpy as np
 
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
-from dpsweep.accounting.names.entry_points import AUDITS, load_part, sentence_of_failure
 from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.stored_names.entry_points import AUDITS, load_part, sentence_of_failure
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
 from dpsweep.sweeper.planning.plan_builder import compose_plan
 from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable

@@ -84,7 +84,7 @@ def _print_completions(words: Iterable[str]) -> None:
 
 def _known_forms() -> str:
     """The forms of a release that installed distributions have registered."""
-    from dpsweep.accounting.names.entry_points import FORMATS, part_names
+    from dpsweep.accounting.stored_names.entry_points import FORMATS, part_names
 
     return f"FORM is one of {', '.join(part_names(FORMATS))}."
 

@@ -29,7 +29,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
-from dpsweep.accounting.names.stored_classes import SCRIPT
+from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.experiment_scale import ROOT, merge_scale_into_experiment
 from dpsweep.sweeper.commands.readable_files import files_by_name
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL

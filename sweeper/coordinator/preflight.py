@@ -20,8 +20,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
-from dpsweep.accounting.names.stored_classes import KIND
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.timing.step_timing import time_steps

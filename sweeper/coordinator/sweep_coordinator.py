@@ -60,7 +60,7 @@ from dpsweep.sweeper.searches.runner import Runner
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, plan_seconds
 from dpsweep.sweeper.trial.blocks import could_share
 from dpsweep.sweeper.trial.spec import build
-from dpsweep.trainers.training.freed_memory import give_back_freed_memory
+from dpsweep.trainers.training.allocator import give_back_freed_memory
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
 """The rule of a single run."""

@@ -17,11 +17,11 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.group_commit import Flushing, run_group_commit
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import SCRIPT, name_of
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import stretches
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
+from dpsweep.accounting.stored_names.stored_classes import SCRIPT, name_of
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.run import run_sessions

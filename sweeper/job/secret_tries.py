@@ -71,7 +71,7 @@ def _train(config: Mapping[str, Any], machine: Machine, coins: str, should_end: 
     """Trains a run of this configuration on generated records; raises `BadInput` if there are none of its shape."""
     import torch
 
-    from dpsweep.trainers.training.freed_memory import keep_freed_memory
+    from dpsweep.trainers.training.allocator import keep_freed_memory
     from dpsweep.trainers.training.loop import train_together
 
     if config.get(FEATURES):

@@ -9,7 +9,8 @@ Invariants:
   and changes no exit code.
 * A logger has no part in a plan's identity. A run is given to each logger once; what was given is in `logged.json`.
 
-A logger is a class that a distribution registers by its name (`accounting/names/entry_points.py`, docs/plugins.md).
+A logger is a class that a distribution registers by its name (`accounting/stored_names/entry_points.py`,
+docs/plugins.md).
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from typing import Protocol
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.names.tags import is_below_ours
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.accounting.stored_names.tags import is_below_ours
 
 Value = str | int | float | bool
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpsweep.accounting.names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.trainers.data.published_files import PretrainedFolder, require_extra, words_of
 
 PATH, CLASSES = "path", "classes"

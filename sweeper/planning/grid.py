@@ -26,9 +26,9 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import TARGET, class_name
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
+from dpsweep.accounting.stored_names.stored_classes import TARGET, class_name
 from dpsweep.sweeper.planning.keys import is_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of

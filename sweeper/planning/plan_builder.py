@@ -14,12 +14,12 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.json_files import digest
-from dpsweep.accounting.names.stored_classes import identity_config
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import identity_config
 from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
 from dpsweep.sweeper.planning.grid import carry_over_learning_rate, with_finals

@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.names.stored_classes import stored_form
-from dpsweep.accounting.names.tags import PARTS
+from dpsweep.accounting.stored_names.format_defaults import part_defaults, without_defaults
+from dpsweep.accounting.stored_names.stored_classes import stored_form
+from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import with_base_weights
 
 BY_GRID = "by_grid"

@@ -95,7 +95,7 @@ def time_steps(
 
     from dpsweep.sweeper.job.machine import resolve_device
     from dpsweep.sweeper.trial.step_work import threads_for
-    from dpsweep.trainers.training.freed_memory import keep_freed_memory
+    from dpsweep.trainers.training.allocator import keep_freed_memory
 
     torch.set_num_threads(threads or 1)
     keep_freed_memory()

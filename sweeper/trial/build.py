@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import KIND, fields_of, name_of, with_current_paths
-from dpsweep.accounting.names.tags import tag_of
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.searches.stored_draw import is_try
+from dpsweep.accounting.stored_names.stored_classes import KIND, fields_of, name_of, with_current_paths
+from dpsweep.accounting.stored_names.tags import tag_of
 from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
 from dpsweep.trainers.features.extracted import Extracted
 

@@ -26,7 +26,7 @@ from dpsweep.accounting.json_files import write_bytes
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
 from dpsweep.sweeper.processes import kill_by_variable
-from dpsweep.trainers.foreign.handover import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
+from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.records import Records

@@ -155,8 +155,8 @@ def _prepare_session(session: Session, machine: Machine, secret: Callable[[], St
     import torch
 
     from dpsweep.trainers.models.weights import WeightDelta
+    from dpsweep.trainers.training.allocator import keep_freed_memory
     from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
-    from dpsweep.trainers.training.freed_memory import keep_freed_memory
 
     torch.set_num_threads(machine.threads)
     keep_freed_memory()

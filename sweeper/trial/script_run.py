@@ -36,11 +36,11 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
-from dpsweep.accounting.names.stored_classes import SCRIPT
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.step_log import StepLog, can_resume, resume_step_log, steps_priced
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
+from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.processes import killed_with, orphans_adopted
 from dpsweep.sweeper.trial import results
@@ -49,7 +49,8 @@ from dpsweep.sweeper.trial.handover import PROGRAM, handed_over, keep_files, wri
 from dpsweep.sweeper.trial.session import Machine, Session, check_company, check_realised, check_scored
 from dpsweep.trainers.data.arrays import UnreadableArray, read_npy
 from dpsweep.trainers.declarations.scores import noisy_counts, scored_part
-from dpsweep.trainers.foreign.handover import (
+from dpsweep.trainers.methods.script import Script, is_script
+from dpsweep.trainers.scripts.handover_files import (
     ATTEMPT_FILE,
     PREDICTIONS_FILE,
     REPORT_FILE,
@@ -60,8 +61,7 @@ from dpsweep.trainers.foreign.handover import (
     first_stretch,
     require_valid_predictions,
 )
-from dpsweep.trainers.foreign.reported_events import check_reported
-from dpsweep.trainers.methods.script import Script, is_script
+from dpsweep.trainers.scripts.reported_events import check_reported
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
@@ -392,7 +392,7 @@ class _ScriptRun:
 
     def _scored(self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split) -> TrialResult:
         """The result with the score of these predictions, counted and noised like those of a model of dpsweep's."""
-        from dpsweep.trainers.foreign.prediction_table import LookedUp, records_with_row_numbers
+        from dpsweep.trainers.scripts.prediction_table import LookedUp, records_with_row_numbers
 
         declaration, score = self.session.declaration, self.session.declaration.score
         rows = records_with_row_numbers(scored_part(score, data))

@@ -17,7 +17,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import (
+from dpsweep.accounting.numbers import fraction
+from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     TARGET,
     build_own,
@@ -26,8 +27,7 @@ from dpsweep.accounting.names.stored_classes import (
     stored_form,
     with_current_paths,
 )
-from dpsweep.accounting.names.tags import class_of_tag
-from dpsweep.accounting.numbers import fraction
+from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.trainers.data.interface import DataSet, check_neighbours, nominal_units
 from dpsweep.trainers.data.split import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events

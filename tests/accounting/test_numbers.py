@@ -14,7 +14,15 @@ from dpsweep.accounting.numbers import fraction
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
-from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import (
+    DpAdam,
+    DpAdamWosm,
+    DpMomentum,
+    DpNadam,
+    DpNsgd,
+    DpSgd,
+    ProjectedDpSgd,
+)
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.models.convolutional import resnet20

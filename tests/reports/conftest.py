@@ -24,12 +24,12 @@ from dpsweep.accounting.events.types import canonical
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.names import tags
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.trainers.declarations.clip_schedules import noise_factors

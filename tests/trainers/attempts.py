@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpAdam
+from dpsweep.trainers.methods.named_methods import DpAdam
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams, reproducible_streams

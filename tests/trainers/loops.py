@@ -14,7 +14,15 @@ from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import (
+    DpAdam,
+    DpAdamWosm,
+    DpMomentum,
+    DpNadam,
+    DpNsgd,
+    DpSgd,
+    ProjectedDpSgd,
+)
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams, standard_normal

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dpsweep.accounting.names import tags
+from dpsweep.accounting.stored_names import tags
 from dpsweep.trainers.data.records import Records
 
 NAMES = sorted(tag for tag, family in tags.FAMILY_OF.items() if family == "metric")

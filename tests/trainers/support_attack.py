@@ -22,7 +22,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams

@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.events.build import flatten
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.tags import FAMILY_OF, HOMES
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, HOMES
 from dpsweep.trainers.methods.method import Method
-from dpsweep.trainers.methods.named import DpNsgd
+from dpsweep.trainers.methods.named_methods import DpNsgd
 from dpsweep.trainers.models.checks import refuse_mixing
 from dpsweep.trainers.models.weights import build
 

@@ -6,7 +6,7 @@ of 2. The pair of counts of right and wrong predictions has the same sensitiviti
 costs the same. An estimate reads the noisy table alone: it takes even the number of records, in total and per class,
 from this table.
 
-To add a metric: a frozen dataclass here, and its name in accounting/names/tags.py. A metric imports no torch.
+To add a metric: a frozen dataclass here, and its name in accounting/stored_names/tags.py. A metric imports no torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag, tags_of
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, tags_of
 from dpsweep.trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from dpsweep.accounting.numbers import positive_int
 from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.training.allocator import keep_freed_memory
 from dpsweep.trainers.training.batch_and_noise import Batch
-from dpsweep.trainers.training.freed_memory import keep_freed_memory
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
 from dpsweep.trainers.user_modules import FINDER, UserModules
 

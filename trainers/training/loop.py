@@ -28,7 +28,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import check_epochs
 from dpsweep.trainers.declarations.clip_schedules import noise_factor
 from dpsweep.trainers.engines.interface import Engine, trainable
-from dpsweep.trainers.methods.named import Projection
+from dpsweep.trainers.methods.named_methods import Projection
 from dpsweep.trainers.methods.updates import Directions
 from dpsweep.trainers.models.checks import refuse_mixing
 from dpsweep.trainers.randomness import Lattices, Streams

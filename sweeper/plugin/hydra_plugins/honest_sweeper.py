@@ -77,7 +77,7 @@ class RegisteredConfigurations(SearchPathPlugin):
         folders = [Path(one.path) for one in search_path.get_path() if one.provider == "main"]
         if not any(folder.name == "conf" for folder in folders):
             return
-        from dpsweep.accounting.names.entry_points import CONF, configuration_folders
+        from dpsweep.accounting.stored_names.entry_points import CONF, configuration_folders
 
         if CONF in folders:
             for distribution, folder in configuration_folders():

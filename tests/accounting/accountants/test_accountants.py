@@ -35,7 +35,7 @@ from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.events.types import PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_own
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
 from tests.accounting.library_events import to_dp_accounting
 

@@ -20,7 +20,6 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.names import tags
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.searches.every_point import EveryPoint
 from dpsweep.accounting.searches.interface import kind_of
@@ -31,6 +30,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search, rule_from_config
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.stored_names import tags
 
 THREE, FIVE = NegativeBinomial.with_mean(eta=1.0, mean=3.0), Poisson(mean=5.0)
 SELECTION = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpsweep.accounting.names.entry_points import FORMATS as GROUP
-from dpsweep.accounting.names.entry_points import part_names
+from dpsweep.accounting.stored_names.entry_points import FORMATS as GROUP
+from dpsweep.accounting.stored_names.entry_points import part_names
 from dpsweep.reports.disclosure.formats import RegisteredFormat
 
 NAMES = part_names(GROUP)

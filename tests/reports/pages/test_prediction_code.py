@@ -15,8 +15,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from dpsweep.accounting.names.stored_classes import home_of
-from dpsweep.accounting.names.tags import HOMES
+from dpsweep.accounting.stored_names.stored_classes import home_of
+from dpsweep.accounting.stored_names.tags import HOMES
 from dpsweep.reports.pages.prediction_code import code_of, declared_preprocessing, prediction_snippet
 from dpsweep.sweeper.trial.spec import build
 from dpsweep.trainers.data.arrays import bounded_records

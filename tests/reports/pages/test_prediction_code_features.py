@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 
-from dpsweep.accounting.names.stored_classes import home_of, stored_form
+from dpsweep.accounting.stored_names.stored_classes import home_of, stored_form
 from dpsweep.reports.content.trial_config import FrozenFeatures
 from dpsweep.reports.pages.prediction_code import EXTRACTOR, code_of, declared_preprocessing, prediction_snippet
 from dpsweep.sweeper.trial.spec import dataset_of

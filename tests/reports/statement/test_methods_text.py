@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting import references
-from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
 from dpsweep.accounting.references import Work, works_of
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
-from dpsweep.trainers.methods import named
-from dpsweep.trainers.methods.named import NamedMethod
+from dpsweep.trainers.methods import named_methods
+from dpsweep.trainers.methods.named_methods import NamedMethod
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)},
@@ -151,7 +151,7 @@ def test_a_search_with_a_final_run_leans_on_what_its_search_leans_on() -> None:
     assert set(works_of(inner)) < set(works_of(Subsampled(rule=inner, rate=0.1)))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in vars(named).items() if isinstance(kind, NamedMethod)])
+@pytest.mark.parametrize("name", [name for name, kind in vars(named_methods).items() if isinstance(kind, NamedMethod)])
 def test_every_private_method_by_name_names_its_works(name: str) -> None:
-    method = getattr(named, name)
+    method = getattr(named_methods, name)
     assert bool(works_of(method)) != method.noiseless

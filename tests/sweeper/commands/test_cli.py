@@ -40,7 +40,7 @@ def test_help_lists_groups_and_exit_codes(program: Program) -> None:
 def test_hydras_own_flags_work(program: Program, tmp_path: Path) -> None:
     shown = program("--cfg", "job", "dataset=cifar10", "trainer=dpadam", "trainer.lr=0.003")
     assert shown.returncode == 0, shown.stderr
-    assert "dpsweep.trainers.methods.named.DpAdam" in shown.stdout
+    assert "dpsweep.trainers.methods.named_methods.DpAdam" in shown.stdout
     assert "lr: 0.003" in shown.stdout
     assert list(tmp_path.iterdir()) == []
 

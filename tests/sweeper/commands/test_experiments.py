@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.stored_names.stored_classes import home_of
 from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
 from dpsweep.reports.reproduction.training import PLAN, read_plan_lines, require_allowed
 from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, SCALES, merge_scale_into_experiment

@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import stored_config
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.stored_names.stored_classes import stored_config
 from dpsweep.sweeper.coordinator.request import on_generated_records, refuse_generated
 from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import declare

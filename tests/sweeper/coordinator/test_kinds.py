@@ -16,7 +16,6 @@ import dpsweep.accounting.searches
 import dpsweep.sweeper.searches
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.names import tags
 from dpsweep.accounting.records.plan import Block
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.folder_audit import verify_folder
@@ -25,6 +24,7 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import THE_WINNER, Search, rule_from_config
 from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
 from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.content.panels import Mark, arrange_panels
 from dpsweep.reports.content.sweep_table import read
 from dpsweep.reports.pages.release import write_release

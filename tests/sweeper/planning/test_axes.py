@@ -100,7 +100,7 @@ def test_a_grids_panels_are_axes_of_every_method(compose_priced: Compose) -> Non
 def test_default_axes_of_a_users_own_method_lie_beside_its_trainer(program: Callable[..., Any], tmp_path: Path) -> None:
     own = tmp_path / "my" / "trainer"
     (own / "axes").mkdir(parents=True)
-    (own / "mine.yaml").write_text("_target_: dpsweep.trainers.methods.named.DpSgd\nlr: 1.0\nclip_norm: 1.0\n")
+    (own / "mine.yaml").write_text("_target_: dpsweep.trainers.methods.named_methods.DpSgd\nlr: 1.0\nclip_norm: 1.0\n")
     line = ("plan", "--config-dir", "my", "dataset=digits", "grid=paper_a", "trainer=mine", *NOISY)
     refused = program(*line, module="dpsweep.sweeper.commands.cli")
     assert refused.returncode == 2

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import flatten
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.stored_classes import fields_of, home_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names.stored_classes import fields_of, home_of
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid
 from dpsweep.sweeper.planning.resolution import BY_GRID
@@ -218,7 +218,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
             "trainer=dpsweep.trainers.methods.dpsgd.NoSuch to be a class with a tag",
         ),
         (
-            ["sampler._target_=dpsweep.trainers.methods.named.DpSgd"],
+            ["sampler._target_=dpsweep.trainers.methods.named_methods.DpSgd"],
             "sampler=dp_sgd to be one of fixed_size, poisson, random_allocation, shuffle",
         ),
     ],

@@ -77,7 +77,7 @@ def test_axes_are_given_to_a_method_that_runs_beside_others(compose_priced: Comp
 
 
 def test_a_class_in_the_place_of_a_trainer_is_the_trainer(compose_priced: Compose) -> None:
-    own = "trainer={_target_:dpsweep.trainers.methods.named.DpSgd,clip_norm:1}"
+    own = "trainer={_target_:dpsweep.trainers.methods.named_methods.DpSgd,clip_norm:1}"
     plan = compose_priced([*LIGHT, own, "trainer.lr=1,2"]).plan
     assert [trial.config["trainer"] for trial in plan.trials] == [
         {"kind": "dp_sgd", "lr": lr, "clip_norm": 1} for lr in (1, 2)
@@ -86,7 +86,7 @@ def test_a_class_in_the_place_of_a_trainer_is_the_trainer(compose_priced: Compos
 
 def test_a_trainer_without_axes_is_refused_with_the_next_step(compose_priced: Compose) -> None:
     with pytest.raises(BadInput, match=r"trainer=\{_target_.*\} to have axes: .* Give them on the command line"):
-        compose_priced([*LIGHT, "trainer={_target_:dpsweep.trainers.methods.named.DpSgd,clip_norm:1}"])
+        compose_priced([*LIGHT, "trainer={_target_:dpsweep.trainers.methods.named_methods.DpSgd,clip_norm:1}"])
 
 
 @pytest.mark.parametrize("file", ["experiment/mine.yaml", "dataset/mine.yaml"])

@@ -12,9 +12,9 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import compose, repeat, same
-from dpsweep.accounting.names.stored_classes import stored_form
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import Search, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import stored_form
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, read_request

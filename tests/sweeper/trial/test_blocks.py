@@ -27,7 +27,9 @@ def points(count: int, model: str = "dpsweep.trainers.models.fully_connected.log
         "model": {"_target_": model},
         "engine": {"_target_": "dpsweep.trainers.engines.opacus.Opacus"},
     }
-    trainers = [{"_target_": "dpsweep.trainers.methods.named.DpSgd", "lr": float(place)} for place in range(count)]
+    trainers = [
+        {"_target_": "dpsweep.trainers.methods.named_methods.DpSgd", "lr": float(place)} for place in range(count)
+    ]
     privacy = {"noise_multiplier": 1.0}
     return tuple(
         Trial(method="dpsgd", axes={}, config={**config, "trainer": trainer, "privacy": privacy}, event=event)

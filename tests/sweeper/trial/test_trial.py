@@ -26,12 +26,12 @@ from dpsweep.accounting.events.build import (
     same,
 )
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import fields_of, name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import can_resume, steps_spent
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
+from dpsweep.accounting.stored_names.stored_classes import fields_of, name_of
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.build import make_model, make_streams

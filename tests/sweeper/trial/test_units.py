@@ -16,11 +16,11 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import flatten
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.names.stored_classes import fields_of, name_of
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.stored_names.stored_classes import fields_of, name_of
 from dpsweep.sweeper.trial.run import run_sessions
 from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import both

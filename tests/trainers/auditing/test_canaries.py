@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, SquaredErr
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.methods.method import Trainer
-from dpsweep.trainers.methods.named import Adadp, DpAdam, DpNsgd, DpSgd
+from dpsweep.trainers.methods.named_methods import Adadp, DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams

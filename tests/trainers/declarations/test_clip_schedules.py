@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpAdamWosm, DpSgd
+from dpsweep.trainers.methods.named_methods import DpAdamWosm, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.randomness import reproducible_streams, standard_normal
 from dpsweep.trainers.training.gradient_sums import EngineSums

@@ -15,7 +15,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.stacked import SparseRecords, Stack
-from dpsweep.trainers.methods.named import DpNsgd, DpSgd
+from dpsweep.trainers.methods.named_methods import DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.models.fully_connected import linear, logistic, one_hidden
 from dpsweep.trainers.models.weights import build

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_own
 from dpsweep.trainers.features.efficientnet_lite0 import EfficientNetLite0
 from dpsweep.trainers.features.interface import InputForm
 from dpsweep.trainers.features.sentence_encoder import SentenceEncoder

@@ -18,7 +18,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import Adadp
+from dpsweep.trainers.methods.named_methods import Adadp
 from dpsweep.trainers.methods.updates import Directions, HalfSteps
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build

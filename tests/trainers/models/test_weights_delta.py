@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.replaced_layers import attach_adapters
 from dpsweep.trainers.models.weights import WeightDelta, check_saving, load_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams

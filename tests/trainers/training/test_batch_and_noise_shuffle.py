@@ -25,7 +25,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams

@@ -16,7 +16,7 @@ from torch import Tensor
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import repeat, same
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.checkpoint import read_checkpoint

@@ -19,7 +19,7 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import repeat, same
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
-from dpsweep.trainers.methods.named import Adadp, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import Adadp, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
 from dpsweep.trainers.methods.updates import HalfSteps
 from tests.trainers.attempts import EVERY, PRICED, RECORDS, RUN, Attempt, Killed, Spy, flat, fresh_model
 

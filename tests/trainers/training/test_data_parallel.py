@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.vmap import Vmap
-from dpsweep.trainers.methods.named import DpNsgd, DpSgd
+from dpsweep.trainers.methods.named_methods import DpNsgd, DpSgd
 from dpsweep.trainers.models.convolutional import cnn
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build

@@ -25,7 +25,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build

@@ -18,7 +18,7 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd, ProjectedDpSgd
 from dpsweep.trainers.methods.transforms import Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams

@@ -14,7 +14,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpAdam, DpSgd
+from dpsweep.trainers.methods.named_methods import DpAdam, DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build

@@ -31,7 +31,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.method import Trainer
-from dpsweep.trainers.methods.named import DpAdam, DpNsgd, DpSgd
+from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams

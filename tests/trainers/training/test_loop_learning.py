@@ -8,7 +8,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from dpsweep.accounting.names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_own
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine

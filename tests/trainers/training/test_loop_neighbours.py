@@ -16,7 +16,7 @@ from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.scores import PrivateHoldout, right_and_wrong
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpAdam, DpNsgd, DpSgd
+from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build
 

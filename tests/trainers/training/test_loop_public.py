@@ -23,7 +23,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Engine
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import ClippedSgd, DpSgd, NormalizedSgd, PlainAdam, PlainSgd
+from dpsweep.trainers.methods.named_methods import ClippedSgd, DpSgd, NormalizedSgd, PlainAdam, PlainSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam
 from dpsweep.trainers.models.fully_connected import one_hidden

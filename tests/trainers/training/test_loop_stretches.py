@@ -12,7 +12,7 @@ from dpsweep.accounting.events.build import same
 from dpsweep.accounting.group_commit import Flushing
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named import DpSgd
+from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams

@@ -20,7 +20,15 @@ from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
-from dpsweep.trainers.methods.named import DpAdam, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import (
+    DpAdam,
+    DpAdamWosm,
+    DpMomentum,
+    DpNadam,
+    DpNsgd,
+    DpSgd,
+    ProjectedDpSgd,
+)
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import with_current_paths
+from dpsweep.accounting.stored_names.stored_classes import with_current_paths
 from dpsweep.trainers.data.arrays import (
     UnreadableArray,
     bounded_records,

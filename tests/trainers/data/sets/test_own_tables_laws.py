@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.names.tags import HOMES, tag_of_class, tags_of
+from dpsweep.accounting.stored_names.tags import HOMES, tag_of_class, tags_of
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.own_arrays import HuggingFace, Npz, TorchDataset

@@ -17,8 +17,8 @@ from dpsweep.accounting.errors import ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events.build import poisson_gaussian, repeat, to_json
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.records.step_log import Header, StepLog
-from dpsweep.trainers.foreign.attempt import STOPPED
-from dpsweep.trainers.foreign.handover import ATTEMPT_FILE, KEPT, REPORT_FILE, VARIABLE, Handover, first_stretch
+from dpsweep.trainers.scripts.attempt import STOPPED
+from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, REPORT_FILE, VARIABLE, Handover, first_stretch
 
 STEPS = 5
 EVENT = repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0), STEPS)

@@ -17,13 +17,19 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.composition_policy import Addition
-from dpsweep.accounting.names import tags
-from dpsweep.accounting.names.stored_classes import build_own, foreign_names, identity, stored_config, stored_form
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.stored_names import tags
+from dpsweep.accounting.stored_names.stored_classes import (
+    build_own,
+    foreign_names,
+    identity,
+    stored_config,
+    stored_form,
+)
 
 ROOT = Path(__file__).parent.parent.parent.parent
 FROZEN = ROOT / "tests" / "frozen" / "format_1"
@@ -60,7 +66,7 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
     targets = of_conf()
     assert len({target for target, _ in targets}) > 60
     for target, _ in targets:
-        assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/names/tags.py"
+        assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/stored_names/tags.py"
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.stored_classes import build_own, identity, stored_form
-from dpsweep.accounting.names.tags import FAMILY_OF, class_of_tag
+from dpsweep.accounting.stored_names.stored_classes import build_own, identity, stored_form
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.methods.method import Method
-from dpsweep.trainers.methods.named import DpAdam, NamedMethod, PlainSgd
+from dpsweep.trainers.methods.named_methods import DpAdam, NamedMethod, PlainSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Sgd
 

@@ -2,13 +2,13 @@
 
 A module may move and a class may be renamed; a ledger and a sweep folder must stay readable, and a repeated command
 must find the plan that it was charged for. So stored forms name a class of ours by its tag
-(`accounting/names/stored_classes.py`). Invariants:
+(`accounting/stored_names/stored_classes.py`). Invariants:
 
 * A tag means one class for ever. Moving or renaming the class changes its line here and nothing else: no stored form
   and no identity depends on the current path of a class.
 * A class is imported by its tag only if its family is expected: a rule for a rule, a policy for a policy.
 * The tags of frozen extractors and loggers are names that distributions register, ours and others'
-  (`accounting/names/entry_points.py`). A form with such a name can be read where the distribution is missing.
+  (`accounting/stored_names/entry_points.py`). A form with such a name can be read where the distribution is missing.
 
 To add a class: give it a tag here, in its family. A class below our packages without a tag is refused at planning.
 """
@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.entry_points import EXTRACTORS, LOGGERS, load_part, part_names, part_path
+from dpsweep.accounting.stored_names.entry_points import EXTRACTORS, LOGGERS, load_part, part_names, part_path
 
 _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "policy": {
@@ -53,21 +53,21 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "linear_scaling": "dpsweep.sweeper.planning.linear_scaling.LinearScaling",
     },
     "trainer": {
-        "adadp": "dpsweep.trainers.methods.named.Adadp",
-        "adam": "dpsweep.trainers.methods.named.PlainAdam",
-        "clipped_sgd": "dpsweep.trainers.methods.named.ClippedSgd",
-        "dp_adam": "dpsweep.trainers.methods.named.DpAdam",
-        "dp_adam_wosm": "dpsweep.trainers.methods.named.DpAdamWosm",
-        "dp_momentum": "dpsweep.trainers.methods.named.DpMomentum",
-        "dp_nadam": "dpsweep.trainers.methods.named.DpNadam",
-        "dp_nsgd": "dpsweep.trainers.methods.named.DpNsgd",
-        "dp_sgd": "dpsweep.trainers.methods.named.DpSgd",
-        "normalized_sgd": "dpsweep.trainers.methods.named.NormalizedSgd",
+        "adadp": "dpsweep.trainers.methods.named_methods.Adadp",
+        "adam": "dpsweep.trainers.methods.named_methods.PlainAdam",
+        "clipped_sgd": "dpsweep.trainers.methods.named_methods.ClippedSgd",
+        "dp_adam": "dpsweep.trainers.methods.named_methods.DpAdam",
+        "dp_adam_wosm": "dpsweep.trainers.methods.named_methods.DpAdamWosm",
+        "dp_momentum": "dpsweep.trainers.methods.named_methods.DpMomentum",
+        "dp_nadam": "dpsweep.trainers.methods.named_methods.DpNadam",
+        "dp_nsgd": "dpsweep.trainers.methods.named_methods.DpNsgd",
+        "dp_sgd": "dpsweep.trainers.methods.named_methods.DpSgd",
+        "normalized_sgd": "dpsweep.trainers.methods.named_methods.NormalizedSgd",
         "method": "dpsweep.trainers.methods.method.Method",
         "output_perturbation": "dpsweep.trainers.methods.output_perturbation.OutputPerturbation",
-        "projected_dp_sgd": "dpsweep.trainers.methods.named.ProjectedDpSgd",
+        "projected_dp_sgd": "dpsweep.trainers.methods.named_methods.ProjectedDpSgd",
         "script": "dpsweep.trainers.methods.script.Script",
-        "sgd": "dpsweep.trainers.methods.named.PlainSgd",
+        "sgd": "dpsweep.trainers.methods.named_methods.PlainSgd",
     },
     "transform": {
         "clip": "dpsweep.trainers.methods.transforms.Clip",
@@ -203,7 +203,9 @@ def tag_of_class(kind: type) -> str:
     """The tag of a class of ours; raises `BadInput` if it has none."""
     path = f"{kind.__module__}.{kind.__qualname__}"
     if (tag := tag_of(path)) is None:
-        raise BadInput(f"Expected {path} to be a class with a tag in accounting/names/tags.py: it cannot be stored.")
+        raise BadInput(
+            f"Expected {path} to be a class with a tag in accounting/stored_names/tags.py: it cannot be stored."
+        )
     return tag
 
 

@@ -13,8 +13,8 @@ from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
 from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_part
-from dpsweep.trainers.foreign.handover import require_valid_predictions
-from dpsweep.trainers.foreign.prediction_table import MOST, LookedUp, records_with_row_numbers
+from dpsweep.trainers.scripts.handover_files import require_valid_predictions
+from dpsweep.trainers.scripts.prediction_table import MOST, LookedUp, records_with_row_numbers
 
 CLASSES = 3
 

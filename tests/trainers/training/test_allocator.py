@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, resource, torch
-from dpsweep.trainers.training.freed_memory import give_back_freed_memory, keep_freed_memory
+from dpsweep.trainers.training.allocator import give_back_freed_memory, keep_freed_memory
 
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

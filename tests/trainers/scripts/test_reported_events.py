@@ -24,7 +24,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.foreign.reported_events import TrainerState, check_reported, event_of
+from dpsweep.trainers.scripts.reported_events import TrainerState, check_reported, event_of
 
 STEP = poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0)
 DECLARED = repeat(STEP, 10)

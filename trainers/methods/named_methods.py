@@ -32,7 +32,6 @@ from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Hal
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 LR = "lr"
 
 

@@ -20,9 +20,14 @@ from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.names.entry_points import sentence_of_failure
-from dpsweep.accounting.names.format_defaults import class_defaults, part_defaults, with_defaults, without_defaults
-from dpsweep.accounting.names.tags import (
+from dpsweep.accounting.stored_names.entry_points import sentence_of_failure
+from dpsweep.accounting.stored_names.format_defaults import (
+    class_defaults,
+    part_defaults,
+    with_defaults,
+    without_defaults,
+)
+from dpsweep.accounting.stored_names.tags import (
     HOMES,
     PARTS,
     REGISTERED,
@@ -94,7 +99,8 @@ def stored_form(node: Any, family: str) -> Any:
 def identity(node: Any, family: str) -> Any:
     """The form that identities are hashes of: the stored form without fields at their class's default.
 
-    A field that a class of ours gains, with a default, changes no identity (`accounting/names/format_defaults.py`).
+    A field that a class of ours gains, with a default, changes no identity
+    (`accounting/stored_names/format_defaults.py`).
 
     >>> identity({"kind": "private_selection", "mean": 3.0, "eta": 1.0}, "rule")
     {'kind': 'private_selection', 'mean': 3.0}
@@ -258,7 +264,11 @@ def _require_foreign(path: str, family: str) -> None:
     if not _PATH.fullmatch(path):
         raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
     if is_below_ours(path):
-        ours = f"one of {tags_of(family)}" if family in REGISTERED else "a class with a tag in accounting/names/tags.py"
+        ours = (
+            f"one of {tags_of(family)}"
+            if family in REGISTERED
+            else "a class with a tag in accounting/stored_names/tags.py"
+        )
         raise BadInput(f"Expected {family}={path} to be {ours}, or one of your own.")
     if family in CLOSED:
         raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")

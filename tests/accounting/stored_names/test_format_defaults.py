@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dpsweep.accounting.names import format_defaults
-from dpsweep.accounting.names.format_defaults import TABLE, class_defaults, part_defaults
-from dpsweep.accounting.names.stored_classes import identity, identity_config, stored_form
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.stored_names import format_defaults
+from dpsweep.accounting.stored_names.format_defaults import TABLE, class_defaults, part_defaults
+from dpsweep.accounting.stored_names.stored_classes import identity, identity_config, stored_form
 from tests.freezing import FROZEN, SEARCHES
 
 ROOT = Path(__file__).parent.parent.parent.parent

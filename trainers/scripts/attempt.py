@@ -35,9 +35,9 @@ from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_error
-from dpsweep.trainers.foreign import handover as names
-from dpsweep.trainers.foreign.handover import Handover, StepJournal, require_valid_predictions
-from dpsweep.trainers.foreign.reported_events import check_reported, event_of
+from dpsweep.trainers.scripts import handover_files as names
+from dpsweep.trainers.scripts.handover_files import Handover, StepJournal, require_valid_predictions
+from dpsweep.trainers.scripts.reported_events import check_reported, event_of
 
 STOPPED = 75
 """The exit status of a script that was asked to stop and has left a checkpoint (EX_TEMPFAIL of sysexits.h)."""
