@@ -6,8 +6,8 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 * Every setting that changes an access to the data belongs into a trial's config, since a trial's identity is its hash.
   Devices, paths and Hydra's keys do not.
 * The JSON form has a format number; another one is refused.
-* No identity has a module's path or a field at its default (`accounting/stored_names/stored_classes.py`), so that moving
-  a class, or giving it another field, changes none.
+* No identity has a module's path or a field at its default (`accounting/stored_names/stored_classes.py`), so that
+  moving a class, or giving it another field, changes none.
 * Prices are not part of the identity: a better accountant may lower a price, but the plan stays the same.
 """
 

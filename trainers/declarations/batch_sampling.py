@@ -83,11 +83,8 @@ def step_events(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson:
-    """Every record takes part independently with probability batch_size / records.
-
-    Source: Abadi et al. 2016, Section 3.1; Mironov, Talwar, Zhang 2019.
-    """
+class _BatchOfSize:
+    """The batch size of a sampler, and the period of those that draw every step in the same way."""
 
     batch_size: int
 
@@ -97,6 +94,14 @@ class Poisson:
     def steps_per_period(self, records: int) -> int:
         """1: every step is drawn in the same way."""
         return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(_BatchOfSize):
+    """Every record takes part independently with probability batch_size / records.
+
+    Source: Abadi et al. 2016, Section 3.1; Mironov, Talwar, Zhang 2019.
+    """
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Poisson-sampled Gaussian step at the rate batch_size / records."""
@@ -123,7 +128,7 @@ class Poisson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSize:
+class FixedSize(_BatchOfSize):
     """Exactly `batch_size` of the records, drawn uniformly without replacement at every step.
 
     Batches of fixed size have a price only under REPLACE_ONE, where neighbours have the same, public number of
@@ -131,15 +136,6 @@ class FixedSize:
     """
 
     works: ClassVar[tuple[Work, ...]] = (WANG_2019,)
-
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        positive_int("batch_size", self.batch_size)
-
-    def steps_per_period(self, records: int) -> int:
-        """1: every step is drawn in the same way."""
-        return 1
 
     def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Gaussian step on `batch_size` of `records` records."""
@@ -158,7 +154,7 @@ class FixedSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shuffle:
+class Shuffle(_BatchOfSize):
     """Every record takes part in one random step of each epoch; there is no amplification by sampling.
 
     *Guarantee*: an epoch of ceil(records / batch_size) steps, a public number, is one Gaussian mechanism. Each record's
@@ -168,11 +164,6 @@ class Shuffle:
     records / period, which is at most `batch_size`. Runs stop and are priced by whole epochs: the draws are not
     stored, so a run could not resume within an epoch.
     """
-
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        positive_int("batch_size", self.batch_size)
 
     def steps_per_period(self, records: int) -> int:
         """The steps of an epoch."""

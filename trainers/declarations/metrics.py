@@ -106,8 +106,32 @@ class BalancedAccuracy:
         return _with_recalls(estimate, counts[[1, 0, 2, 3]], POSITIVE, noise_std) if len(counts) == 4 else estimate
 
 
+class _ConfusionTable:
+    """The confusion table of a metric, stored by rows: a row per true class, a column per predicted class."""
+
+    def size(self, classes: int) -> int:
+        """The confusion table."""
+        return classes**2
+
+    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Row by true class, column by predicted class."""
+        return outputs.shape[1] * targets + outputs.argmax(dim=1)
+
+
 @dataclass(frozen=True, kw_only=True)
-class F1:
+class _Recall(_ConfusionTable):
+    """The fields and checks of a recall of two classes."""
+
+    label: ClassVar[str]
+    positive: int = POSITIVE
+
+    def check(self, classes: int) -> None:
+        """Two classes."""
+        _require_one_of_two(self.label, self.positive, classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1(_ConfusionTable):
     """2 TP / (2 TP + FP + FN) of the positive class of two classes; for more classes, the mean over all classes."""
 
     label: ClassVar[str] = "F1"
@@ -121,14 +145,6 @@ class F1:
                 "F1 is then the mean over all classes."
             )
         _require_one_of_two("f1", self.positive, min(classes, 2))
-
-    def size(self, classes: int) -> int:
-        """The confusion table."""
-        return classes**2
-
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Row by true class, column by predicted class."""
-        return _confusion_cells(outputs, targets)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """True positives have weight 2; an error is a false negative of one class and a false positive of another."""
@@ -148,23 +164,10 @@ class F1:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sensitivity:
+class Sensitivity(_Recall):
     """The share of the positive records that are predicted as positive, for two classes."""
 
     label: ClassVar[str] = SENSITIVITY
-    positive: int = POSITIVE
-
-    def check(self, classes: int) -> None:
-        """Two classes."""
-        _require_one_of_two("sensitivity", self.positive, classes)
-
-    def size(self, classes: int) -> int:
-        """The confusion table."""
-        return classes**2
-
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Row by true class, column by predicted class."""
-        return _confusion_cells(outputs, targets)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The recall of the positive class; `also` holds the specificity."""
@@ -174,23 +177,10 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Specificity:
+class Specificity(_Recall):
     """The share of the negative records that are predicted as negative, for two classes."""
 
     label: ClassVar[str] = SPECIFICITY
-    positive: int = POSITIVE
-
-    def check(self, classes: int) -> None:
-        """Two classes."""
-        _require_one_of_two("specificity", self.positive, classes)
-
-    def size(self, classes: int) -> int:
-        """The confusion table."""
-        return classes**2
-
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Row by true class, column by predicted class."""
-        return _confusion_cells(outputs, targets)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The recall of the negative class; `also` holds the sensitivity."""
@@ -237,11 +227,6 @@ def _require_one_of_two(name: str, positive: int, classes: int) -> None:
         )
     if positive not in (0, 1):
         raise ValueError(f"Expected score.positive={positive} to be 0 or 1 with score.metric={name}.")
-
-
-def _confusion_cells(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The cell in the confusion table, stored by rows: a row per true class, a column per predicted class."""
-    return outputs.shape[1] * targets + outputs.argmax(dim=1)
 
 
 def _with_recalls(estimate: Estimate, confusion: NDArray[np.float64], positive: int, noise_std: float) -> Estimate:

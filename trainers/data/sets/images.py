@@ -32,12 +32,8 @@ LARGEST_LABEL = np.iinfo(np.uint8).max
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages(FromFiles):
-    """Grey images of one channel; the 10000 test images are public.
-
-    Shapes: features uint8 [n, 1, height, width], scaled to (x / scale - mean) / std.
-    Source: the format is LeCun's, http://yann.lecun.com/exdb/mnist/.
-    """
+class _ScaledImages(FromFiles):
+    """Images of bytes, scaled to (x / scale - mean) / std."""
 
     scale: float
     mean: float
@@ -53,12 +49,21 @@ class IdxImages(FromFiles):
         return of_array(self.shape, self._scaling)
 
     @property
-    def _private(self) -> tuple[str, ...]:
-        return _files("train")
-
-    @property
     def _scaling(self) -> Scaling:
         return Scaling(scale=self.scale, mean=self.mean, std=self.std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxImages(_ScaledImages):
+    """Grey images of one channel; the 10000 test images are public.
+
+    Shapes: features uint8 [n, 1, height, width], scaled to (x / scale - mean) / std.
+    Source: the format is LeCun's, http://yann.lecun.com/exdb/mnist/.
+    """
+
+    @property
+    def _private(self) -> tuple[str, ...]:
+        return _files("train")
 
     def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training images, then the test images."""
@@ -137,33 +142,16 @@ TEST_BATCH = "test_batch"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10(FromFiles):
+class Cifar10(_ScaledImages):
     """Colour images of ten kinds of things; the test batch is public.
 
     Shapes: features uint8 [n, 3, 32, 32], scaled to (x / scale - mean) / std.
     Source: Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
     """
 
-    scale: float
-    mean: float
-    std: float
-
-    def _check(self) -> None:
-        """Refuse invalid scaling constants."""
-        _ = self._scaling
-
-    @property
-    def preprocessing(self) -> Form:
-        """The pixels, scaled."""
-        return of_array(self.shape, self._scaling)
-
     @property
     def _private(self) -> tuple[str, ...]:
         return TRAIN_BATCHES
-
-    @property
-    def _scaling(self) -> Scaling:
-        return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
     def _parts(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
         """The five training batches, then the test batch; parsed bytes are freed, to save memory."""

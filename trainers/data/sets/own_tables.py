@@ -31,7 +31,54 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(DataSet):
+class _UserTable(DataSet):
+    """The declaration of a data set in one table of the user's."""
+
+    is_local = True
+
+    name: str
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    unit: str
+    file: str
+    unit_column: str | None = None
+    units: int | None = None
+    contribution_cap: int | None = None
+    public: bool = False
+
+    def _require_texts(self, *names: str) -> None:
+        """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
+        for name in names:
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UserTexts(_UserTable):
+    """A table with a column of texts, which a published vocabulary turns into token numbers."""
+
+    test_records = 0
+
+    text: str
+    vocabulary: Vocabulary = field()  # required, whatever the base class has
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the file in the user's folder, and the vocabulary."""
+        table_file(self.name, self.file, folder)
+        self.vocabulary.check()
+
+    def _columns(self, folder: Path | None, *names: str) -> Mapping[str, TableColumn]:
+        """The columns of texts, of units if there are any, and these."""
+        units = () if self.unit_column is None else (self.unit_column,)
+        return table_file(self.name, self.file, folder).columns((*names, self.text, *units))
+
+    def _units_in(self, columns: Mapping[str, TableColumn]) -> list[bytes] | None:
+        return None if self.unit_column is None else columns[self.unit_column].identifiers()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(_UserTable):
     """The rows of a CSV, Parquet or Arrow file, or of a folder of Hugging Face's `save_to_disk`; all are private.
 
     `file` is relative to the user's data folder, or absolute. `label` is the column to predict, `labels` the public
@@ -42,27 +89,16 @@ class Table(DataSet):
     Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
     """
 
-    is_local = True
-
-    name: str
-    records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
-    file: str
     label: str
     labels: tuple[str, ...]
     bounds: Mapping[str, tuple[float, float]]
     categories: Mapping[str, tuple[str, ...]] | None = None
-    unit_column: str | None = None
-    units: int | None = None
-    contribution_cap: int | None = None
     test_file: str | None = None
     test_records: int = 0
-    public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
+        self._require_texts("file", "label")
         _check_names(self)
         object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
         object.__setattr__(self, "bounds", dict(sorted(public_bounds(self.bounds).items())))
@@ -158,10 +194,7 @@ def _public_lists(categories: Mapping[str, Sequence[object]]) -> dict[str, tuple
 
 
 def _check_names(table: Table) -> None:
-    """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
-    for name in ("file", "label"):
-        if not isinstance(getattr(table, name), str) or not getattr(table, name):
-            raise ValueError(f"Expected dataset.{name}={getattr(table, name)!r} to be a text.")
+    """Refuse names that are not texts or that name one file twice."""
     if table.test_file is not None and (not isinstance(table.test_file, str) or not table.test_file):
         raise ValueError(f"Expected dataset.test_file={table.test_file!r} to be null or a text.")
     if in_folder(table.file, None) == in_folder(table.test_file or "", None):
@@ -173,7 +206,7 @@ def _check_names(table: Table) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTable(DataSet):
+class TextTable(_UserTexts):
     """The rows of a table; all of them are private.
 
     `file` is relative to the user's data folder, or absolute. `text` is the column of texts, `label` the column to
@@ -183,78 +216,48 @@ class TextTable(DataSet):
     Shapes: features float32 [n, length], token numbers; a longer text is cut off, `vocabulary.padding` fills a row.
     """
 
-    is_local = True
-    test_records = 0
-
-    name: str
-    records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
-    file: str
-    text: str
     label: str
     labels: tuple[str, ...]
-    vocabulary: Vocabulary = field()  # required, whatever the base class has
-    unit_column: str | None = None
-    units: int | None = None
-    contribution_cap: int | None = None
-    public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        for name in ("file", "label", "text"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        self._require_texts("file", "label", "text")
         object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
         check_declaration(self)
         if self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [length], the most tokens of a text.")
-        if len(set(self._names)) != len(self._names):
-            raise ValueError(f"Expected dataset.label, text and unit_column={list(self._names)} to be distinct.")
+        names = [name for name in (self.label, self.text, self.unit_column) if name is not None]
+        if len(set(names)) != len(names):
+            raise ValueError(f"Expected dataset.label, text and unit_column={names} to be distinct.")
 
     @property
     def preprocessing(self) -> Form:
         """The token numbers of a text."""
         return of_tokens(self.vocabulary, self.shape[0], self.labels)
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the file in the user's folder, and the vocabulary."""
-        table_file(self.name, self.file, folder)
-        self.vocabulary.check()
-
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
-        columns = self._columns(folder)
+        columns = self._columns(folder, self.label)
         columns[self.label].positions(self.labels)
         columns[self.text].texts()
-        if self.unit_column is not None:
-            columns[self.unit_column].identifiers()
+        self._units_in(columns)
         return (table_file(self.name, self.file, folder).content(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
         import torch
 
-        columns = self._columns(folder)
+        columns = self._columns(folder, self.label)
         features = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
         labels = columns[self.label].positions(self.labels)
         records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
-        units = None if self.unit_column is None else columns[self.unit_column].identifiers()
-        return self.in_units(records, units), None
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (self.label, self.text, *(() if self.unit_column is None else (self.unit_column,)))
-
-    def _columns(self, folder: Path | None) -> Mapping[str, TableColumn]:
-        return table_file(self.name, self.file, folder).columns(self._names)
+        return self.in_units(records, self._units_in(columns)), None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSequences(DataSet):
+class TextSequences(_UserTexts):
     """The rows of a table, one text and one record each; all of them are private.
 
     `file` is relative to the user's data folder, or absolute. `text` is the column of texts, `classes` the number of
@@ -265,28 +268,13 @@ class TextSequences(DataSet):
     token that follows each, `IGNORED` at a text's last token and at padding.
     """
 
-    per_position, is_local = True, True
-    test_records = 0
+    per_position = True
 
-    name: str
-    records: int
-    shape: tuple[int, ...]
-    classes: int
-    unit: str
-    file: str
-    text: str
-    vocabulary: Vocabulary = field()  # required, whatever the base class has
     cut: bool = False
-    unit_column: str | None = None
-    units: int | None = None
-    contribution_cap: int | None = None
-    public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        for name in ("file", "text"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        self._require_texts("file", "text")
         if not isinstance(self.cut, bool):
             raise ValueError(f"Expected dataset.cut={self.cut!r} to be true or false.")
         check_declaration(self)
@@ -302,17 +290,11 @@ class TextSequences(DataSet):
         """The token numbers of a text."""
         return of_sequences(self.vocabulary, self.shape[0])
 
-    def locate(self, folder: Path | None) -> None:
-        """Find the file in the user's folder, and the vocabulary."""
-        table_file(self.name, self.file, folder)
-        self.vocabulary.check()
-
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         columns = self._columns(folder)
         self._check_lengths(columns[self.text].texts())
-        if self.unit_column is not None:
-            columns[self.unit_column].identifiers()
+        self._units_in(columns)
         return (table_file(self.name, self.file, folder).content(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
@@ -323,8 +305,7 @@ class TextSequences(DataSet):
         tokens = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
         labels = next_tokens(tokens, self.vocabulary.padding)
         records = Records(features=torch.from_numpy(tokens), labels=torch.from_numpy(labels))
-        units = None if self.unit_column is None else columns[self.unit_column].identifiers()
-        return self.in_units(records, units), None
+        return self.in_units(records, self._units_in(columns)), None
 
     def _check_lengths(self, texts: list[str]) -> None:
         """Refuse a text of more tokens than `shape`, unless texts are cut off."""
@@ -337,10 +318,6 @@ class TextSequences(DataSet):
                 f"Expected {self.text} in row {longer.argmax() + 1} of {self.file} to have at most {length} tokens, as "
                 "dataset.shape; say dataset.cut=true to cut longer texts off."
             )
-
-    def _columns(self, folder: Path | None) -> Mapping[str, TableColumn]:
-        names = (self.text, *(() if self.unit_column is None else (self.unit_column,)))
-        return table_file(self.name, self.file, folder).columns(names)
 
 
 def next_tokens(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
