@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Count, PositiveInt, Stored, check_fields
-from dpsweep.accounting.json_files import FORMAT, require_format, write_json
-from dpsweep.accounting.numbers import fraction, non_negative, number, probability
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.durable_files import FORMAT, require_format, write_json
+from dpsweep.accounting.validation import as_written, fraction, non_negative, number, probability
 
 AUDIT_FILE = "audit.json"
 

@@ -6,7 +6,7 @@ hashes of what was stored), `str`, `bool`, `None`, `Decimal` (an amount), an enu
 `Mapping[str, X]`, another dataclass, or a union of dataclasses, told apart by the key `type` with the class's name.
 `Annotated[X, ...]` adds to a type:
 
-* a check, a function of a name and a value that raises (`accounting/numbers.py`). It holds whenever a value is made,
+* a check, a function of a name and a value that raises (`accounting/validation.py`). It holds whenever a value is made,
   whoever makes it, and for each item of a tuple or mapping of that type; it is not asked about None;
 * a `StoredForm`, for a value that is stored in another way than its type says;
 * a `KeyPlace`, for a field that is stored elsewhere than under its name.
@@ -28,20 +28,25 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.json_files import replace_infinities_by_words
-from dpsweep.accounting.numbers import (
+from dpsweep.accounting.validation import (
+    DAMAGE,
     between,
     bound,
     count,
     fraction,
+    in_short,
     integer,
+    mapping,
     non_negative,
     number,
     positive_int,
+    require_bool,
+    require_list,
     share,
+    text,
 )
-from dpsweep.accounting.validation import DAMAGE, in_short, mapping, require_bool, require_list, text
 
 Value = TypeVar("Value")
 Found = TypeVar("Found")

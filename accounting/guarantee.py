@@ -9,7 +9,7 @@ from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Stored
 from dpsweep.accounting.notation import all_digits, epsilon_up
-from dpsweep.accounting.numbers import failure_probability
+from dpsweep.accounting.validation import failure_probability
 
 
 class Adjacency(StrEnum):

@@ -19,8 +19,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
 from dpsweep.accounting.records.plan import Plan

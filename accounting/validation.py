@@ -1,13 +1,128 @@
-"""Checks of data that others may have written: every defect is reported in one sentence, never as a traceback."""
+"""Checks of numbers, and of data that others may have written: every defect is one sentence, never a traceback.
+
+Each check of a number passes or raises `Expected <name>=<value> <condition>.` A wrong type raises TypeError, a wrong
+number ValueError. A bool is not a number; an integer is allowed as a float.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
+
+
+def require_real(name: str, value: object) -> float:
+    """A real number, possibly infinity or nan; a number beyond all floats becomes infinity, whatever its sign."""
+    if type(value) is float:  # the abstract check takes as long as the rest, and a plan makes a hundred thousand
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"Expected {name}={value!r} to be a number.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def number(name: str, value: object) -> float:
+    """A finite real number."""
+    as_float = require_real(name, value)
+    if not math.isfinite(as_float):
+        raise ValueError(f"Expected {name}={value} to be finite.")
+    return as_float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberCheck:
+    """Requires a number, a finite one with `finite`, that `holds`; `sentence` is what a refusal says was expected."""
+
+    holds: Callable[[float], bool]
+    sentence: str
+    finite: bool = False
+
+    def __call__(self, name: str, value: object) -> None:
+        """Raises ValueError for another number, TypeError for no number."""
+        if not self.holds(number(name, value) if self.finite else require_real(name, value)):
+            raise ValueError(f"Expected {self.sentence.format(name=name, value=value)}.")
+
+
+positive = NumberCheck(holds=lambda value: value > 0, sentence="{name}={value} > 0", finite=True)
+"""A finite number above 0."""
+
+non_negative = NumberCheck(holds=lambda value: value >= 0, sentence="{name}={value} >= 0", finite=True)
+"""A finite number, 0 or above."""
+
+bound = NumberCheck(holds=lambda value: value >= 0, sentence="{name}={value} >= 0")
+"""A number, 0 or above, perhaps infinity."""
+
+fraction = NumberCheck(holds=lambda value: 0 < value < 1, sentence="0 < {name}={value} < 1", finite=True)
+"""A number strictly between 0 and 1."""
+
+decay_rate = NumberCheck(holds=lambda value: 0 <= value < 1, sentence="0 <= {name}={value} < 1", finite=True)
+"""The weight of the past in a running average: at least 0, below 1."""
+
+probability = NumberCheck(holds=lambda value: 0 <= value <= 1, sentence="{name}={value} in [0, 1]")
+"""A number from 0 to 1."""
+
+failure_probability = NumberCheck(holds=lambda value: 0 <= value < 1, sentence="{name}={value} in [0, 1)")
+"""A number from 0 on, below 1."""
+
+share = NumberCheck(holds=lambda value: 0 < value <= 1, sentence="{name}={value} in (0, 1]")
+"""A number in (0, 1]."""
+
+
+def between(name: str, value: object, above: float, below: float = math.inf) -> None:
+    """A number strictly between two others."""
+    if not above < require_real(name, value) < below:
+        raise ValueError(f"Expected {name}={value} in ({above:g}, {below:g}).")
+
+
+def integer(name: str, value: object) -> None:
+    """An integer."""
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise TypeError(f"Expected {name}={value!r} to be an integer.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerCheck:
+    """Requires an integer of at least `least`."""
+
+    least: int
+
+    def __call__(self, name: str, value: object) -> None:
+        """Raises ValueError for a smaller one, TypeError for no integer."""
+        integer(name, value)
+        if not is_whole(value, self.least):
+            raise ValueError(f"Expected {name}={value} >= {self.least}.")
+
+
+positive_int = IntegerCheck(least=1)
+"""An integer, 1 or above."""
+
+count = IntegerCheck(least=0)
+"""An integer, 0 or above."""
+
+
+def require_stored_integer(name: str, value: object, least: int = 0) -> int:
+    """A stored value, if it is an integer of at least `least`; raises `ValueError` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"Expected {name}={value!r} to be an integer >= {least}.")
+    return value
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether a value is an integer of at least `least`, for messages that say more than those of `whole`.
+
+    >>> is_whole(3, 1), is_whole(0, 1), is_whole(True, 1), is_whole("3", 1)
+    (True, False, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
 
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Errors of reading a value that is missing, of another type, out of bounds, or nested too deeply."""

@@ -16,7 +16,7 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from measuring.aims import Aim
 from measuring.script import start
 
-from dpsweep.accounting.accountants import composed_profile
+from dpsweep.accounting.accountants import pld
 from dpsweep.accounting.accountants.interface import GaussianSteps
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
@@ -62,7 +62,7 @@ def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjac
             pessimistic_estimate=True,
         )
 
-    part = composed_profile.steps_together(step, interval, adjacency)
+    part = pld.steps_together(step, interval, adjacency)
     ahead = dense(part.ahead)
     behind = None if part.behind is part.ahead else dense(part.behind)
     distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, behind)
@@ -76,14 +76,14 @@ def main(size: Size) -> list[Aim]:
         count = min(declared, size.most_steps)
         step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
-        composed_profile.steps_profile.cache_clear()
-        composed_profile.steps_together.cache_clear()
+        pld.steps_profile.cache_clear()
+        pld.steps_together.cache_clear()
         started = time.perf_counter()
         ours = Pld().epsilon(event, delta, adjacency)
         taken = time.perf_counter() - started
         cells = ["-", "-"]
         if delta >= LIBRARY_FROM:
-            composed_profile.steps_together.cache_clear()
+            pld.steps_together.cache_clear()
             started = time.perf_counter()
             cells[0] = f"{library(step, Pld()._grid_step((step,), (), ()), delta, adjacency):.4f}"
             cells[1] = f"{time.perf_counter() - started:.2f}"

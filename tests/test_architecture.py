@@ -20,15 +20,12 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
-    "accounting/group_commit",
+    "accounting/durable_files",
     "accounting/printing",
-    "accounting/folders",
-    "accounting/numbers",
+    "accounting/validation",
     "accounting/references",
     "accounting/root_finding",
     "accounting/rounded_noise_price",
-    "accounting/json_files",
-    "accounting/validation",
     "accounting/codec",
     "accounting/stored_names",
     "accounting/notation",
@@ -118,7 +115,6 @@ DOORS = {
 }
 HYDRAS_DOOR = {
     "sweeper/commands/budget.py": "composes the configuration of an account",
-    "sweeper/commands/experiment_scale.py": "puts the sizes of an experiment where Hydra finds them",
     "sweeper/commands/hydra_app.py": "starts Hydra, and refuses its other ways to run a job",
     "sweeper/commands/one_sentence.py": "knows Hydra's exceptions",
     "sweeper/commands/python_api.py": "composes a request without a command line",

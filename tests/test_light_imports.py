@@ -33,7 +33,7 @@ from tests.source_files import ROOT
         ),
         (
             (
-                "trainers.methods.named",
+                "trainers.methods.named_methods",
                 "trainers.declarations.batch_sampling",
                 "trainers.declarations.scores",
                 "trainers.data.sets.images",

@@ -36,7 +36,7 @@ def test_what_needs_no_training_is_said_to() -> None:
 
 
 def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
-    from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED
+    from dpsweep.sweeper.commands.hydra_app import FULL, REDUCED
 
     assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(known())
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}

@@ -19,7 +19,7 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import fraction
+from dpsweep.accounting.validation import fraction
 
 
 class Accountant(Protocol):

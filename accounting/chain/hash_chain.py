@@ -1,4 +1,4 @@
-"""The hash chain of a ledger: each line holds the hash of the line before, so a change of an inner line is detected.
+"""The entries of a ledger in a hash chain: each line holds the hash of the line before, so a change of one is detected.
 
 The chain detects any inner line that was altered, removed or moved, and says which one. Every line is checked against
 its hash when it is read, even if only one account or one plan is read; a process that reads the same line again, equal
@@ -21,16 +21,68 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from enum import StrEnum
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
-from dpsweep.accounting.chain.entries import Entry
 from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.validation import in_short
+
+
+class Kind(StrEnum):
+    """The kinds of ledger entries."""
+
+    OPEN = "open"
+    RAISE = "raise"
+    CLOSE = "close"
+    DATA = "data"
+    CHARGE = "charge"
+    OUTSIDE = "outside"
+    START = "start"
+    RESUME = "resume"
+    SETTLE = "settle"
+    LAUNCH = "launch"
+    RELEASE = "release"
+    MANIFEST = "manifest"
+    RESTORED = "restored"
+    IDENTITY = "identity"
+    WITNESS = "witness"
+
+
+SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)
+
+INTERRUPTED = "interrupted"
+"""The status of a settled session whose attempt may resume from its checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of the ledger: its content, its plan, its writer and time, and the account's balance after it."""
+
+    seq: int
+    account: str
+    kind: str
+    plan: str
+    body: Mapping[str, Any]
+    balance: Mapping[str, Any]
+    who: str
+    at: str
+    digest: str
+
+    def read_by(self, reader: Callable[[Entry], Any]) -> Any:
+        """What `reader` makes of this entry, made once: an entry never changes."""
+        if reader not in self._readings:
+            self._readings[reader] = reader(self)
+        return self._readings[reader]
+
+    @cached_property
+    def _readings(self) -> dict[Callable[[Entry], Any], Any]:
+        return {}
+
 
 GENESIS = "0" * 64
 """The head of a chain without a line."""

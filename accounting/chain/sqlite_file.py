@@ -1,24 +1,149 @@
-"""A ledger in a SQLite file, with a write-ahead log and every commit flushed to the disk."""
+"""A ledger in a SQLite file, with a write-ahead log and every commit flushed to the disk.
+
+SQLite's write-ahead log needs shared memory and reliable locks: a network file system provides neither between
+machines, and two sweeps could overspend or destroy the file without any error. Known network file systems are refused.
+Unknown ones are not: other FUSE programs, the shared folders of containers and virtual machines, and every file system
+on a machine without `/proc/self/mountinfo`, for example macOS.
+
+A ledger that this process cannot write may still be read: an archive, a snapshot, another user's file. A database with
+a write-ahead log needs two more files beside it, even for reading. If they cannot be created, SQLite has to be told
+that nobody writes (`immutable=1`). It then ignores the log, which is right under two conditions only: the log is
+empty, and the file does not change while it is read. The first is checked before the file is opened and the second
+afterwards. If the log is not empty, SQLite reads it if it can, and otherwise the ledger is refused: without its log it
+would show less than was charged.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain.databases import DatabaseSession, Value
-from dpsweep.accounting.chain.filesystems import refuse_network
 from dpsweep.accounting.chain.hash_chain import Row
-from dpsweep.accounting.chain.read_only import is_immutable, refuse_changed_file, refuse_writing
+from dpsweep.accounting.durable_files import flush_folder, make_folder
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import flush_folder
+
+NETWORK = re.compile(
+    r"9p|acfs|afs|beegfs|ceph|cifs|coda|davfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs|panfs|pvfs2|"
+    r"smb3|smbfs|vboxsf|wekafs|fuse\.(afp|beegfs|ceph|curlftpfs|davfs2?|gcsfuse|glusterfs|goofys|juicefs|mfs|moosefs|"
+    r"rclone|s3fs|smbnetfs|sshfs|vmhgfs-fuse)"
+)
+"""Types of file systems that several machines may mount, including FUSE programs for remote storage."""
+
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A mounted file system: its mount point and its type."""
+
+    point: Path
+    kind: str
+
+    @property
+    def network(self) -> bool:
+        """Whether its type is a known network file system."""
+        return NETWORK.fullmatch(self.kind) is not None
+
+
+def read_mounts(text: str) -> tuple[Mount, ...]:
+    """Parses the mounts in Linux's `mountinfo` format, in their order.
+
+    >>> read_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
+    (Mount(point=PosixPath('/mnt/my books'), kind='nfs4'),)
+    """
+    mounts = []
+    for line in text.splitlines():
+        before, separator, after = line.partition(" - ")
+        if separator:
+            point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
+            mounts.append(Mount(point=Path(point), kind=after.split()[0]))
+    return tuple(mounts)
+
+
+def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
+    """The mount of a path: the deepest mount point above it, and the last mount if several have this point."""
+    above = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
+    return max(reversed(above), key=lambda mount: len(mount.point.parts), default=None)
+
+
+def refuse_network(path: Path) -> None:
+    """Raises `BadInput` if the file's folder is on a known network file system."""
+    _refuse_network_folder(path.parent)
+
+
+@cache
+def _refuse_network_folder(folder: Path) -> None:
+    try:
+        mounts = read_mounts(_MOUNTS.read_text(errors="surrogateescape"))
+    except OSError:
+        return
+    mount = mount_of(folder.resolve(), mounts)
+    if mount is not None and mount.network:
+        raise BadInput(
+            f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount.point} is a network file "
+            f"system ({mount.kind}), on which SQLite's locks do not hold. Set DPSWEEP_LEDGER to a local file, or, for "
+            "several machines, to postgresql+psycopg://USER@HOST/NAME."
+        )
+
+
+def is_immutable(file: Path) -> bool:
+    """Whether to open the database as immutable: it is not writable here, and it has no log with changes."""
+    return not _is_writable(file) and _unmerged_log(file) is None
+
+
+def refuse_writing(file: Path) -> None:
+    """Raises `LedgerDamaged` if the database exists and this process cannot write it."""
+    if file.exists() and not _is_writable(file):
+        raise LedgerDamaged(f"The ledger {file} can be read but not written here: its file or its folder is read-only.")
+
+
+@contextmanager
+def refuse_changed_file(file: Path) -> Iterator[None]:
+    """Raises `LedgerDamaged` if a read-only database cannot be read completely, or was written during the read."""
+    before, still, log = _file_state(file), is_immutable(file), _unmerged_log(file)
+    if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _companion_file(file, "shm")):
+        raise LedgerDamaged(
+            f"The ledger {file} has changes in {log.name} that cannot be read in a read-only folder; copy the two "
+            "files to a folder of your own and set DPSWEEP_LEDGER to the copy."
+        )
+    yield
+    if still and _file_state(file) != before:
+        raise LedgerDamaged(f"The ledger {file} was written while it was read; the same command reads it again.")
+
+
+def _is_writable(file: Path) -> bool:
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def _is_readable(*files: Path) -> bool:
+    return all(os.access(file, os.R_OK) for file in files)
+
+
+def _unmerged_log(file: Path) -> Path | None:
+    """The log file with changes that are not in the database yet, if there is one."""
+    logs = (_companion_file(file, kind) for kind in ("wal", "journal"))
+    return next((log for log in logs if log.exists() and log.stat().st_size), None)
+
+
+def _companion_file(file: Path, kind: str) -> Path:
+    return file.with_name(f"{file.name}-{kind}")
+
+
+def _file_state(file: Path) -> tuple[int, int, int]:
+    state = file.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
 
 _PAUSE_SECONDS = 0.01
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import StoredForm
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import (
@@ -133,7 +133,7 @@ def gaussian(*, noise_multiplier: float) -> DpEvent:
 
 def noisy_count(*, noise_std: float) -> DpEvent:
     """One count with Gaussian noise: its sensitivity is 1 for both adjacencies."""
-    numbers.non_negative("noise_std", noise_std)
+    validation.non_negative("noise_std", noise_std)
     return StatedGaussianDpEvent(noise_multiplier=float(noise_std))
 
 
@@ -143,8 +143,8 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
     *Source*: Chaudhuri, Monteleoni, Sarwate 2011; for strongly convex losses the sensitivity is 2 l / (n lambda) under
     replacement.
     """
-    numbers.non_negative("noise_std", noise_std)
-    numbers.positive("sensitivity", sensitivity)
+    validation.non_negative("noise_std", noise_std)
+    validation.positive("sensitivity", sensitivity)
     return StatedGaussianDpEvent(noise_multiplier=noise_std / sensitivity, adjacency=Adjacency(adjacency))
 
 
@@ -157,7 +157,7 @@ def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
     attained by records in a single cell each. A quotient is rounded so that the noise never counts for more than it is.
     """
     if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        numbers.non_negative("noise_std", noise_std)
+        validation.non_negative("noise_std", noise_std)
         multiplier = math.nextafter(noise_std / math.sqrt(2), 0.0)
         return StatedGaussianDpEvent(noise_multiplier=multiplier, adjacency=Adjacency.REPLACE_ONE)
     return gaussian(noise_multiplier=noise_std)
@@ -178,7 +178,7 @@ def noisy_max(*, noise_scale: float) -> DpEvent:
 
 def poisson_gaussian(*, sample_rate: float, noise_multiplier: float) -> DpEvent:
     """One step of DP-SGD: every record takes part independently with probability `sample_rate`."""
-    numbers.share("sample_rate", sample_rate)
+    validation.share("sample_rate", sample_rate)
     return PoissonSampledDpEvent(
         sampling_probability=float(sample_rate), event=gaussian(noise_multiplier=noise_multiplier)
     )
@@ -192,9 +192,9 @@ def truncated_poisson_gaussian(
     *Guarantee*: prices hold for data sets of at most `records` records; more records would be cut more often. So
     `records` is a bound that is declared and enforced, and not the nominal number that other samplers divide by.
     """
-    numbers.positive_int("records", records)
-    numbers.positive_int("largest_batch", largest_batch)
-    numbers.share("sample_rate", sample_rate)
+    validation.positive_int("records", records)
+    validation.positive_int("largest_batch", largest_batch)
+    validation.share("sample_rate", sample_rate)
     return TruncatedSubsampledGaussianDpEvent(
         dataset_size=records,
         sampling_probability=float(sample_rate),
@@ -205,8 +205,8 @@ def truncated_poisson_gaussian(
 
 def without_replacement_gaussian(*, records: int, batch_size: int, noise_multiplier: float) -> DpEvent:
     """A step on exactly `batch_size` of `records` records, drawn uniformly without replacement."""
-    numbers.positive_int("records", records)
-    numbers.positive_int("batch_size", batch_size)
+    validation.positive_int("records", records)
+    validation.positive_int("batch_size", batch_size)
     if batch_size > records:
         raise ValueError(f"Expected batch_size={batch_size} <= records={records}.")
     return SampledWithoutReplacementDpEvent(
@@ -238,7 +238,7 @@ def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) 
     trials with independent subsamples.
     """
     for noise in noise_multipliers:
-        numbers.non_negative("noise_multiplier", noise)
+        validation.non_negative("noise_multiplier", noise)
     if not noise_multipliers:
         return nothing()
     precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
@@ -273,13 +273,13 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 
     *Source*: Koskela and Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1.
     """
-    numbers.integer("iterations", iterations)
+    validation.integer("iterations", iterations)
     return repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), 2 * iterations)
 
 
 def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
     """Any mechanism on a secret Poisson sample that contains each record with probability `sample_rate`."""
-    numbers.share("sample_rate", sample_rate)
+    validation.share("sample_rate", sample_rate)
     return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=one(event))
 
 
@@ -331,8 +331,8 @@ def select(event: DpEvent, tries: NegativeBinomial | Poisson | EachPoint, limit:
 
 def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> RandomStoppingDpEvent:
     """Liu and Talwar's random stopping: each try stops with probability gamma; at most ln(1/delta2)/gamma tries."""
-    numbers.between("delta2", delta2, above=0, below=1)
-    numbers.share("gamma", gamma)
+    validation.between("delta2", delta2, above=0, below=1)
+    validation.share("gamma", gamma)
     limit = math.ceil(math.log(1 / delta2) / gamma)
     return RandomStoppingDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Protocol
 
 import numpy as np
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Checked, Positive, PositiveInt, Share
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.root_finding import brent
@@ -63,7 +63,7 @@ def chance_of_best(tries: Tries, share: float) -> float:
     >>> round(chance_of_best(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
     0.54
     """
-    numbers.share("share", share)
+    validation.share("share", share)
     return 1 - tries.generating(1 - share)
 
 
@@ -75,7 +75,7 @@ class NegativeBinomial(Checked):
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
     """
 
-    eta: Annotated[float, partial(numbers.between, above=-1)]
+    eta: Annotated[float, partial(validation.between, above=-1)]
     gamma: Share
 
     @classmethod

@@ -19,12 +19,12 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
-from dpsweep.accounting import codec, numbers
+from dpsweep.accounting import codec, validation
 from dpsweep.accounting.codec import TYPE, Count, PositiveInt, Stored, StoredForm, tagged
+from dpsweep.accounting.durable_files import require_version
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.json_files import require_version
 from dpsweep.accounting.validation import mapping
 
 Value = TypeVar("Value")
@@ -82,8 +82,8 @@ class DpEvent(Stored):
 Event = Annotated[
     DpEvent, _event, StoredForm(read=lambda name, form: _decode(form), write=lambda event: _encode(event))
 ]
-Noise = Annotated[float, numbers.non_negative]
-Rate = Annotated[float, numbers.share]
+Noise = Annotated[float, validation.non_negative]
+Rate = Annotated[float, validation.share]
 SelectionLaw = NegativeBinomial | Poisson | EachPoint
 
 
@@ -166,8 +166,8 @@ class TruncatedSubsampledGaussianDpEvent(DpEvent):
 class BlackBoxDpEvent(DpEvent):
     """A mechanism that is known only by its (epsilon, delta) claim, for one adjacency."""
 
-    epsilon: Annotated[float, numbers.bound]
-    delta: Annotated[float, numbers.failure_probability]
+    epsilon: Annotated[float, validation.bound]
+    delta: Annotated[float, validation.failure_probability]
     adjacency: Annotated[Adjacency, _adjacency]
 
 
@@ -265,7 +265,7 @@ class RandomStoppingDpEvent(DpEvent):
 
     event: Event
     tries: Annotated[Stopping, _stopping, tagged(Stopping)]
-    delta2: Annotated[float, numbers.fraction]
+    delta2: Annotated[float, validation.fraction]
 
     def __post_init__(self) -> None:
         super().__post_init__()

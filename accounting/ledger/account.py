@@ -10,8 +10,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from dpsweep.accounting.chain.entries import INTERRUPTED, SPENDING, Entry, Kind
-from dpsweep.accounting.chain.hash_chain import Lines
+from dpsweep.accounting.chain.hash_chain import INTERRUPTED, SPENDING, Entry, Kind, Lines
 from dpsweep.accounting.codec import Stored, shortest_decimal, stored_amount
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent

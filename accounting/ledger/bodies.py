@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from dpsweep.accounting.chain.entries import Entry, Kind
-from dpsweep.accounting.chain.hash_chain import IDENTITY, End
+from dpsweep.accounting.chain.hash_chain import IDENTITY, End, Entry, Kind
 from dpsweep.accounting.codec import INLINE, OMITTED, REST, Amount, Count, Stored, StoredForm, Words
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent

@@ -1,4 +1,7 @@
-"""A chain that compares itself, each time it is opened, with what this machine remembers.
+"""A chain that compares itself, each time it is opened, with what this machine remembers; and checks beyond its hashes.
+
+Balances must follow from one another, and remembered ends must be in the chain; this machine
+(`accounting/ledger/remembered_ends.py`) and receipts remember ends.
 
 The ledger at a known place must be the one that lay there last, and a ledger of a known identity must have the end that
 is remembered of it, wherever it lies. A reader reads the memory before the entries, and a writer reads it when it is
@@ -8,20 +11,78 @@ two leaves the memory older than the ledger, which is allowed, and never newer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
+from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
-from dpsweep.accounting.ledger.bodies import Restored, read_body
-from dpsweep.accounting.ledger.chain_audit import count_whole, refuse_another
-from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
-from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd, lost_digests
+from dpsweep.accounting.ledger.account import Balance
+from dpsweep.accounting.ledger.bodies import Opened, Restored, read_body
+from dpsweep.accounting.ledger.remembered_ends import (
+    KnownPlaces,
+    Memory,
+    RememberedEnd,
+    identities_of,
+    identity_of,
+    lost_digests,
+)
 from dpsweep.accounting.ledger.witness import named_witness
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, behind_witness_message, complete_chain
+from dpsweep.accounting.validation import as_written
+
+FREE = (
+    *(Kind.START, Kind.RESUME, Kind.SETTLE, Kind.DATA, Kind.LAUNCH, Kind.RELEASE, Kind.MANIFEST),
+    *(Kind.IDENTITY, Kind.WITNESS),
+)
+"""Kinds of entries that leave the balance unchanged."""
+
+
+def count_whole(lines: Lines, name: str) -> int:
+    """The number of entries; checks that each is whole and that its balance follows from the entries before it."""
+    return sum(1 for _ in verified_entries(lines, name))
+
+
+def verified_entries(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+    """All entries in order, each with the balance after it; raises `LedgerDamaged` at the first bad entry."""
+    with as_written(f"the ledger {name}", LedgerDamaged):
+        yield from _verify_entries(lines, name)
+
+
+def _verify_entries(lines: Lines, name: str) -> Iterator[tuple[Entry, Balance]]:
+    balances: dict[str, tuple[Mapping[str, Any], Balance]] = {}
+    for entry in lines.walk():
+        known = balances.get(entry.account)
+        if known is not None and entry.kind in FREE and entry.balance == known[0]:
+            yield entry, known[1]
+            continue
+        body = read_body(entry)
+        if known is None and isinstance(body, Opened):
+            after = Balance.opened(body)
+        elif known is not None and not isinstance(body, Opened):
+            after = known[1].after(body)
+        else:
+            raise LedgerDamaged(f"Entry {entry.seq} of {name} does not follow from those before it: {entry.kind}.")
+        if after.to_json() != entry.balance:
+            raise LedgerDamaged(f"The balance in entry {entry.seq} of {name} does not follow from those before it.")
+        balances[entry.account] = (entry.balance, after)
+        yield entry, after
+
+
+def refuse_another(name: str, lines: Lines | None, ends: Sequence[End], who: str, otherwise: str = "") -> None:
+    """Raises `LedgerDamaged` if the ledger lacks an end that `who` remembers; `lines` is None without a ledger."""
+    missing = [end for end in ends if end.entries and (lines is None or not lines.holds(end))]
+    if missing:
+        count = 0 if lines is None else lines.end().entries
+        difference = f"has {count} entries and not the" if count < missing[0].entries else "has others than the first"
+        raise LedgerDamaged(
+            f"The ledger {name} {difference} {missing[0].entries} that {who} remembers: it was cut short, or another "
+            "one was put in its place. `dpsweep budget restore` puts back what is known, also from a copy (--backup "
+            "FILE), and opens a copy for another purpose as another ledger (--as-another); or set DPSWEEP_LEDGER to "
+            f"the right one{otherwise}."
+        )
 
 
 class ComparedChain:

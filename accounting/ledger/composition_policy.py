@@ -30,10 +30,9 @@ from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.notation import all_digits, epsilon_up
-from dpsweep.accounting.numbers import between
 from dpsweep.accounting.stored_names.stored_classes import KIND, build_own, written_name
 from dpsweep.accounting.stored_names.tags import tag_of_class
-from dpsweep.accounting.validation import mapping
+from dpsweep.accounting.validation import between, mapping
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
 """The amounts that an account counts: sums of (epsilon, delta), and the Renyi divergence of a filter's charges."""

@@ -33,9 +33,8 @@ from pathlib import Path
 from platformdirs import user_config_path
 
 from dpsweep.accounting.codec import Stored
+from dpsweep.accounting.durable_files import flush_folder, make_folder
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import flush_folder
 
 KEY_BYTES = 32
 

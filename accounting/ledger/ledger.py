@@ -24,8 +24,7 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from dpsweep.accounting.chain.entries import Entry, Kind
-from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.hash_chain import End, Entry, Kind, Lines
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent

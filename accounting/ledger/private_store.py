@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.codec import read_stored
-from dpsweep.accounting.folders import FOLDER, made_folder
-from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.durable_files import FOLDER, made_folder, write_json
 from dpsweep.accounting.validation import text
 
 if TYPE_CHECKING:

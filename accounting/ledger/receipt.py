@@ -18,12 +18,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.durable_files import Flushing, alone, flush_folder, made_folder, making_folder, writing_line
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
-from dpsweep.accounting.folders import made_folder, making_folder
-from dpsweep.accounting.group_commit import Flushing, alone
-from dpsweep.accounting.json_files import flush_folder, writing_line
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace
 from dpsweep.accounting.validation import DAMAGE

@@ -1,11 +1,14 @@
-"""This machine's memory of a ledger: the end of its chain, and the balance of every account there.
+"""This machine's memory of a ledger: the end of its chain, the balance of every account there, and where the ledger
+lay.
 
 A ledger that was deleted, lost with its mount, cut short or replaced is a whole chain like any other, and would open
 with a fresh budget. So every committed write transaction and every verification stores the end in the user's state
 directory, and every opening of the ledger compares it first (`accounting/ledger/compared_chain.py`). Invariants:
 
 * The memory belongs to the ledger's identity, not to a path: a symbolic link, a mount, a moved folder or another
-  address of the server leads to the same memory (`accounting/ledger/known_places.py` remembers which ledger lay where).
+  address of the server leads to the same memory. That alone would take a ledger that was deleted and made anew, or
+  exchanged for another one, for a new ledger. So each place, a resolved path, an address or a database, remembers the
+  identity of the ledger there, and another ledger at a known place is refused, or none.
 * A remembered end was read from the ledger, in the transaction that wrote it, together with the balances of all
   accounts at that end. After a crash the memory is older than the ledger, and never newer.
 * The memory only grows. Only `dpsweep budget restore` replaces it by the end of another chain; the memory of the lost
@@ -22,7 +25,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +34,11 @@ from typing import Annotated, Any
 from filelock import FileLock
 from platformdirs import user_state_path
 
-from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import End, Row
+from dpsweep.accounting.chain.hash_chain import End, Kind, Lines, Row
 from dpsweep.accounting.codec import INLINE, UNSTORED, Stored, StoredForm
+from dpsweep.accounting.durable_files import make_folder, write_line
 from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.folders import make_folder
+from dpsweep.accounting.ledger.bodies import Identified, LedgerIdentity, read_body
 from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
 
 FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
@@ -227,3 +230,71 @@ def short_hash(name: str) -> str:
 def digest_prefix(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])
+
+
+def identities_of(lines: Lines | None) -> tuple[str, ...]:
+    """The identities that a ledger had, the present one last; none without a line."""
+    first = None if lines is None else lines.beginning()
+    if lines is None or first is None:
+        return ()
+    bodies = [read_body(entry) for entry in lines.of_kind(Kind.IDENTITY)]
+    return (first, *(body.identity for body in bodies if isinstance(body, Identified)))
+
+
+def identity_of(lines: Lines | None) -> str | None:
+    """The identity of a ledger, None without a line."""
+    known = identities_of(lines)
+    return known[-1] if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPlace(Stored):
+    """What a file says of one place: the identity of the ledger that lay there last."""
+
+    place: str
+    identity: LedgerIdentity
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPlaces:
+    """The memory of the places of one ledger; a place is a text, under which the ledger is looked for."""
+
+    places: Sequence[str]
+    ends: Path | None = None
+
+    def identities(self) -> dict[str, str]:
+        """The identity of the ledger that each place had last, by place; without places never seen."""
+        known = {place: self._read(place) for place in self.places}
+        return {place: identity for place, identity in known.items() if identity is not None}
+
+    def remember(self, identity: str) -> None:
+        """Remembers which ledger lies at these places."""
+        for place in self.places:
+            if self._read(place) != identity:
+                self._write(place, identity)
+
+    def path(self, place: str) -> Path:
+        """The file of a place; deleting it forgets which ledger lay there. Only a person should do so, on purpose."""
+        return folder_of_ends(self.ends) / f"{short_hash(place)}.place"
+
+    def _read(self, place: str) -> str | None:
+        path = self.path(place)
+        try:
+            return KnownPlace.from_json(json.loads(path.read_text())).identity
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, *DAMAGE) as cause:
+            raise LedgerDamaged(
+                f"What this machine remembers of {place} cannot be read ({in_short(cause)}). Where you know that the "
+                f"ledger there is the right one, delete {path}."
+            ) from cause
+
+    def _write(self, place: str, identity: str) -> None:
+        path = self.path(place)
+        try:
+            write_line(path, KnownPlace(place=place, identity=identity).to_json(), mode=0o600)
+        except OSError as cause:
+            raise LedgerDamaged(
+                f"The place of the ledger {place} cannot be remembered in {path.parent}: {cause.strerror}; "
+                "XDG_STATE_HOME names another place."
+            ) from cause

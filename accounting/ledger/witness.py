@@ -26,11 +26,10 @@ from filelock import FileLock, Timeout
 from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
 from dpsweep.accounting.chain.hash_chain import COLUMNS
 from dpsweep.accounting.codec import Stored, StoredForm
+from dpsweep.accounting.durable_files import write_line
 from dpsweep.accounting.errors import BadInput, WitnessUnreachable
-from dpsweep.accounting.json_files import write_line
 from dpsweep.accounting.ledger.remembered_ends import Memory
-from dpsweep.accounting.numbers import count
-from dpsweep.accounting.validation import DAMAGE, in_short, mapping, require_list, text
+from dpsweep.accounting.validation import DAMAGE, count, in_short, mapping, require_list, text
 
 VARIABLE = "DPSWEEP_WITNESS"
 """The environment variable that names the witness: a file, or a `postgresql+psycopg://` address."""

@@ -31,8 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import Lines
+from dpsweep.accounting.chain.hash_chain import Kind, Lines
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.account import append_body
@@ -46,9 +45,8 @@ from dpsweep.accounting.ledger.bodies import (
     body_of,
     witness_in,
 )
-from dpsweep.accounting.ledger.known_places import identity_of
 from dpsweep.accounting.ledger.private_store import new_nonce
-from dpsweep.accounting.ledger.remembered_ends import Memory
+from dpsweep.accounting.ledger.remembered_ends import Memory, identity_of
 from dpsweep.accounting.ledger.witness import VARIABLE, Witness, WitnessedState
 
 

@@ -33,10 +33,15 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.best_of_k import chance_of_any, generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
-from dpsweep.accounting.lower_bounds.selection_attack import ROUNDING, SMALLEST, two_cuts
+from dpsweep.accounting.lower_bounds.selection_attack import (
+    ROUNDING,
+    SMALLEST,
+    chance_of_any,
+    generating_rise,
+    two_cuts,
+)
 
 CUTOFFS = 24
 

@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 
 LARGEST = 64.0
 """Bounds on epsilon are searched below this: no number of canaries refutes more."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.alternatives import (
+    Alternative,
     RequiredNoise,
     admits,
+    alternative,
     envelope_price,
     fitting_ways_sentence,
     least_fitting_noise,
@@ -17,7 +19,6 @@ from dpsweep.accounting.pricing.alternatives import (
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
-from dpsweep.accounting.pricing.subsample_alternative import Alternative, alternative
 
 
 @dataclass(frozen=True, kw_only=True)

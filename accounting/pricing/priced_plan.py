@@ -10,8 +10,7 @@ from dpsweep.accounting.events.build import PlanEvent, nothing
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.records.charged_events import paid_for
-from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.plan import Plan, Trial, paid_for
 from dpsweep.accounting.selection.interface import SelectionRule
 
 

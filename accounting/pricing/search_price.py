@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpsweep.accounting.durable_files import digest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.json_files import digest
 from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.pricing.solve_steps import runs_with_solved_steps
-from dpsweep.accounting.pricing.solver import cheapest_rule, solve_for, trials_of
-from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.pricing.solver import cheapest_rule, runs_with_solved_steps, solve_for, trials_of
+from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
     ACCURACY,

@@ -15,7 +15,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import all_digits, demand_and_remainder
 from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count, least_noise
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.plan import paid_for
 from dpsweep.accounting.selection.interface import SelectionRule
 
 MOST_STEPS = 10**7

@@ -1,13 +1,81 @@
-"""Privacy losses of one step on a grid, and a short summary of a composition of many steps."""
+"""Privacy losses of one step on a grid, a short summary of a composition of many steps, and its tilted Fourier
+transform.
+
+The transform comes with a bound on its error, and with the search for a tilt's theta. Arithmetic of arrays is done in
+few new arrays: new pages of memory cost more than the arithmetic.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
+from scipy import fft
+
+LARGEST_EXPONENT = 300.0
+
+
+def limited_exp(exponents: np.ndarray) -> np.ndarray:
+    """exp of exponents up to `LARGEST_EXPONENT`, written over them."""
+    np.minimum(exponents, LARGEST_EXPONENT, out=exponents)
+    np.exp(exponents, out=exponents)
+    return exponents
+
+
+def tilted_norm(theta: float, interval: float, points: int) -> float:
+    """The Euclidean norm of exp(theta interval) (1 - exp(-x)) exp(-theta x) over so many grid points x, from the first.
+
+    This is how much the errors of a tilted composition, at all larger losses, may change delta, by Cauchy-Schwarz.
+    """
+    grid = np.arange(1, points + 1, dtype=float)
+    grid *= -interval
+    shares = np.expm1(grid)
+    grid *= theta
+    shares *= np.exp(grid, out=grid)
+    return float(np.linalg.norm(shares)) * math.exp(theta * interval)
+
+
+def interval_near(good: np.ndarray, centre: int) -> tuple[int, int]:
+    """First and last place of the interval of good points nearest to `centre`; `centre` alone if none is good."""
+    places = np.flatnonzero(good)
+    if len(places) == 0:
+        return centre, centre
+    anchor = int(places[np.abs(places - centre).argmin()])
+    bad = np.flatnonzero(~good)
+    place = int(np.searchsorted(bad, anchor))
+    low = int(bad[place - 1]) + 1 if place else 0
+    return low, int(bad[place]) - 1 if place < len(bad) else len(good) - 1
+
+
+def sums_above(weights: np.ndarray) -> np.ndarray:
+    """Sums over all later points; 0 at the last point."""
+    sums = np.zeros(len(weights))
+    np.cumsum(weights[:0:-1], out=sums[-2::-1])
+    return sums
+
+
+def fold_modulo(weights: np.ndarray, lowest: int, size: int) -> np.ndarray:
+    """Weights summed modulo `size`, with the loss 0 at place 0."""
+    start = lowest % size
+    padded = np.zeros(math.ceil((start + len(weights)) / size) * size)
+    padded[start : start + len(weights)] = weights
+    return reduce(np.add, padded.reshape(-1, size))
+
+
+def powers_by_squaring(values: np.ndarray, count: int) -> np.ndarray:
+    """The power `count` of each value, by repeated squaring."""
+    result = None
+    while count:
+        if count % 2:
+            result = values.copy() if result is None else result * values
+        count //= 2
+        if count:
+            values = values * values
+    return np.ones(values.shape, dtype=complex) if result is None else result
+
 
 _NEAR, _GROWTH = 64, 1.02
 """Grid points around 0 that are single groups in an outline, and the growth factor of the groups beyond."""
@@ -141,3 +209,58 @@ def _group_losses(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     squares = (losses.values - np.repeat(means, sizes)) ** 2
     variances = np.add.reduceat(losses.probabilities * squares, edges) / divisor
     return np.log(masses[positive]), means[positive], variances[positive]
+
+
+UNIT = 2.0**-53
+LEVEL = 16 * UNIT
+"""The relative rounding error of one level of a transform."""
+
+ONE_STEP = 1e-13
+
+NEGLIGIBLE = 80.0
+"""Minus the logarithm of a transform's values that count as 0."""
+
+
+def tilted_composition(parts: Sequence[tuple[Losses, int]], theta: float, size: int) -> tuple[np.ndarray, float, float]:
+    """The tilted composition modulo `size`, its log-moment, and a bound on the Euclidean norm of its error."""
+    level = LEVEL * (math.log2(size) + 4)
+    total, relative, alive = 0.0, 4 * UNIT * len(parts), None
+    product = envelope = np.ones(0)
+    for losses, count in parts:
+        weights, log = losses.tilted(theta)
+        total += count * log
+        tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
+        values = fft.rfft(fold_modulo(weights, losses.lowest, size))
+        one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
+        relative += 2 * count * one_step
+        if alive is not None:
+            values = values[alive]
+        squares = np.maximum(values.real**2 + values.imag**2, 0.25)
+        if alive is None:
+            alive = np.flatnonzero(squares > math.exp(-2 * NEGLIGIBLE / count))
+            values, squares = values[alive], squares[alive]
+            product, envelope = np.ones(len(alive), dtype=complex), np.ones(len(alive))
+        product = product * powers_by_squaring(values, count)
+        envelope = envelope * np.exp(count / 2 * np.log(squares))
+    spectrum = np.zeros(size // 2 + 1, dtype=complex)
+    spectrum[alive] = product
+    factor = math.expm1(min(50.0, relative))
+    norm = factor * math.sqrt(2 * float(envelope @ envelope)) + math.sqrt(size) * 2 * math.exp(-NEGLIGIBLE)
+    masses = fft.irfft(spectrum, size)
+    error = norm / math.sqrt(size) + 2 * level * float(np.linalg.norm(masses))
+    return masses, total, error
+
+
+def zero_of_decreasing(excess: Callable[[float], float], steepest: float) -> float:
+    """The zero of a decreasing function of theta, to a relative 1e-3, between 0 and `steepest`."""
+    if excess(0.0) <= 0:
+        return 0.0
+    low, high = 0.0, min(1.0, steepest)
+    while excess(high) > 0:
+        if high >= steepest:
+            return steepest
+        low, high = high, min(4 * high, steepest)
+    while high - low > 1e-3 * high and high > 1e-6:
+        middle = math.sqrt(low * high) if low > high / 100 else high / 8
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high

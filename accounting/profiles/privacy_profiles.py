@@ -16,7 +16,7 @@ from scipy import special
 
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.notation import delta_down
-from dpsweep.accounting.profiles.falling_root import zero_from_above
+from dpsweep.accounting.root_finding import zero_from_above
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""

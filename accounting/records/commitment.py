@@ -26,10 +26,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.codec import Stored, read_stored
+from dpsweep.accounting.durable_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import plan_charge_body
 from dpsweep.accounting.ledger.data_fingerprint import Key

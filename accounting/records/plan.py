@@ -1,4 +1,4 @@
-"""The plan of a sweep: its points, selection rule, budget and event, fixed and priced before anything runs.
+"""The plan of a sweep: its points, proposed runs, selection rule, budget and event, priced before anything runs.
 
 A plan is frozen, serializable, and identified by the hash of its content; a sweep executes exactly the plan that was
 charged, and a job trains only trials of its plan. Rules for changing this file:
@@ -13,30 +13,135 @@ charged, and a job trains only trials of its plan. Rules for changing this file:
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, StoredForm, from_json, to_json
+from dpsweep.accounting.durable_files import FORMAT, digest, require_format, write_line
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import FORMAT, digest, require_format, write_line
-from dpsweep.accounting.records.charged_events import paid_for
-from dpsweep.accounting.records.proposed import Proposed
 from dpsweep.accounting.stored_names.format_defaults import part_defaults, with_defaults, without_defaults
 from dpsweep.accounting.stored_names.stored_classes import (
+    class_name,
     foreign_names,
     identity,
     identity_config,
     stored_config,
+    stored_form,
     stored_rule,
 )
-from dpsweep.accounting.validation import as_written, mapping, require_bool, require_list
+from dpsweep.accounting.validation import as_written, is_whole, mapping, require_bool, require_list
+
+
+def paid_for(
+    points: Sequence[PlanEvent],
+    *,
+    spares: int = 0,
+    turns: Sequence[Sequence[int]] | None = None,
+    shared: bool = False,
+) -> tuple[PlanEvent, ...]:
+    """The priced events: one per point, or one per proposed run in `turns`, and one per spare attempt.
+
+    A turn is the list of points (by index) that the proposed run may have. With `shared`, all points are trained on the
+    same subsamples and are one mechanism.
+
+    *Guarantee*: a turn costs at least as much as each of its points, and a spare attempt at least as much as each point
+    of the plan, so it may be used for any of them, even if earlier scores decide. *Source*: adaptive composition of a
+    number of mechanisms fixed beforehand, each within one Renyi curve (Mironov 2017, Proposition 1) or one privacy
+    profile (Zhu, Dong, Wang 2022, Theorem 10) for all earlier outputs.
+    """
+    scored = [point.validation for point in points if point.validation is not None]
+    if shared and points:
+        if spares or turns is not None:
+            raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
+        try:
+            training = events.share(point.training for point in points)
+        except ValueError as cause:
+            raise BadInput(
+                "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
+                "others have a price."
+            ) from cause
+        final = events.costliest(points).final
+        return (PlanEvent(training=training, validation=events.compose(scored) if scored else None, final=final),)
+    if not spares and turns is None:
+        return tuple(points)
+    runs = points if turns is None else _by_turns(points, turns)
+    return (*runs, *[events.costliest(points)] * spares) if spares else tuple(runs)
+
+
+def _by_turns(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
+    """The event of each turn; consecutive turns with the same choice of points share one event."""
+    for choice, alike in itertools.groupby(turns):
+        costliest = events.costliest([points[place] for place in choice])
+        yield from (costliest for _ in alike)
+
+
+MOST = 10**6
+"""Largest number of runs that a sampler may propose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Stored):
+    """A number of consecutive proposed runs with one noise multiplier, which is None until it is calibrated."""
+
+    trials: Count
+    noise_multiplier: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed(Stored):
+    """A fixed number of runs whose points a sampler proposes, each from the scores of earlier runs.
+
+    `sampler` is its configuration, `{"kind": tag, **fields}`, or `{"_target_": "module.Class", **fields}` for a class
+    of Optuna or of the user. Without `phases`, every run may have any point.
+    """
+
+    trials: int
+    sampler: Mapping[str, Any]
+    phases: Annotated[tuple[Phase, ...], OMITTED] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampler", stored_form(self.sampler, "search"))
+        if not is_whole(self.trials, 1):
+            raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
+        if self.trials > MOST:
+            raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")
+        if self.phases and sum(phase.trials for phase in self.phases) != self.trials:
+            raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
+
+    def turns(self, noises: Sequence[float | None]) -> tuple[Sequence[int], ...]:
+        """The points (by index) that each turn may have; `noises` are the points' noise multipliers."""
+        if not self.phases:
+            return (range(len(noises)),) * self.trials
+        places = {
+            phase: tuple(place for place, noise in enumerate(noises) if noise == phase.noise_multiplier)
+            for phase in self.phases
+        }
+        return tuple(places[phase] for phase in self.phases for _ in range(phase.trials))
+
+    def at_noise(self, noise: float) -> Proposed:
+        """A copy with this noise multiplier in every phase that has none."""
+        phases = (replace(phase, noise_multiplier=phase.noise_multiplier or noise) for phase in self.phases)
+        return replace(self, phases=tuple(phases))
+
+    def identity(self) -> dict[str, Any]:
+        """The part of a plan's identity."""
+        form = self.to_json() | {"sampler": identity(self.sampler, "search")}
+        return without_defaults(form, part_defaults("proposed"))
+
+    @property
+    def sampler_name(self) -> str:
+        """The name of the sampler's class."""
+        return class_name(self.sampler)
+
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
 """The fields that a plan's identity is the hash of, where they are not at their default."""

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.codec import Stored, read_stored
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import OUTPUTS

@@ -27,11 +27,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.codec import Count, Stored, read_stored
+from dpsweep.accounting.durable_files import Flushing, alone, digest, made_folder, write_json
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
-from dpsweep.accounting.folders import made_folder
-from dpsweep.accounting.group_commit import Flushing, alone
-from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.audit_record import AUDIT_FILE
-from dpsweep.accounting.folders import FOLDER, make_folder
+from dpsweep.accounting.durable_files import FOLDER, make_folder
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 
 

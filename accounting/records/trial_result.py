@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.durable_files import FORMAT, Flushing, alone, require_format, writing_line
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.group_commit import Flushing, alone
-from dpsweep.accounting.json_files import FORMAT, require_format, writing_line
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.numbers import number, require_real
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import as_written, number, require_real
 
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"

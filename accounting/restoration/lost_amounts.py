@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import End, Lines
+from dpsweep.accounting.chain.hash_chain import End, Kind, Lines
 from dpsweep.accounting.codec import shortest_decimal
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Restored, read_body
-from dpsweep.accounting.ledger.chain_audit import verified_entries
+from dpsweep.accounting.ledger.compared_chain import verified_entries
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, subtract, upward
 from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, digest_prefix
 

@@ -13,29 +13,80 @@ did not end in the copy counts as spent, since it may have begun in the original
 
 Each is an entry of a separate kind, which says what it stands for and is written also if nothing has to be charged.
 Sums may exceed the budget, since the costs have already happened. An altered entry is never repaired: its ledger is
-set aside for a backup, or refused. Only this module replaces the memory of this machine by an end that does not follow
-from it.
+set aside for a backup, or refused: it is renamed, never repaired and never deleted. Only this module replaces the
+memory of this machine by an end that does not follow from it.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dpsweep.accounting.chain.entries import Kind
-from dpsweep.accounting.chain.hash_chain import End, Lines, new_identity
+from dpsweep.accounting.chain.hash_chain import End, Kind, Lines, new_identity
 from dpsweep.accounting.chain.storage import Chain
+from dpsweep.accounting.durable_files import flush_folder
 from dpsweep.accounting.errors import BadInput, DpsweepError, LedgerDamaged
 from dpsweep.accounting.ledger.bodies import Restored, read_body
-from dpsweep.accounting.ledger.chain_audit import count_whole
-from dpsweep.accounting.ledger.known_places import KnownPlaces, identities_of, identity_of
-from dpsweep.accounting.ledger.remembered_ends import Memory, RememberedEnd
+from dpsweep.accounting.ledger.compared_chain import count_whole
+from dpsweep.accounting.ledger.remembered_ends import KnownPlaces, Memory, RememberedEnd, identities_of, identity_of
 from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
 from dpsweep.accounting.ledger.witnessed_lines import WitnessedLines, complete_chain
-from dpsweep.accounting.restoration.another_identity import give_new_identity
-from dpsweep.accounting.restoration.quarantine import quarantine_damaged_ledger
-from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration
+from dpsweep.accounting.restoration.restored_lines import Receipts, Restoration, give_new_identity
+
+DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""SQLite's error codes for a file without our tables or that is no database; not for one in use or out of reach."""
+
+
+def quarantine_damaged_ledger(chain: Chain) -> tuple[str, ...]:
+    """Renames the ledger's file if it is damaged, and says so; a whole ledger, or none, stays as it is."""
+    try:
+        with chain.reading() as lines:
+            if lines is not None:
+                count_whole(lines, chain.name)
+        return ()
+    except LedgerDamaged as damage:
+        if chain.file is None:
+            raise LedgerDamaged(
+                f"{damage} Its tables are not put aside from here: let the database's owner rename them."
+            ) from damage
+        if damage.__cause__ is not None and not _is_damage(damage.__cause__):
+            raise
+        other = _rename(chain.file)
+        return (f"{damage} It was put aside as {other}.",)
+
+
+def _rename(file: Path) -> Path:
+    """Renames a file and the files that belong to it, unless another process has it open."""
+    _close_log(file)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    other = file.with_name(f"{file.name}.damaged-{stamp}")
+    if other.exists():
+        raise LedgerDamaged(f"The ledger {file} cannot be put aside: {other} is there.")
+    try:
+        for ending in ("-wal", "-shm", ""):
+            if (part := Path(f"{file}{ending}")).exists():
+                part.replace(f"{other}{ending}")
+        flush_folder(file.parent)
+    except OSError as cause:
+        raise LedgerDamaged(f"The ledger {file} cannot be put aside: {cause.strerror}.") from cause
+    return other
+
+
+def _close_log(file: Path) -> None:
+    """Merges the write-ahead log into the file, which is then complete alone; ignores files that are no database."""
+    try:
+        with closing(sqlite3.connect(file, timeout=5)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.DatabaseError as cause:
+        if not _is_damage(cause):
+            raise LedgerDamaged(f"The ledger {file} is in use, so it is not put aside: {cause}.") from cause
+
+
+def _is_damage(cause: BaseException | None) -> bool:
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in DAMAGE
 
 
 def paid_charges(place: str | Path) -> frozenset[str]:

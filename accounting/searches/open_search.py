@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsweep.accounting.codec import Count, Stored, read_stored
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.interface import PlannedSearch, verify_result
-from dpsweep.accounting.searches.run_records import RunRecord, Runs, charged_rows
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, charged_rows, verify_result
 
 
 class OpenSearch(PlannedSearch):

@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 
 from dpsweep.accounting.codec import Count, Stored, read_stored
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial

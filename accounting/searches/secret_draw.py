@@ -15,12 +15,11 @@ from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.interface import PlannedSearch, Sample, verify_result
-from dpsweep.accounting.searches.run_records import RunRecord, Runs
-from dpsweep.accounting.searches.search_record import SearchRecord
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, Sample, verify_result
 from dpsweep.accounting.searches.stored_draw import (
     DrawnTrial,
     SearchOutcome,
+    SearchRecord,
     StoredDraw,
     read_draw,
     read_try,

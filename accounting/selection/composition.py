@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MIRONOV_2017, Work
@@ -42,7 +42,7 @@ class Composition(SelectionRule):
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
         require_points(n_points)
-        numbers.share("share", share)
+        validation.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

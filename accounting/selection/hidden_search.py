@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, chance_of_best
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
@@ -66,7 +66,7 @@ class HiddenSearch:
     def chance_of_best(self, n_points: int, share: float) -> float:
         """By the law of the number of tries, less the chance that `limit` ends the search; 1 for all points."""
         if not self.drawn:
-            numbers.share("share", share)
+            validation.share("share", share)
             return 1.0
         chance = chance_of_best(self.law, best_points(n_points, share) / n_points)
         return chance if self.limit is None else max(0.0, chance - self.law.beyond(self.limit))

@@ -23,7 +23,7 @@ from random import Random
 from statistics import fmean
 from typing import Annotated, Any
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
@@ -333,10 +333,10 @@ def best_points(n_points: int, share: float) -> int:
     (2, 1, 3)
     """
     require_points(n_points)
-    numbers.share("share", share)
+    validation.share("share", share)
     return max(1, math.ceil(share * n_points - 1e-9))
 
 
 def require_points(n_points: int) -> None:
     """Raises unless there is at least one point."""
-    numbers.positive_int("n_points", n_points)
+    validation.positive_int("n_points", n_points)

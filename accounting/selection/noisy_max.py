@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
@@ -61,7 +61,7 @@ class NoisyMax(SelectionRule):
     def chance_of_best(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
         require_points(n_points)
-        numbers.share("share", share)
+        validation.share("share", share)
         return 1.0
 
     def draw(self, n_points: int, rng: Random) -> Draw:

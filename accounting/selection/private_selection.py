@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Positive, PositiveInt, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
@@ -31,7 +31,7 @@ class PrivateSelection(HiddenSearchRule):
     works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022)
     name: ClassVar[str] = "private_selection"
 
-    eta: Annotated[float, partial(numbers.between, above=-1)] = 1.0
+    eta: Annotated[float, partial(validation.between, above=-1)] = 1.0
     mean: Positive | None = None
     gamma: Share | None = None
     limit: PositiveInt | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from dpsweep.accounting import numbers
+from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Delta, Share
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.references import LIU_2019, Work
@@ -37,7 +37,7 @@ class RandomStopping(HiddenSearchRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta2 is not None:
-            numbers.between("delta2", self.delta2, above=0, below=self.delta)
+            validation.between("delta2", self.delta2, above=0, below=self.delta)
 
     def search(self, n_points: int) -> HiddenSearch:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.proposed import Proposed
-from dpsweep.accounting.searches.run_records import Runs
+from dpsweep.accounting.records.plan import Plan, Proposed
+from dpsweep.accounting.searches.interface import Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.reports.content.formatting import count_text
 

@@ -29,8 +29,7 @@ from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.records.step_log import is_charged, steps_priced
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.searches.interface import PlannedSearch, search_of
-from dpsweep.accounting.searches.run_records import RunRecord, Runs
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_of
 from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import name_of
 from dpsweep.reports.content.formatting import ACCURACY, metric_label

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import Any
 
 from dpsweep.accounting.errors import DpsweepError
-from dpsweep.accounting.numbers import require_stored_integer
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, build_own, class_name, fields_of, name_of
+from dpsweep.accounting.validation import require_stored_integer
 
 
 @dataclass(frozen=True, kw_only=True)

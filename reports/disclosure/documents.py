@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from dpsweep.accounting.json_files import replace_infinities_by_words
+from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.notation import delta_up, epsilon_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.stored_names.stored_classes import class_name

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import make_folder, replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.notation import delta_up, epsilon_up

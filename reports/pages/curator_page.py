@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import make_folder, replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import close_to_others
 from dpsweep.accounting.printing import visible_lines

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
+from dpsweep.accounting.durable_files import make_folder
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE

@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import dpsweep
-from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, close_to_others
 from dpsweep.accounting.printing import print_error, print_line

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.numbers import require_stored_integer
 from dpsweep.accounting.stored_names.stored_classes import class_name, fields_of, home_of, name_of
 from dpsweep.accounting.stored_names.tags import tag_of
+from dpsweep.accounting.validation import require_stored_integer
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, declared_by
 
 PREPROCESSING = "preprocessing.json"

@@ -22,8 +22,8 @@ import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
+from dpsweep.accounting.durable_files import remove_stale, write_json
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.json_files import remove_stale, write_json
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import Opening

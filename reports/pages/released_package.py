@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from dpsweep.accounting.folders import made_folder
-from dpsweep.accounting.json_files import replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import made_folder, replace_infinities_by_words, write_json
 from dpsweep.accounting.records.commitment import ChargedSweep, Opening, write_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link

@@ -14,9 +14,8 @@ import argparse
 import math
 from pathlib import Path
 
+from dpsweep.accounting.durable_files import READABLE, make_folder, write_json
 from dpsweep.accounting.errors import DpsweepError, ExitCode
-from dpsweep.accounting.folders import READABLE, make_folder
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.reports.pages.templates import fill_template, store, store_picture
 from dpsweep.reports.reproduction.every_figure import ALL, make_every

@@ -23,9 +23,8 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
+from dpsweep.accounting.durable_files import READABLE, make_folder, require_version
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.folders import READABLE, make_folder
-from dpsweep.accounting.json_files import require_version
 from dpsweep.accounting.notation import epsilon_up
 from dpsweep.reports.content.facts import read_bill
 from dpsweep.reports.content.formatting import number

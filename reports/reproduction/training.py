@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dpsweep.accounting.durable_files import READABLE, make_folder
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.folders import READABLE, make_folder
 from dpsweep.accounting.ledger.bodies import spending_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import delta_up

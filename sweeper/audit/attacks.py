@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsweep.accounting.audit_record import Attack, Data, Scope
+from dpsweep.accounting.durable_files import make_folder
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt

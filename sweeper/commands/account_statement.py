@@ -13,11 +13,11 @@ from typing import Any
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.json_files import replace_infinities_by_words
 from dpsweep.accounting.ledger.account import Statement, limit_of
 from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json

@@ -21,10 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, name_of
+from dpsweep.accounting.validation import is_whole
 from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
 from dpsweep.sweeper.launchers.workers import Workers, is_forked

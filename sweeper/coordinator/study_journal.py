@@ -12,7 +12,7 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from dpsweep.accounting.json_files import write_text
+from dpsweep.accounting.durable_files import write_text
 
 
 class StudyJournal(BaseJournalBackend):

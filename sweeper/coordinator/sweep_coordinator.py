@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpsweep.accounting.accountants.pld import forget_prices
-from dpsweep.accounting.chain.read_only import refuse_writing
+from dpsweep.accounting.chain.sqlite_file import refuse_writing
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint

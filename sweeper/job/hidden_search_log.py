@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.folders import make_folder
+from dpsweep.accounting.durable_files import make_folder
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import DrawnTrial, SearchOutcome, StoredDraw, end_mark, scores_of
+from dpsweep.accounting.searches.stored_draw import (
+    DrawnTrial,
+    SearchOutcome,
+    SearchRecord,
+    StoredDraw,
+    end_mark,
+    scores_of,
+)
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
 
 

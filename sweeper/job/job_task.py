@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from dpsweep.accounting.durable_files import Flushing, run_group_commit
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.group_commit import Flushing, run_group_commit
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Block, Plan, Trial

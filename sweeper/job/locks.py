@@ -18,8 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dpsweep.accounting.durable_files import make_folder
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.validation import DAMAGE
 
 WORK = ".lock"

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsweep.accounting import group_commit
+from dpsweep.accounting import durable_files
 from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -151,7 +151,7 @@ class TriesInTurn:
         log = HiddenSearchLog(search=self.search, stored=self._stored, receipt=receipt)
         log.settle()
         for final in log.start(log.next_final(1)):
-            group_commit.alone(write_receipt_in_group(final, self.task.folder.trial(final.trial)))
+            durable_files.alone(write_receipt_in_group(final, self.task.folder.trial(final.trial)))
 
     def _receipt(self) -> Receipt | None:
         """A receipt of this launch; None if no try has one."""

@@ -44,8 +44,8 @@ from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrid
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from dpsweep.accounting.durable_files import make_folder
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.folders import make_folder
 from dpsweep.accounting.printing import visible_lines
 from dpsweep.sweeper.processes import killed_with
 

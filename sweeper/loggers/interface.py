@@ -23,8 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+from dpsweep.accounting.durable_files import digest, write_json
 from dpsweep.accounting.errors import BadInput, DpsweepError
-from dpsweep.accounting.json_files import digest, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import SelectionRule

@@ -18,8 +18,7 @@ from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.proposed import Phase
+from dpsweep.accounting.records.plan import Phase, Plan, Trial
 from dpsweep.accounting.searches.proposed_points import choices_of
 from dpsweep.sweeper.planning.optuna_samplers import Seen
 from dpsweep.sweeper.planning.plan_settings import Point

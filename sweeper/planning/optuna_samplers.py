@@ -14,8 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.records.plan import Plan, Value
-from dpsweep.accounting.records.proposed import Phase
+from dpsweep.accounting.records.plan import Phase, Plan, Value
 from dpsweep.accounting.stored_names.stored_classes import written_name
 from dpsweep.sweeper.planning.plan_settings import Point
 from dpsweep.sweeper.trial.spec import build

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dpsweep.accounting.durable_files import digest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.json_files import digest
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial

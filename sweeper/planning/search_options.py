@@ -8,8 +8,7 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_up
-from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.sweeper.planning.optuna_samplers import chooser_of
 from dpsweep.sweeper.planning.plan_settings import NOISE, PlanSettings, Point
 

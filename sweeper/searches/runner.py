@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dpsweep.accounting.durable_files import alone, run_group_commit
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
-from dpsweep.accounting.group_commit import alone, run_group_commit
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder

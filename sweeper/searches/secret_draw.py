@@ -25,7 +25,7 @@ from functools import cached_property, partial
 from random import SystemRandom
 from secrets import token_hex
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.bodies import Ended
@@ -36,10 +36,10 @@ from dpsweep.accounting.pricing.alternatives import advice_to_fit
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_of
-from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
     SearchOutcome,
+    SearchRecord,
     StoredDraw,
     check_draw,
     has_secret_part,

@@ -19,12 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.json_files import digest, write_json
-from dpsweep.accounting.numbers import non_negative
+from dpsweep.accounting.durable_files import digest, write_json
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.stored_names.stored_classes import name_of
-from dpsweep.accounting.validation import DAMAGE
+from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script
 
 if TYPE_CHECKING:

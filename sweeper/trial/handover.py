@@ -20,9 +20,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from dpsweep.accounting.durable_files import made_folder, write_bytes
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.folders import made_folder
-from dpsweep.accounting.json_files import write_bytes
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
 from dpsweep.sweeper.processes import kill_by_variable

@@ -14,9 +14,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from dpsweep.accounting.durable_files import Flushing, alone, run_group_commit
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.group_commit import Flushing, alone, run_group_commit
 from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial import results

@@ -19,11 +19,11 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.numbers import is_whole
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.stored_draw import StoredDraw, has_secret_part
+from dpsweep.accounting.validation import is_whole
 from dpsweep.sweeper.trial.spec import Declaration, declare
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import fraction
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     TARGET,
@@ -28,6 +27,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
     with_current_paths,
 )
 from dpsweep.accounting.stored_names.tags import class_of_tag
+from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.data.interface import DataSet, check_neighbours, nominal_units
 from dpsweep.trainers.data.split import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events

@@ -27,8 +27,7 @@ from dpsweep.accounting.codec import (
     to_json,
 )
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.numbers import positive
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import as_written, positive
 
 
 class Shade(StrEnum):

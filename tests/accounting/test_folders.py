@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.folders import made_folder, make_folder
-from dpsweep.accounting.json_files import write_json
+from dpsweep.accounting.durable_files import made_folder, make_folder, write_json
 from tests.conftest import Program
 from tests.randomized import TRAINS
 from tests.source_files import PACKAGES, ROOT, modules
@@ -60,4 +59,4 @@ def test_folders_are_created_in_one_file() -> None:
         for path in modules(package)
         if ".mkdir(" in path.read_text() or "makedirs(" in path.read_text()
     }
-    assert others == {"accounting/folders.py"}
+    assert others == {"accounting/durable_files.py"}

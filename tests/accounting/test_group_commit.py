@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.group_commit import EACH, OPEN, THREADS, Flushing, alone, run_group_commit
-from dpsweep.accounting.json_files import writing_line
+from dpsweep.accounting.durable_files import EACH, OPEN, THREADS, Flushing, alone, run_group_commit, writing_line
 
 MANY = 2 * OPEN + EACH + 1
 COUNTS = [0, 1, EACH, EACH + 1, EACH * THREADS, MANY]

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpsweep.accounting import numbers
-from dpsweep.accounting.numbers import fraction
+from dpsweep.accounting import validation
+from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, StepDecay
 from dpsweep.trainers.declarations.scores import PrivateHoldout
@@ -175,11 +175,11 @@ HUGE = 10**400
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (numbers.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
-        (partial(numbers.between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
-        (partial(numbers.between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
-        (numbers.positive_int, (1, np.int64(3)), (0, -1)),
-        (partial(numbers.require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
+        (validation.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
+        (partial(validation.between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
+        (partial(validation.between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
+        (validation.positive_int, (1, np.int64(3)), (0, -1)),
+        (partial(validation.require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
     ],
 )
 def test_a_range_of_numbers_has_its_ends_where_it_says(
@@ -194,7 +194,14 @@ def test_a_range_of_numbers_has_its_ends_where_it_says(
 
 @pytest.mark.parametrize(
     "check",
-    [numbers.require_real, numbers.number, numbers.share, numbers.positive_int, numbers.integer, numbers.positive],
+    [
+        validation.require_real,
+        validation.number,
+        validation.share,
+        validation.positive_int,
+        validation.integer,
+        validation.positive,
+    ],
 )
 @pytest.mark.parametrize("value", [True, "1", None, [1], 1j])
 def test_what_is_no_number_is_a_type_error(check: Callable[[str, object], object], value: object) -> None:

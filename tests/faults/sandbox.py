@@ -17,7 +17,7 @@ import pytest
 from scipy.stats import norm
 
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger

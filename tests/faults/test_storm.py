@@ -18,7 +18,7 @@ from random import Random
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Entry
+from dpsweep.accounting.chain.hash_chain import Entry
+from dpsweep.accounting.durable_files import FORMAT
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.json_files import FORMAT
 from dpsweep.accounting.ledger.bodies import read_body
 from dpsweep.accounting.ledger.private_store import LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt

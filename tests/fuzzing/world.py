@@ -18,7 +18,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -28,9 +28,8 @@ from dpsweep.accounting.records.step_log import steps_priced
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
 from dpsweep.accounting.searches.interface import kind_of
-from dpsweep.accounting.searches.search_record import SearchRecord
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import StoredDraw, tries_of
+from dpsweep.accounting.searches.stored_draw import SearchRecord, StoredDraw, tries_of
 from dpsweep.reports.content import sweep_table
 from dpsweep.sweeper.commands.hydra_app import CONF, words_for_hydra
 from dpsweep.sweeper.coordinator.request import plan_settings

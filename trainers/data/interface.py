@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.records import by_unit
 
 if TYPE_CHECKING:

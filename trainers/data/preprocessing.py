@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.records import Scaling
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -38,9 +38,8 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import fraction
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.accounting.validation import require_bool
+from dpsweep.accounting.validation import fraction, require_bool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import TOKENIZER, PretrainedFolder, Published, require_extra, words_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.numbers import positive_int
 from dpsweep.accounting.references import FELDMAN_2025, WANG_2019, Work
+from dpsweep.accounting.validation import positive_int
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
 
-from dpsweep.accounting.numbers import fraction, number, positive_int
+from dpsweep.accounting.validation import fraction, number, positive_int
 
 
 class Noise(StrEnum):

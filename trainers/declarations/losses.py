@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.validation import positive
 from dpsweep.trainers.data.records import IGNORED
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import fraction, positive, positive_int
+from dpsweep.accounting.validation import fraction, positive, positive_int
 from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of

@@ -26,9 +26,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from dpsweep.accounting.durable_files import make_folder, remove_stale
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.folders import make_folder
-from dpsweep.accounting.json_files import remove_stale
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
 if TYPE_CHECKING:

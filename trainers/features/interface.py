@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.validation import positive
 
 if TYPE_CHECKING:
     from torch import nn

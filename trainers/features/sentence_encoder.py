@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.numbers import positive, positive_int
+from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 from dpsweep.trainers.features.interface import InputForm, check_extractor
 

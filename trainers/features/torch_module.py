@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.numbers import positive_int
 from dpsweep.accounting.stored_names.stored_classes import with_current_paths
+from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import digest_of
 from dpsweep.trainers.features.interface import InputForm, check_extractor
 from dpsweep.trainers.user_modules import name_module

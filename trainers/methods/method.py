@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.numbers import positive
+from dpsweep.accounting.validation import positive
 from dpsweep.trainers.declarations.lr_schedules import LearningRate
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.methods.updates import Update

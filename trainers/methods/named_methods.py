@@ -14,7 +14,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.references import (
     ABADI_2016,
     BASSILY_2014,
@@ -25,6 +24,7 @@ from dpsweep.accounting.references import (
     YANG_2022,
     Work,
 )
+from dpsweep.accounting.validation import positive
 from dpsweep.trainers.methods.method import Method, Trainer
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, HalfSteps, Momentum, Sgd

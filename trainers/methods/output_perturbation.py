@@ -10,8 +10,8 @@ import numpy as np
 
 from dpsweep.accounting.events.build import DpEvent, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.references import CHAUDHURI_2011, Work
+from dpsweep.accounting.validation import positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip

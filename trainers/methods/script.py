@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, name_of
-from dpsweep.accounting.validation import text
+from dpsweep.accounting.validation import positive, text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from dpsweep.accounting.numbers import positive
 from dpsweep.accounting.references import ABADI_2016, YANG_2022, Work
+from dpsweep.accounting.validation import positive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from dpsweep.accounting.numbers import decay_rate, positive
 from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, Work
+from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 
 if TYPE_CHECKING:

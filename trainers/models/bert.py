@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from dpsweep.accounting.numbers import positive, positive_int
+from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
 
 _WORDS = "embeddings.word_embeddings.weight"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from dpsweep.accounting.numbers import number, positive, positive_int
+from dpsweep.accounting.validation import number, positive, positive_int
 
 
 class TemperedSigmoid(nn.Module):

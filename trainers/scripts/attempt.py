@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt, ReceiptUsed
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_error

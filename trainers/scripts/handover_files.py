@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsweep.accounting.durable_files import write_bytes, write_json
 from dpsweep.accounting.errors import NoReceipt
-from dpsweep.accounting.json_files import write_bytes, write_json
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
 from dpsweep.accounting.validation import DAMAGE

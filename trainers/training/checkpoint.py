@@ -28,10 +28,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpsweep.accounting.durable_files import Flushing, flush_folder
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, flatten, from_json, repeat, to_json
-from dpsweep.accounting.group_commit import Flushing
-from dpsweep.accounting.json_files import flush_folder
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
 from dpsweep.trainers.training.run import Drawn, Progress, Run

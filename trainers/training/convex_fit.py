@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpsweep.accounting.group_commit import alone
+from dpsweep.accounting.durable_files import alone
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
 from dpsweep.trainers.randomness import Streams, add_noise

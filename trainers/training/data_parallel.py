@@ -30,7 +30,7 @@ import torch.distributed
 import torch.multiprocessing
 from torch import Tensor
 
-from dpsweep.accounting.numbers import positive_int
+from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.training.allocator import keep_freed_memory
 from dpsweep.trainers.training.batch_and_noise import Batch

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from dpsweep.accounting.durable_files import run_group_commit
 from dpsweep.accounting.events.build import compose, repeat
-from dpsweep.accounting.group_commit import run_group_commit
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import check_epochs
 from dpsweep.trainers.declarations.clip_schedules import noise_factor

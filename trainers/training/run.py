@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
+from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
-from dpsweep.accounting.group_commit import Flushing
-from dpsweep.accounting.numbers import fraction, non_negative, positive_int
+from dpsweep.accounting.validation import fraction, non_negative, positive_int
 from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
 from dpsweep.trainers.methods.method import Trainer

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain import filesystems as mounts
-from dpsweep.accounting.chain.filesystems import Mount, mount_of, read_mounts
+from dpsweep.accounting.chain import sqlite_file as mounts
+from dpsweep.accounting.chain.sqlite_file import Mount, mount_of, read_mounts
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger

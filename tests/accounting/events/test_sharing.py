@@ -25,7 +25,7 @@ from dpsweep.accounting.events.build import (
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.records.charged_events import paid_for
+from dpsweep.accounting.records.plan import paid_for
 from dpsweep.accounting.selection.composition import Composition
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Entry, Kind
+from dpsweep.accounting.chain.hash_chain import Entry, Kind
 from dpsweep.accounting.errors import DpsweepError, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
 from dpsweep.accounting.guarantee import Guarantee

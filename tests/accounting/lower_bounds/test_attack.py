@@ -36,11 +36,10 @@ from dpsweep.accounting.events.build import (
 )
 from dpsweep.accounting.events.trial_counts import Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.best_of_k import generating_rise
 from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
 from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
 from dpsweep.accounting.lower_bounds.lower_bound import first_good_masses, forced_epsilon, lower_bound
-from dpsweep.accounting.lower_bounds.selection_attack import two_cuts
+from dpsweep.accounting.lower_bounds.selection_attack import generating_rise, two_cuts
 from tests.accounting.finite import OUTCOMES, Law, Pairs, best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.composed_profile import steps_profile
-from dpsweep.accounting.accountants.pld import Pld, forget_prices
+from dpsweep.accounting.accountants.pld import Pld, forget_prices, steps_profile
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent

@@ -10,9 +10,8 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from dpsweep.accounting.accountants.composed_profile import ComposedProfile, steps_together
 from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.accountants.pld import ComposedProfile, Pld, steps_together
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson

@@ -17,9 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.records.charged_events import paid_for
-from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.records.plan import Block, Plan, Proposed, Trial, paid_for
 from dpsweep.accounting.searches.interface import kind_of
 from dpsweep.accounting.searches.proposed_points import ProposedPoints, read_proposals, runs_of, store_proposals
 from dpsweep.accounting.searches.secret_draw import SecretDraw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import ContractBroken, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended

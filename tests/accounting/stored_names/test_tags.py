@@ -17,8 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.composition_policy import Addition
-from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.proposed import Proposed
+from dpsweep.accounting.records.plan import Plan, Proposed, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.ledger import Ledger

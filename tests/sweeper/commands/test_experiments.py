@@ -17,8 +17,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.stored_names.stored_classes import home_of
 from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
 from dpsweep.reports.reproduction.training import PLAN, read_plan_lines, require_allowed
-from dpsweep.sweeper.commands.experiment_scale import FULL, REDUCED, SCALES, merge_scale_into_experiment
-from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_app import CONF, FULL, REDUCED, SCALES, merge_scale_into_experiment
 from dpsweep.sweeper.trial.spec import declare
 from tests.randomized import TRAINS
 
@@ -114,7 +113,7 @@ def test_a_size_may_be_written_before_the_experiments_name() -> None:
 
 
 def test_an_experiment_of_the_users_own_needs_no_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsweep.sweeper.commands.experiment_scale.EXPERIMENTS", tmp_path)
+    monkeypatch.setattr("dpsweep.sweeper.commands.hydra_app.EXPERIMENTS", tmp_path)
     (tmp_path / "plain.yaml").write_text("# @package _global_\nsteps: 5\n")
     (tmp_path / "broken.yaml").write_text("steps: [")
     assert merge_scale_into_experiment(["experiment=plain"]) == ["experiment=plain"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput, ContractBroken, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt

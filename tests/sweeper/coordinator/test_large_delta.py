@@ -17,8 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.notation import factor_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.experiment_scale import merge_scale_into_experiment
-from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.commands.hydra_app import CONF, merge_scale_into_experiment
 from dpsweep.sweeper.searches.admission import charge, require_accepted_delta
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.read_only import refuse_changed_file
+from dpsweep.accounting.chain.sqlite_file import refuse_changed_file
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dpsweep.accounting.chain.entries import Kind
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.search_record import SearchRecord
-from dpsweep.accounting.searches.stored_draw import SearchOutcome
+from dpsweep.accounting.searches.stored_draw import SearchOutcome, SearchRecord
 from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import SEARCHES
 from tests.sweeper.search_programs import SELECTION, Place

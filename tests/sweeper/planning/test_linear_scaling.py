@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.json_files import write_json
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.proposed import Phase, Proposed
+from dpsweep.accounting.records.plan import Phase, Plan, Proposed
 from dpsweep.accounting.searches.folder_audit import verify_folder
 from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, runs_of
 from dpsweep.sweeper.job.locks import training_lock

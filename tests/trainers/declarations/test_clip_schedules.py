@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import compose, poisson_gaussian, same
-from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.records.step_log import is_charged
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations import clip_schedules as bound_schedules

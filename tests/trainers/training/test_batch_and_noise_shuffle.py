@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from dpsweep.accounting.accountants.pld import Pld
+from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
-from dpsweep.accounting.group_commit import Flushing
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import same
-from dpsweep.accounting.group_commit import Flushing
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpSgd

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
+from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import same
-from dpsweep.accounting.group_commit import Flushing
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Linear, Noise

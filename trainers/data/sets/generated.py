@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.accounting.numbers import non_negative
+from dpsweep.accounting.validation import non_negative
 from dpsweep.trainers.data.interface import Declared, DeclaredUnits
 from dpsweep.trainers.data.preprocessing import of_array, of_tokens
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling
