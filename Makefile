@@ -25,7 +25,7 @@ fetch = set -o pipefail; PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --progr
 	-c constraints.txt $(1) | { grep --line-buffered -E '^ *Downloading .*\([0-9.]+ [MG]B\)' || true; }
 OVERRIDES = $(if $(DATASET),dataset=$(DATASET)) $(if $(TUNING),tuning=$(TUNING)) $(if $(DATA),data="'$(abspath $(DATA))'") $(ARGS)
 
-.PHONY: help install sweep rehearse plan advise audit report reproduce budget test test-long lint docs format bench clean
+.PHONY: help install sweep rehearse plan advise audit report reproduce budget test test-long lint docs pages format bench clean
 
 help: ## this list
 	@echo "dpsweep: hyperparameter sweeps over private training, priced as a whole"
@@ -94,6 +94,11 @@ lint: $(STAMP) ## ruff and mypy
 
 docs: $(STAMP) ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
+# gallery, three_methods, price_by_tries and verdict_rates take results of runs, or long
+PAGES := format_defaults configuration catalogue rooms api odds learning_results search_results examples build
+pages: $(STAMP) ## write the pages again that are made of the code
+	@for page in $(PAGES); do echo "docs/generators/$$page.py"; $(BIN)/python docs/generators/$$page.py || exit 1; done
 
 format: $(STAMP) ## let ruff format
 	$(BIN)/ruff check --fix .

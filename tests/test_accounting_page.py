@@ -21,12 +21,12 @@ SOME_TRIES = (1, 35, 300)
 
 @pytest.fixture(scope="module")
 def builder() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "docs" / "build.py"))
+    return runpy.run_path(str(ROOT / "docs" / "generators" / "build.py"))
 
 
 @pytest.mark.long
 def test_the_page_is_what_the_code_computes(builder: dict[str, Any]) -> None:
-    assert differences(builder["render"](), PAGE) == [], "run `python docs/build.py`"
+    assert differences(builder["render"](), PAGE) == [], "run `python docs/generators/build.py`"
 
 
 @pytest.mark.parametrize("table", QUICK)
@@ -40,7 +40,7 @@ def test_what_is_quickly_computed_stands_on_the_page(builder: dict[str, Any], ta
 
 
 def test_the_picture_of_the_prices_carries_what_the_code_computes() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
     drawn = script["numbers"]()
     assert list(drawn) == list(script["RULES"])
     for name, own in drawn.items():
@@ -51,13 +51,13 @@ def test_the_picture_of_the_prices_carries_what_the_code_computes() -> None:
         if own.attacks:
             assert [own.attacks[place] for place in places] == pytest.approx(computed.attacks, abs=1e-3)
             assert all(attack <= price for attack, price in zip(own.attacks, own.epsilons, strict=True))
-    assert "(figures/price_by_tries.png)" in PAGE, "run `python docs/price_by_tries.py`"
+    assert "(figures/price_by_tries.png)" in PAGE, "run `python docs/generators/price_by_tries.py`"
 
 
 def test_the_words_of_the_page_are_the_templates() -> None:
     rest = PAGE
     for words in re.split(r"\{\{.*?\}\}", TEMPLATE):
-        assert words in rest, "run `python docs/build.py`"
+        assert words in rest, "run `python docs/generators/build.py`"
         rest = rest.partition(words)[2]
     assert rest == ""
 

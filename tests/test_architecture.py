@@ -137,7 +137,7 @@ HYDRAS_DOOR = {
 @cache
 def arrows() -> Mapping[str, frozenset[str]]:
     """Which rooms each room imports from."""
-    made: Mapping[str, frozenset[str]] = runpy.run_path(str(ROOT / "docs" / "rooms.py"))["arrows"]()
+    made: Mapping[str, frozenset[str]] = runpy.run_path(str(ROOT / "docs" / "generators" / "rooms.py"))["arrows"]()
     return made
 
 

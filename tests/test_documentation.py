@@ -23,7 +23,7 @@ PAGES = {
 }
 SETTINGS = PAGES["settings.md"]
 COMMANDS = "\n".join((README, PAGES["tutorial.md"], PAGES["how-to.md"]))
-EXAMPLES = runpy.run_path(str(ROOT / "docs" / "examples.py"))
+EXAMPLES = runpy.run_path(str(ROOT / "docs" / "generators" / "examples.py"))
 TRAINERS = {path.stem for path in (ROOT / "conf" / "trainer").glob("*.yaml")} - {
     "output_perturbation",
     "by_grid",
@@ -68,7 +68,7 @@ def test_plans_that_pages_show_are_what_the_program_prints(arguments: str) -> No
     output = EXAMPLES["timeless"](EXAMPLES["output"](arguments))
     pages = [dict(EXAMPLES["examples"](path.read_text())) for path in EXAMPLES["PAGES"]]
     shown = [EXAMPLES["timeless"](page[arguments]) for page in pages if arguments in page]
-    assert shown == [output] * len(shown), "python docs/examples.py"
+    assert shown == [output] * len(shown), "python docs/generators/examples.py"
 
 
 def test_every_make_target_of_the_pages_exists_and_every_target_is_phony() -> None:
@@ -148,20 +148,22 @@ def test_every_environment_variable_of_the_settings_page_is_read_somewhere_and_n
 
 def test_the_picture_of_the_rooms_is_as_the_imports_are() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    assert runpy.run_path(str(ROOT / "docs" / "rooms.py"))["insert"](page) == page, "python docs/rooms.py"
+    assert runpy.run_path(str(ROOT / "docs" / "generators" / "rooms.py"))["insert"](page) == page, (
+        "python docs/generators/rooms.py"
+    )
 
 
 def test_the_page_of_searches_and_its_picture_are_what_was_measured() -> None:
     page = (ROOT / "docs" / "search.md").read_text()
-    script = runpy.run_path(str(ROOT / "docs" / "search_results.py"))
-    assert script["insert"](page) == page, "python docs/search_results.py"
-    assert script["numbers"]() == script["cells"](), "python docs/search_results.py"
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "search_results.py"))
+    assert script["insert"](page) == page, "python docs/generators/search_results.py"
+    assert script["numbers"]() == script["cells"](), "python docs/generators/search_results.py"
 
 
 def test_the_page_of_published_results_is_what_was_trained() -> None:
     page = (ROOT / "docs" / "learning.md").read_text()
-    assert runpy.run_path(str(ROOT / "docs" / "learning_results.py"))["insert"](page) == page, (
-        "python docs/learning_results.py"
+    assert runpy.run_path(str(ROOT / "docs" / "generators" / "learning_results.py"))["insert"](page) == page, (
+        "python docs/generators/learning_results.py"
     )
 
 
@@ -173,8 +175,8 @@ def test_architecture_names_files_that_are_there() -> None:
 
 
 def test_the_table_of_methods_models_and_data_is_what_their_files_say() -> None:
-    catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
-    assert catalogue["insert"](SETTINGS) == SETTINGS, "python docs/catalogue.py"
+    catalogue = runpy.run_path(str(ROOT / "docs" / "generators" / "catalogue.py"))
+    assert catalogue["insert"](SETTINGS) == SETTINGS, "python docs/generators/catalogue.py"
     for group in catalogue["GROUPS"]:
         for path in (ROOT / "conf" / group).glob("*.yaml"):
             assert SETTINGS.count(f"| `{group}={path.stem}` | ") == 1
@@ -232,7 +234,7 @@ def test_the_readme_names_the_commands_of_the_main_job_and_of_the_tests_and_ci_r
 
 
 def test_the_picture_of_three_methods_is_made_by_the_command_that_the_pages_show() -> None:
-    words = runpy.run_path(str(ROOT / "docs" / "three_methods.py"))["words"]()
+    words = runpy.run_path(str(ROOT / "docs" / "generators" / "three_methods.py"))["words"]()
     assert " ".join(words) == "trainer=dpsgd,dpnsgd,dpadam grid=small"
     assert " ".join(words) in (ROOT / "docs" / "tutorial.md").read_text()
 

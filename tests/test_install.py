@@ -14,7 +14,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent
-SIZES = runpy.run_path(str(ROOT / "docs" / "install_size.py"))
+SIZES = runpy.run_path(str(ROOT / "docs" / "generators" / "install_size.py"))
 
 PYTHON = """#!/bin/bash
 echo "ran: $*" >> "$LOG"
@@ -92,7 +92,7 @@ def test_the_size_is_measured_by_the_script() -> None:
     size = r"about \d+\.\d GB to fetch and \d+\.\d GB on the disk"
     where = r"\(measured: (\d+) packages, torch \S+, Python 3\.\d+, .*\)"
     match = re.fullmatch(f"{SIZES['BEGIN']}{size} {where}", line)
-    assert match is not None, "python docs/install_size.py"
+    assert match is not None, "python docs/generators/install_size.py"
     assert 50 < int(match[1]) <= len(SIZES["names"](pins))
 
 

@@ -21,9 +21,11 @@ OUTSIDE = {"hydra/launcher", "hydra.launcher.n_jobs"}
 def test_what_is_generated_is_as_the_program_is(name: str) -> None:
     page = (DOCS / f"{name}.md").read_text()
     if name == "api":
-        assert runpy.run_path(str(DOCS / "api.py"))["render"]() == page, "python docs/api.py"
+        assert runpy.run_path(str(DOCS / "generators" / "api.py"))["render"]() == page, "python docs/generators/api.py"
     else:
-        assert runpy.run_path(str(DOCS / "odds.py"))["insert"](page) == page, "python docs/odds.py"
+        assert runpy.run_path(str(DOCS / "generators" / "odds.py"))["insert"](page) == page, (
+            "python docs/generators/odds.py"
+        )
 
 
 def keys(page: str) -> set[str]:

@@ -16,7 +16,9 @@ from tests.printed_numbers import differences
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "reproduction.md").read_text()
-SUMMARY = PAGE.partition("<!-- summary: python docs/gallery.py -->")[2].partition("<!-- end of summary -->")[0]
+SUMMARY = PAGE.partition("<!-- summary: python docs/generators/gallery.py -->")[2].partition("<!-- end of summary -->")[
+    0
+]
 
 
 def first_cells(heading: str) -> list[str]:
@@ -48,7 +50,7 @@ LARGE = ("a_fig3_c", "a_fig4", "a_fig5")
 
 @pytest.fixture(scope="module")
 def gallery() -> dict[str, Any]:
-    return runpy.run_path(str(DOCS / "gallery.py"))
+    return runpy.run_path(str(DOCS / "generators" / "gallery.py"))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,9 @@ def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], nam
     """The section of a figure, and its lines in the summary."""
     made = gallery["make"](name)
     printed = gallery["sections"](PAGE)[name]
-    assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], "run `python docs/gallery.py`"
+    assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], (
+        "run `python docs/generators/gallery.py`"
+    )
     for finding in () if made is None else made.reproduction.findings:
         begins = f"| {gallery['_cell'](finding.topic)} | {gallery['paper'](made.reproduction.source)}"
         (row,) = [line for line in summary_rows() if line.startswith(begins)]
@@ -67,7 +71,9 @@ def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], nam
 
 def test_the_overview_says_what_the_summary_says() -> None:
     """One line for each claim, with as many tests of each verdict, and the interval of the first one."""
-    overview = PAGE.partition("<!-- overview: python docs/gallery.py -->")[2].partition("<!-- end of overview -->")[0]
+    overview = PAGE.partition("<!-- overview: python docs/generators/gallery.py -->")[2].partition(
+        "<!-- end of overview -->"
+    )[0]
     lines = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in overview.strip().splitlines()[2:]]
     rows = [re.split(r"(?<!\\) ?\| ?", row)[1:-1] for row in summary_rows()]
     assert [line[0] for line in lines] == [row[0] for row in rows]
@@ -98,7 +104,9 @@ def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any])
         assert picture.is_file() is (f"(figures/{name}.png)" in PAGE)
         if picture.is_file():
             with Image.open(picture) as drawn:
-                assert drawn.info["results"] == gallery["results_digest"](name), "run `python docs/gallery.py`"
+                assert drawn.info["results"] == gallery["results_digest"](name), (
+                    "run `python docs/generators/gallery.py`"
+                )
 
 
 def test_the_stored_results_are_small_and_each_belongs_to_a_figure(gallery: dict[str, Any]) -> None:

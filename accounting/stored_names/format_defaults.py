@@ -1,9 +1,10 @@
 """The default values as of format 1, which no identity contains: of the fields of stored classes, and of other parts.
 
-An identity is the hash of a stored form without the fields that are at their default here. So a class may gain a field:
-once its default is in the table, the same command keeps its plan and its charge. `docs/format_defaults.py` adds new
-fields from the classes' own defaults. Invariant: what the table has is never changed, and neither is a class's own
-default: a field that a stored form lacks has the default that its identity says.
+An identity is the hash of a stored form without the fields that are at their default here. So a class may gain a
+field: once its default is in the table, the same command keeps its plan and its charge.
+`docs/generators/format_defaults.py` adds new fields from the classes' own defaults. Invariant: what the table has is
+never changed, and neither is a class's own default: a field that a stored form lacks has the default that its identity
+says.
 """
 
 from __future__ import annotations

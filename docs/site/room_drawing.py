@@ -1,4 +1,4 @@
-"""Draws the picture of rooms as an SVG, from what docs/rooms.py writes in Mermaid, so that the page needs no script.
+"""Draws the rooms as an SVG, from what docs/generators/rooms.py writes in Mermaid, so that the page needs no script.
 
 Layered drawing (Sugiyama, Tagawa, Toda 1981): a room stands one row below the lowest room that it imports from; arrows
 that pass rows get a place in each; places in a row are sorted by the mean of their neighbours. Colours are packages.

@@ -24,8 +24,10 @@ NEW = {"newer": [{"deep": 1}], "flag": False}
 
 
 def generator() -> ModuleType:
-    """docs/format_defaults.py, which is no module of the package."""
-    spec = importlib.util.spec_from_file_location("docs_format_defaults", ROOT / "docs" / "format_defaults.py")
+    """docs/generators/format_defaults.py, which is no module of the package."""
+    spec = importlib.util.spec_from_file_location(
+        "docs_format_defaults", ROOT / "docs" / "generators" / "format_defaults.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -55,7 +57,7 @@ def data_sets() -> Mapping[str, Mapping[str, Any]]:
 
 
 def test_the_table_has_every_field_with_a_default() -> None:
-    """Where this fails, run `python docs/format_defaults.py`."""
+    """Where this fails, run `python docs/generators/format_defaults.py`."""
     table = json.loads(TABLE.read_text())
     assert TABLE.read_text() == generator().written(generator().with_new_fields(table))
 

@@ -15,7 +15,7 @@ import pytest
 from dpsweep.reports.statistics.verdict import Verdict
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = runpy.run_path(str(ROOT / "docs" / "verdict_rates.py"))
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "generators" / "verdict_rates.py"))
 CRITERIA = list(SCRIPT["criteria"]())
 MOST, LEAST = 0.05, 0.9
 

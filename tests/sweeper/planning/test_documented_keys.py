@@ -21,8 +21,10 @@ def test_every_key_that_a_user_may_give_is_explained() -> None:
 
 
 def test_the_page_is_made_of_the_comments() -> None:
-    page = runpy.run_path(str(ROOT / "docs" / "configuration.py"))
-    assert (ROOT / "docs" / "configuration.md").read_text() == page["render"](), "python docs/configuration.py"
+    page = runpy.run_path(str(ROOT / "docs" / "generators" / "configuration.py"))
+    assert (ROOT / "docs" / "configuration.md").read_text() == page["render"](), (
+        "python docs/generators/configuration.py"
+    )
 
 
 def test_a_comment_explains_its_line_or_the_key_below_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Runs the plans that pages show, and writes their output below the commands.
 
-python docs/examples.py
+python docs/generators/examples.py
 
 A page marks an example by `<!-- example: dpsweep plan ARGUMENTS -->`. Plans are made by the program itself, in a folder
 of its own, a copy of docs/examples/your_data, and with an account of its own, so that no ledger of the user's changes
@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "first_data.md")
 BEGIN, END = "<!-- example: dpsweep ", "<!-- end of example -->"
 EXAMPLE = re.compile(

@@ -1,6 +1,6 @@
 """Writes docs/settings.md's table of methods, models and data: a line each, the first sentence of its YAML in conf/.
 
-python docs/catalogue.py
+python docs/generators/catalogue.py
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from dpsweep.sweeper.planning.keys import file_header_comment, first_sentence
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GROUPS = {
     **{"trainer": "method", "model": "model", "dataset": "data", "sampler": "sampler"},
     "clip_schedule": "clip norms",
 }
-BEGIN, END = "<!-- catalogue: python docs/catalogue.py -->\n", "<!-- end of catalogue -->\n"
+BEGIN, END = "<!-- catalogue: python docs/generators/catalogue.py -->\n", "<!-- end of catalogue -->\n"
 
 
 def render() -> str:

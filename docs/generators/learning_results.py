@@ -1,6 +1,6 @@
 """Writes the table of docs/learning.md, from benchmarks/published.jsonl.
 
-python docs/learning_results.py
+python docs/generators/learning_results.py
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "learning.md"
-BEGIN, END = "<!-- begin table: python docs/learning_results.py -->\n", "<!-- end table -->\n"
+BEGIN, END = "<!-- begin table: python docs/generators/learning_results.py -->\n", "<!-- end table -->\n"
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "published.py"), run_name="imported")
 
 

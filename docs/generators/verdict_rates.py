@@ -1,6 +1,6 @@
 """Writes the table of error rates in docs/reproduction.md: how often each criterion errs on made-up tables of scores.
 
-python docs/verdict_rates.py
+python docs/generators/verdict_rates.py
 
 Each criterion is computed on tables with an experiment's grid in which every score is drawn from N(.8, .01), and on
 tables in which the effect that it looks for was planted, with the same noise.
@@ -29,8 +29,8 @@ from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, best, point_scores, statistic
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
-PAGE = Path(__file__).with_name("reproduction.md")
-BEGIN, END = "<!-- rates: python docs/verdict_rates.py -->\n", "<!-- end of rates -->\n"
+PAGE = Path(__file__).parents[1] / "reproduction.md"
+BEGIN, END = "<!-- rates: python docs/generators/verdict_rates.py -->\n", "<!-- end of rates -->\n"
 NOISE_STD, LEVEL = 0.01, 0.8
 Z95 = 1.96
 PLANTED_STD = 0.005

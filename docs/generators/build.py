@@ -1,6 +1,6 @@
 """Writes docs/accounting.md from docs/accounting.template.md and the numbers that are computed here.
 
-python docs/build.py
+python docs/generators/build.py
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold
 from dpsweep.reports.reproduction import honest_tuning, one_run
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 DELTA = 1e-5
 WORDS = {Adjacency.ADD_OR_REMOVE_ONE: "add", Adjacency.REPLACE_ONE: "replace"}
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE

@@ -1,6 +1,6 @@
 """Writes docs/configuration.md: every configuration key, from the comments of conf/.
 
-python docs/configuration.py
+python docs/generators/configuration.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from dpsweep.sweeper.planning.keys import DocumentedKey, choices, documented_keys, is_inner
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS
 
-PAGE = Path(__file__).parent / "configuration.md"
+PAGE = Path(__file__).parents[1] / "configuration.md"
 
 HEAD = """# Configuration
 

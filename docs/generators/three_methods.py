@@ -1,6 +1,6 @@
 """Writes docs/three_methods.png: the maps of the command that README shows for three methods, in one picture.
 
-    python docs/three_methods.py
+    python docs/generators/three_methods.py
 
 It runs that command in a folder and on a ledger of its own, which takes half a minute.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1]
 PICTURE = DOCS / "three_methods.png"
 COMMAND = re.compile(r'^`make sweep ARGS="(trainer=\w+(?:,\w+){2} [^"]+)"`$', re.MULTILINE)
 WIDEST, COLOURS = 1400, 64

@@ -1,6 +1,6 @@
 """Adds the defaults of new fields of stored classes to accounting/stored_names/format_defaults.json.
 
-python docs/format_defaults.py
+python docs/generators/format_defaults.py
 
 What the table has stays: it says the defaults as of format 1, and identities depend on it.
 """

@@ -1,6 +1,6 @@
 """Draws docs/architecture.md's picture of the rooms: which folder of modules imports which.
 
-python docs/rooms.py
+python docs/generators/rooms.py
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("accounting", "trainers", "reports", "sweeper")
-BEGIN, END = "<!-- rooms: python docs/rooms.py -->\n", "<!-- end of rooms -->\n"
+BEGIN, END = "<!-- rooms: python docs/generators/rooms.py -->\n", "<!-- end of rooms -->\n"
 
 Arrows = Mapping[str, frozenset[str]]
 

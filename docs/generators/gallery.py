@@ -1,6 +1,6 @@
 """Writes the overview, summary and gallery of docs/reproduction.md: every figure's picture, claims and verdicts.
 
-python docs/gallery.py [REPRODUCTIONS]
+python docs/generators/gallery.py [REPRODUCTIONS]
 
 Everything is made from the results in docs/full_size, one compressed file a figure, and from the accountants; nothing
 is trained. REPRODUCTIONS is where `make reproduce SCALE=full` wrote figures: their results are first copied from there
@@ -27,11 +27,11 @@ from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction
 from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results
 from dpsweep.reports.statistics.verdict import Verdict
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1]
 PAGE, PICTURES, STORED = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size"
-OVERVIEW = ("<!-- overview: python docs/gallery.py -->\n", "<!-- end of overview -->\n")
-SUMMARY = ("<!-- summary: python docs/gallery.py -->\n", "<!-- end of summary -->\n")
-GALLERY = ("<!-- gallery: python docs/gallery.py -->\n", "<!-- end of gallery -->\n")
+OVERVIEW = ("<!-- overview: python docs/generators/gallery.py -->\n", "<!-- end of overview -->\n")
+SUMMARY = ("<!-- summary: python docs/generators/gallery.py -->\n", "<!-- end of summary -->\n")
+GALLERY = ("<!-- gallery: python docs/generators/gallery.py -->\n", "<!-- end of gallery -->\n")
 WIDEST, COLOURS = 1400, 64
 DIGEST = "results"
 """The text in a picture that names the SHA-256 of the results that it was drawn from."""

@@ -1,6 +1,6 @@
 """Writes the table of docs/search.md and draws docs/figures/search.png, from benchmarks/searching.jsonl.
 
-python docs/search_results.py
+python docs/generators/search_results.py
 
 The picture carries its numbers as text, and a test compares them.
 """
@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures import drawing as marks
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "search.png"
-BEGIN, END = "<!-- begin table: python docs/search_results.py -->\n", "<!-- end table -->\n"
-PRICES = runpy.run_path(str(ROOT / "docs" / "price_by_tries.py"))
+BEGIN, END = "<!-- begin table: python docs/generators/search_results.py -->\n", "<!-- end table -->\n"
+PRICES = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
 EPSILON = 3.0
 LEFT, RIGHT, ROW, HEAD = 0.225, 0.99, 0.22, 0.95

@@ -1,6 +1,6 @@
 """Writes docs/api.md: the public names of dpsweep and of dpsweep.accounting, from their docstrings.
 
-python docs/api.py
+python docs/generators/api.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dpsweep
 import dpsweep.accounting
 import dpsweep.models
 
-PAGE = Path(__file__).parent / "api.md"
+PAGE = Path(__file__).parents[1] / "api.md"
 HEAD = """# Python API
 
 The names that `import dpsweep` offers, with their docstrings; [notebook.md](notebook.md) shows them in use. A name that

@@ -1,6 +1,6 @@
 """Writes docs/data_protection_officer.md's table of what an epsilon allows, rounded up.
 
-python docs/odds.py
+python docs/generators/odds.py
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "data_protection_officer.md"
-BEGIN, END = "<!-- odds: python docs/odds.py -->\n", "<!-- end of odds -->\n"
+PAGE = Path(__file__).parents[1] / "data_protection_officer.md"
+BEGIN, END = "<!-- odds: python docs/generators/odds.py -->\n", "<!-- end of odds -->\n"
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 
 

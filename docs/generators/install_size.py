@@ -1,6 +1,6 @@
 """Measures how much `make install` fetches and needs on the disk, and writes both into constraints.txt.
 
-python docs/install_size.py
+python docs/generators/install_size.py
 
 The packages of constraints.txt that are installed here are measured: on the disk by their own lists of files, to fetch
 by deflating these files as a wheel does. `make install` says the line before it begins. With a torch for GPUs it is
@@ -16,7 +16,7 @@ import zlib
 from importlib.metadata import Distribution, distributions, version
 from pathlib import Path
 
-FILE = Path(__file__).parent.parent / "constraints.txt"
+FILE = Path(__file__).parents[2] / "constraints.txt"
 BEGIN = "# Size: "
 CHUNK = 1 << 20
 LEVEL = 6

@@ -1,6 +1,6 @@
 """Draws docs/figures/price_by_tries.png: epsilon by the expected number of tries, under five rules.
 
-python docs/price_by_tries.py
+python docs/generators/price_by_tries.py
 
 The picture carries its numbers as text, and a test computes some of them again.
 """
@@ -38,7 +38,7 @@ from dpsweep.reports.figures import drawing as marks
 from dpsweep.reports.reproduction import one_run
 
 NAME = "price_by_tries"
-PICTURE = Path(__file__).parent / "figures" / f"{NAME}.png"
+PICTURE = Path(__file__).parents[1] / "figures" / f"{NAME}.png"
 DELTA, NOISE = 1e-5, 2.0
 ADD = Adjacency.ADD_OR_REMOVE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
