@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.sweeper.planning.keys import documented_keys
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("first_data", "growing_data", "sharp_edges", "coming_from", "data_protection_officer", "platforms")
 CHOICES = {path.name for path in (ROOT / "conf").iterdir() if path.is_dir()}

@@ -16,7 +16,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.sweeper.commands.budget import VERBS
 from tests.databases import Server
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ledger.md").read_text()
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
 

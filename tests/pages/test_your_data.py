@@ -31,7 +31,7 @@ pytestmark = TRAINS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "your_data"
 PAGE = (DOCS / "your_data.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r'^```yaml title="dataset/(\w+)\.yaml"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))

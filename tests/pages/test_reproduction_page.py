@@ -14,7 +14,7 @@ from PIL import Image
 from dpsweep.reports.reproduction.finding import Trained, find_figure, known
 from tests.printed_numbers import differences
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reproduction.md").read_text()
 SUMMARY = PAGE.partition("<!-- summary: python docs/generators/gallery.py -->")[2].partition("<!-- end of summary -->")[
     0

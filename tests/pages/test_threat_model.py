@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 HONESTY = " ".join((ROOT / "docs" / "honesty.md").read_text().split())
 ROWS = re.findall(r"^\| (?!promise)(.+) \| (`tests/.+) \|$", PAGE, re.MULTILINE)

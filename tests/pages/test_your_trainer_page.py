@@ -16,7 +16,7 @@ from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import LIGHT, folder_of
 
 pytestmark = TRAINS
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "your_trainer.md").read_text()
 SCRIPTS = {"opacus_train": "opacus", "jax_train": "jax_privacy", "hugging_face_train": "accelerate"}
 

@@ -17,7 +17,7 @@ from tests.randomized import TRAINS
 
 pytestmark = TRAINS
 
-EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 FILES = {
     "your_model": {"my_model.py", "visits.csv", "sweep.sh"},
     "your_language_model": {"tiny_gpt2.py", "notes.csv", "sweep.sh"},

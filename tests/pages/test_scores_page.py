@@ -9,7 +9,7 @@ from pathlib import Path
 from dpsweep.accounting.stored_names.tags import FAMILY_OF
 from dpsweep.trainers.declarations.metrics import ACCURACY
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scores.md").read_text()
 
 

@@ -22,7 +22,7 @@ from tests.waiting import HANGS
 
 pytestmark = TRAINS
 
-FROZEN = Path(__file__).parent / "frozen" / "format_1"
+FROZEN = Path(__file__).parents[1] / "frozen" / "format_1"
 BIN = Path(sys.executable).parent
 SWEEP = ("dataset=digits", "trainer=dpsgd", "trainer.clip_norm=1", "trainer.lr=1,2", "steps=2", "privacy.epsilon=2")
 LIGHT = ("accountant=rdp", "accountant.witnesses=[]", "compute.device=cpu")

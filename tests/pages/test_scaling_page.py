@@ -19,7 +19,7 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.launchers.workers import MOST, Workers
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text()
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 COMMANDS = [

@@ -14,7 +14,7 @@ from tests.randomized import TRAINS
 
 pytestmark = TRAINS
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "your_data"
 
 

@@ -30,7 +30,7 @@ from dpsweep.reports.pages.release import compose, write_release
 from tests.freezing import shorter_ledger
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
-FROZEN = Path(__file__).parent / "frozen" / "format_1"
+FROZEN = Path(__file__).parents[1] / "frozen" / "format_1"
 SWEEPS = ("composition", "private_selection")
 SQL = shorter_ledger(*SWEEPS)
 FILES = [

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("material", reason="needs pip install 'dpsweep[docs]'")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md") if ".template" not in path.suffixes)
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 """The attributes whose address a browser loads by itself."""

@@ -15,7 +15,7 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.stored_names.stored_classes import build_own
 from dpsweep.reports.reproduction.finding import known
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 LONGEST_README = 130
 PAGES = {

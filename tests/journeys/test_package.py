@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 OURS = ("accounting", "conf", "reports", "sweeper", "trainers")
 NOT_IMPORTED: Mapping[str, str] = {

@@ -21,7 +21,7 @@ from dpsweep.trainers.methods.transforms import Clip
 from tests.exactness import Model
 from tests.trainers.layer_models import CASES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "engine.md").read_text()
 
 

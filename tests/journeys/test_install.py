@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SIZES = runpy.run_path(str(ROOT / "docs" / "generators" / "install_size.py"))
 
 PYTHON = """#!/bin/bash
