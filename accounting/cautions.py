@@ -29,7 +29,7 @@ LARGE_EPSILON = 10.0
 def mean_published_units(delta: float, units: int) -> Decimal:
     """The exact mean number of units published by a program that publishes each in full with probability delta.
 
-    >>> published(0.05, 1000)
+    >>> mean_published_units(0.05, 1000)
     Decimal('50.00')
     """
     return Decimal(repr(float(delta))) * units

@@ -58,7 +58,7 @@ def run_group_commit(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
     >>> def absolute(number: int) -> Flushing[int]:
     ...     yield from ()
     ...     return abs(number)
-    >>> together([absolute(-1), absolute(2)])
+    >>> run_group_commit([absolute(-1), absolute(2)])
     [1, 2]
     """
     running = [_Running(call) for call in calls]
@@ -200,7 +200,7 @@ STALE_SECONDS = 600
 def replace_infinities_by_words(form: Any) -> Any:
     """The same plain values, with each infinity replaced by its word.
 
-    >>> in_words({"epsilon": math.inf, "parts": [1.0, math.inf]})
+    >>> replace_infinities_by_words({"epsilon": math.inf, "parts": [1.0, math.inf]})
     {'epsilon': 'infinity', 'parts': [1.0, 'infinity']}
     >>> float("infinity") == math.inf
     True

@@ -97,7 +97,7 @@ def rate_up(value: Amount) -> str:
 def all_digits(value: Amount) -> str:
     """A typed number, in all of its digits.
 
-    >>> typed(24.0), typed(1e-05), typed(2.0000000001), typed(float("inf"))
+    >>> all_digits(24.0), all_digits(1e-05), all_digits(2.0000000001), all_digits(float("inf"))
     ('24', '1e-5', '2.0000000001', '∞')
     """
     return _format_plain(_exact_decimal(value)) if math.isfinite(value) else INFINITE
@@ -109,8 +109,10 @@ def demand_and_remainder(demand: Amount, left: Amount, name: str = "epsilon") ->
     *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
     difference is at most twice the true one.
 
-    >>> apart(2.0000004, 2.0), apart(0.5, 2.0), apart(1.0001e-5, 1e-5, "delta")
-    (('2.0000004', '2.0000000'), ('0.500', '2.000'), ('1.0001e-5', '1e-5'))
+    >>> demand_and_remainder(2.0000004, 2.0), demand_and_remainder(0.5, 2.0)
+    (('2.0000004', '2.0000000'), ('0.500', '2.000'))
+    >>> demand_and_remainder(1.0001e-5, 1e-5, "delta")
+    ('1.0001e-5', '1e-5')
     """
     write, fewest = (_digits, DIGITS) if name == _DELTA else (_decimals, DECIMALS)
     if not (math.isfinite(demand) and math.isfinite(left)):

@@ -83,7 +83,7 @@ def zero_from_above(excess: Callable[[float], float], low: End, high: End, *, to
     *Guarantee*: it is at most 0 at the returned argument.
     *Source*: the Illinois variant of regula falsi (Dowell and Jarratt 1971), with bisection where it is slow.
 
-    >>> narrowed(lambda x: 2.0 - x * x, (0.0, 2.0), (2.0, -2.0), tolerance=1e-9) - 2**0.5 < 2e-9
+    >>> zero_from_above(lambda x: 2.0 - x * x, (0.0, 2.0), (2.0, -2.0), tolerance=1e-9) - 2**0.5 < 2e-9
     True
     """
     (bottom, above), (top, below) = low, high

@@ -38,7 +38,7 @@ def numbers_per_tensor(sizes: Sequence[int], count: int) -> tuple[int, ...]:
 
     With fewer numbers than tensors, one of each of evenly spaced tensors.
 
-    >>> spread([640, 10], 100), spread([640, 10], 1000), spread([5, 5, 5, 5], 2)
+    >>> numbers_per_tensor([640, 10], 100), numbers_per_tensor([640, 10], 1000), numbers_per_tensor([5, 5, 5, 5], 2)
     ((90, 10), (640, 10), (1, 0, 0, 1))
     """
     if count < len(sizes):

@@ -120,7 +120,7 @@ def make_guesses(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> G
 
     A score that is not a number counts as 0. Among equal scores the earlier canary is the lower one.
 
-    >>> guess([0.1, 3.0, -2.0, 0.0], [True, True, False, False], GuessCounts(present=1, absent=1)).right
+    >>> make_guesses([0.1, 3.0, -2.0, 0.0], [True, True, False, False], GuessCounts(present=1, absent=1)).right
     2
     """
     values = np.nan_to_num(np.asarray(scores, dtype=np.float64))

@@ -154,7 +154,7 @@ def _next_noise(noise: float) -> float:
 def _previous_noise(noise: float) -> float:
     """The next smaller noise of so many digits.
 
-    >>> _before(2.001), _before(1.0)
+    >>> _previous_noise(2.001), _previous_noise(1.0)
     (2.0, 0.9999)
     """
     scale = DIGITS - 1 - math.floor(math.log10(noise))

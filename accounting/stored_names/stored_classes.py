@@ -76,7 +76,7 @@ def stored_form(node: Any, family: str) -> Any:
     A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
 
     >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
-    >>> stored({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
+    >>> stored_form({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
     if isinstance(node, list):

@@ -86,7 +86,7 @@ def duration(seconds: float) -> str:
 def count_text(quantity: int, noun: str) -> str:
     """A number with its noun in singular or plural.
 
-    >>> count(1, "point"), count(2, "point")
+    >>> count_text(1, "point"), count_text(2, "point")
     ('1 point', '2 points')
     """
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
@@ -133,7 +133,7 @@ def axis_label(key: str) -> str:
 def enumeration_text(parts: list[str]) -> str:
     """An enumeration with commas and `and`.
 
-    >>> listed(["a", "b", "c"])
+    >>> enumeration_text(["a", "b", "c"])
     'a, b and c'
     """
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1] if parts else "") if part)

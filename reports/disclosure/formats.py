@@ -49,7 +49,7 @@ class RegisteredFormat:
 def split_format_options(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """The arguments of `dpsweep release` without its options, and the forms that the options name, each once.
 
-    >>> split(["a", "--for", "tre,hf", "b", "--for=tre"])
+    >>> split_format_options(["a", "--for", "tre,hf", "b", "--for=tre"])
     (['a', 'b'], ('tre', 'hf'))
     """
     folders: list[str] = []

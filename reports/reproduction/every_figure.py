@@ -137,7 +137,7 @@ def _list(pieces: Sequence[Piece]) -> str:
 def _duration_text(seconds: float) -> str:
     """A time for readers.
 
-    >>> _in_words(0), _in_words(30), _in_words(3000), _in_words(9000), _in_words(math.inf)
+    >>> _duration_text(0), _duration_text(30), _duration_text(3000), _duration_text(9000), _duration_text(math.inf)
     ('seconds', 'about 30 s', 'about 50 min', 'about 2.5 h', 'a time that nobody knows')
     """
     if math.isinf(seconds):

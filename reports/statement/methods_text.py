@@ -80,7 +80,7 @@ def methods_text(context: Context) -> MethodsText | None:
 def escape_tex(text: str) -> str:
     """A text with LaTeX's special characters escaped, and with control and bidirectional ones as visible escapes.
 
-    >>> tex("clip_norm at 5 %")
+    >>> escape_tex("clip_norm at 5 %")
     'clip\\\\_norm at 5 \\\\%'
     """
     return "".join(_SPECIAL.get(letter, letter) for letter in visible(text))

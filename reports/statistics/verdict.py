@@ -75,7 +75,7 @@ def confidence(intervals: int) -> float:
 def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on a claim of several parts; undecided if it has none.
 
-    >>> all_of([Verdict.HOLDS, Verdict.UNDECIDED]).value, all_of([Verdict.HOLDS, Verdict.REFUTED]).value
+    >>> joint_verdict([Verdict.HOLDS, Verdict.UNDECIDED]).value, joint_verdict([Verdict.HOLDS, Verdict.REFUTED]).value
     ('undecided', 'refuted')
     """
     parts = set(verdicts)

@@ -53,9 +53,9 @@ SCALES = "scales"
 def merge_scale_into_experiment(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line with `scale=` merged into `experiment=`; raises `BadInput` if they do not fit.
 
-    >>> scaled(["experiment=a_fig3", "scale=small", "steps=5"])
+    >>> merge_scale_into_experiment(["experiment=a_fig3", "scale=small", "steps=5"])
     ['experiment=small/a_fig3', 'steps=5']
-    >>> scaled(["experiment=a_fig3"]), scaled(["experiment=my_own"])
+    >>> merge_scale_into_experiment(["experiment=a_fig3"]), merge_scale_into_experiment(["experiment=my_own"])
     (['experiment=full/a_fig3'], ['experiment=my_own'])
     """
     for word in arguments:
@@ -131,7 +131,7 @@ def words_for_hydra(arguments: Sequence[str]) -> list[str]:
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
     Columns may be declared that the data set's file does not name.
 
-    >>> prepared(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
+    >>> words_for_hydra(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (

@@ -210,7 +210,7 @@ _VARIABLE = re.compile(r"\$\{oc\.env:[^{}]+\}")
 def number_from_environment(word: str) -> str:
     """An override whose value is an environment variable, read as a number where its key has numbers.
 
-    >>> decoded("privacy.epsilon=${oc.env:EPSILON}"), decoded("data=${oc.env:FOLDER}")
+    >>> number_from_environment("privacy.epsilon=${oc.env:EPSILON}"), number_from_environment("data=${oc.env:FOLDER}")
     ("privacy.epsilon='${oc.decode:${oc.env:EPSILON}}'", 'data=${oc.env:FOLDER}')
     """
     key, _, value = word.partition("=")

@@ -69,7 +69,7 @@ class Vocabulary(Protocol):
 def pad_rows(rows: Iterable[list[int]], length: int, padding: int) -> NDArray[np.float32]:
     """The rows, each of at most `length` numbers, as one array [n, length], filled up with `padding`.
 
-    >>> padded([[2, 7, 3], []], 4, 0).tolist()
+    >>> pad_rows([[2, 7, 3], []], 4, 0).tolist()
     [[2.0, 7.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
     all_rows = list(rows)

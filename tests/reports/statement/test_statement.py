@@ -53,8 +53,8 @@ def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of
     sweep = read(made.folder, made.ledger)
     bill = read_bill(sweep)
     (charge,) = bill.charges
-    scored = {"RDP": charge.bounds_by_part["validation"]["RDP"]}
-    by_part = {**charge.bounds_by_part, "validation": scored}
+    scored = {"RDP": charge.facts.bounds_by_part["validation"]["RDP"]}
+    by_part = {**charge.facts.bounds_by_part, "validation": scored}
     unlike = replace(charge, record={**charge.record, "bounds_by_part": by_part})
     bill = replace(bill, charges=(unlike,))
     context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=Audience.CURATOR)

@@ -16,8 +16,10 @@ from torch import Tensor
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import repeat, same
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
+from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
+from dpsweep.trainers.methods.updates import Update
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.checkpoint import read_checkpoint
 from dpsweep.trainers.training.run import Outcome
@@ -134,7 +136,7 @@ def test_a_mark_that_finds_no_space_lets_nothing_run(tmp_path: Path, monkeypatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forgetful:
+class Forgetful(Trainer):
     """An update whose state is a list, which no checkpoint holds."""
 
     label = "forgetful"
@@ -145,9 +147,11 @@ class Forgetful:
         return DpSgd(lr=1.0, clip_norm=1.0).transform
 
     @property
-    def update(self) -> Forgetful:
-        return self
+    def update(self) -> ListState:
+        return ListState()
 
+
+class ListState(Update[list[Tensor]]):
     def start(self, gradient: Tensor) -> list[Tensor]:
         return [gradient]
 
