@@ -65,7 +65,7 @@ WITHOUT_POWER = {
 """Mistakes that no attack of an audit finds, and why."""
 
 OUT_OF_REACH = {
-    "BatchNorm": "refused before it trains (tests/trainers/models/checks)",
+    "BatchNorm": "refused before it trains (tests/trainers/models/test_checks.py)",
     "a score that leaks": "canaries are among the training records, and scores read others",
     "a second winner": "an audit asks the rule who wins, and does not read release/",
     "resumed with old noise": "every training of an audit runs in one session",
