@@ -45,7 +45,7 @@ from pathlib import Path
 
 from dpsweep.accounting.audit_record import AuditRecord
 from dpsweep.trainers.features.interface import check_extractor
-from dpsweep.trainers.pretrained_files import Published
+from dpsweep.trainers.data.published_files import Published
 
 
 @dataclass(frozen=True, kw_only=True)

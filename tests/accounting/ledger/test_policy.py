@@ -312,7 +312,7 @@ def test_nothing_but_a_policy_is_called(tmp_path: Path) -> None:
     """A ledger that several people write to must not make another one's machine run anything."""
     for target, parameters in (
         ("os.mkdir", {"path": str(tmp_path / "made")}),
-        ("dpsweep.accounting.ledger.composition_policy.exact", {"value": 1.0}),
+        ("dpsweep.accounting.ledger.composition_policy.upward", {"amount": 1.0}),
         ("dpsweep.accounting.ledger.composition_policy.Policy", {}),
         ("dpsweep.accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
         ("dpsweep.accounting.ledger.composition_policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),

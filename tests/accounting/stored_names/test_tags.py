@@ -160,7 +160,7 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
     ("part", "node"),
     [
         ("trainer", {"_target_": "dpsweep.trainers.methods.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.exact"}),
+        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.upward"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),

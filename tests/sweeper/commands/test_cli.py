@@ -89,7 +89,7 @@ def test_tab_completion_knows_groups_and_keys(complete: Callable[[str], list[str
     assert set(complete("budget open policy=")) == {"policy=addition", "policy=renyi"}
     assert complete("budget close dataset=dig") == ["dataset=digits"]
     assert complete("release sweeps/digits/a --for re") == ["registry"]
-    assert complete("release --for hf,") == ["hf,registry", "hf,tre", "hf,cyclonedx"]
+    assert complete("release --for hf,") == ["hf,cyclonedx", "hf,registry", "hf,tre"]
 
 
 def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -> None:
