@@ -223,8 +223,8 @@ def test_a_missing_package_is_said_with_what_runs_without_it(program: Program, l
 
 
 def test_the_models_of_frozen_features_name_their_features(program: Program) -> None:
-    for model, features in (("efficientnet_lite0_head", "EfficientNetLite0"), ("minilm_head", "SentenceEncoder")):
+    for model, features in (("efficientnet_lite0_head", "efficientnet_lite0"), ("minilm_head", "sentence_encoder")):
         shown = program("--cfg", "job", f"model={model}").stdout
         assert features in shown
-        assert "logistic.logistic" in shown
-    assert "EfficientNetLite0" not in program("--cfg", "job", "dataset=cifar10", "model=resnet20").stdout
+        assert "fully_connected.logistic" in shown
+    assert "efficientnet_lite0" not in program("--cfg", "job", "dataset=cifar10", "model=resnet20").stdout

@@ -53,7 +53,7 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert figure._repr_png_().startswith(b"\x89PNG"), "notebooks show it as a picture"  # type: ignore[attr-defined]
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
     assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
-    with pytest.raises(BadInput, match="Expected --for sbom to be one of registry, tre, hf, cyclonedx"):
+    with pytest.raises(BadInput, match="Expected --for sbom to be one of cyclonedx, hf, registry, tre"):
         swept.release(formats=("registry", "sbom"))
     assert not (swept.folder / "release").exists()
     page = swept.release(formats=("registry", "cyclonedx"))

@@ -237,7 +237,7 @@ def test_a_thousand_points_take_seconds(
     """Not a timed test: what would make it slow is composing Hydra's configuration per point, so that is counted."""
     calls = []
     original = Grid._compose_config
-    monkeypatch.setattr(Grid, "_compose", lambda *arguments: calls.append(1) or original(*arguments))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(Grid, "_compose_config", lambda *arguments: calls.append(1) or original(*arguments))  # type: ignore[func-returns-value]
     values = ",".join(str(1 + step / 1000) for step in range(1000))
     bounds = ["grid.axes.dpnsgd={trainer.regularizer: [1]}", "grid.axes.dpsgd={trainer.clip_norm: [1]}"]
     plan = compose_priced([*FAST, trainer, f"trainer.lr={values}", *bounds]).plan

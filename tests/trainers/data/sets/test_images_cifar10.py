@@ -18,7 +18,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.official_files import Official
 from dpsweep.trainers.data.sets.images import TEST_BATCH, TRAIN_BATCHES, Cifar10, parse_batch
 
-CONF = Path(__file__).parents[3] / "conf" / "dataset" / "cifar10.yaml"
+CONF = Path(__file__).parents[4] / "conf" / "dataset" / "cifar10.yaml"
 RNG = np.random.default_rng(0)
 BATCHES = {
     name: (RNG.integers(0, 256, (3, 12), dtype=np.uint8), RNG.integers(0, 10, 3).tolist())
