@@ -35,7 +35,7 @@ def alive(pid: int) -> bool:
     "bind",
     [
         "processes.end_with(parent)",
-        "threading.Thread(target=processes.watch, args=(parent,), daemon=True).start()",
+        "threading.Thread(target=processes.exit_unless_parent_lives, args=(parent,), daemon=True).start()",
     ],
     ids=["by the system", "by a thread"],
 )
@@ -54,7 +54,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path, bind: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("bind", ["processes.end_with(os.getpid())", "processes.watch(os.getpid())"])
+@pytest.mark.parametrize("bind", ["processes.end_with(os.getpid())", "processes.exit_unless_parent_lives(os.getpid())"])
 def test_a_child_whose_parent_is_gone_already_ends_at_once(bind: str) -> None:
     """No process is its own parent, as the process that started this one is not any more."""
     done = subprocess.run([sys.executable, "-c", LATE.format(bind=bind)], capture_output=True, text=True)

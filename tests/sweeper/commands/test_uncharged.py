@@ -153,10 +153,11 @@ import json, os
 from dataclasses import dataclass
 from pathlib import Path
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.sets.images import EmbeddedImages
 
 @dataclass(frozen=True, kw_only=True)
-class Spy:
+class Spy(DataSet):
     name: str
     records: int
     test_records: int

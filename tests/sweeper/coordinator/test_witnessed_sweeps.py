@@ -120,7 +120,7 @@ def killed_before(step: str, here: Place, monkeypatch: pytest.MonkeyPatch) -> No
             here.admit()
 
 
-BEFORE_ITS_LAUNCH = pytest.mark.parametrize("step", ["_start", "_settle", "launch"])
+BEFORE_ITS_LAUNCH = pytest.mark.parametrize("step", ["_record_search_start", "_record_search_ends", "record_launch"])
 
 
 @BEFORE_ITS_LAUNCH

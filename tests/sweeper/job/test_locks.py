@@ -17,7 +17,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.job.locks import WORK, file_lock, is_being_trained, training_lock
 
 HOLD = "import sys, time; from pathlib import Path; from dpsweep.sweeper.job.locks import file_lock\n"
-HOLD += "with held(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
+HOLD += "with file_lock(Path(sys.argv[1]), 'It'):\n    print('held', flush=True)\n    time.sleep(3600)"
 
 
 def holder(path: Path) -> subprocess.Popen[str]:
