@@ -233,3 +233,18 @@ def test_folders_of_tests_are_named_like_the_rooms_that_they_test() -> None:
         for path in (ROOT / "tests" / package).rglob("test_*.py")
     }
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
+
+
+SIZE = {"bare lines": 34_600, "files": 371, "functions": 4_270}
+"""What the product has come to. Whoever raises a number says in the commit what is added, and what goes for it."""
+
+
+def test_the_product_is_no_larger_than_it_has_become() -> None:
+    counting = runpy.run_path(str(ROOT / "benchmarks" / "measuring" / "bare_code.py"), run_name="imported")
+    product = counting["product_modules"]()
+    size = {
+        "bare lines": sum(len(module.lines) for module in product),
+        "files": len(product),
+        "functions": sum(module.functions for module in product),
+    }
+    assert {name: number for name, number in size.items() if number > SIZE[name]} == {}
