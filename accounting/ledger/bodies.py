@@ -116,7 +116,7 @@ class Charged(Stored):
     takes: Mapping[str, Amount]
     trials: tuple[str, ...]
     spares: Count = 0
-    event: Mapping[str, Any] | None = None
+    event: Words | None = None
     record: Annotated[Words, REST, _facts] = field(default_factory=dict)
 
     @property

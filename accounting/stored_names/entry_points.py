@@ -6,7 +6,7 @@ Invariants:
 * A name selects only what an installed distribution has registered under one of these groups. The current folder is
   not on `sys.path`, and the finder of the user's own modules there (`trainers/user_modules.py`) knows no distributions.
 * Nothing of a distribution is imported before one of its parts is asked for by name, so a broken distribution harms
-  nobody who does not use it.
+  nobody who does not use it. `dpsweep export` alone asks each registered form for the name of its document.
 * A name that several distributions have registered selects none of them.
 """
 
@@ -83,14 +83,18 @@ def sentence_of_failure(group: str, name: str, word: str) -> Iterator[None]:
 def configuration_folders() -> Iterator[tuple[str, Path]]:
     """Each distribution with configurations, and their folder; no module is imported, and missing folders are left out.
 
-    The folder is found where Python looks for packages, never in the current folder.
+    The folder is found where Python looks for packages, never in the current folder. Raises `BadInput` for one with
+    configurations of Hydra's own: Hydra would take them for the sweeper and the launchers, which are not files of ours.
     """
     for entry in _entries(CONFIGURATIONS):
         package, *inner = entry.value.split(".")
         spec = PathFinder.find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():
-            if (folder := Path(place, *inner)).is_dir():
-                yield _distribution(entry), folder
+            folder, owner = Path(place, *inner), _distribution(entry)
+            if (folder / "hydra").exists():
+                raise BadInput(f"Expected the distribution {owner} to configure groups of dpsweep alone, got hydra/.")
+            if folder.is_dir():
+                yield owner, folder
 
 
 @cache

@@ -220,8 +220,8 @@ def class_of_tag(tag: str, family: str) -> Any:
 
 def require_family(tag: str, family: str) -> None:
     """Raises `BadInput` unless the tag is one of this family, or could be a name that a distribution registers."""
-    if family in REGISTERED and _REGISTERED_NAME.fullmatch(tag):
-        return
+    if family in REGISTERED and _REGISTERED_NAME.fullmatch(tag) and tag not in HOMES:
+        return  # a name that is a tag elsewhere would pass for a class of ours
     if FAMILY_OF.get(tag) != family:
         known = tags_of(family)
         allowed = f"one of {known}" if known else "a class of your own"

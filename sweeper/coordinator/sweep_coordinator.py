@@ -204,8 +204,9 @@ class SweepCoordinator:
         plan, ledger = priced.plan, self._ledger
         warn_data_changed(plan.account, data, ledger)
         open_account(priced, ledger)
+        print_errors(raised_since(priced, ledger.statement(plan.account, "")))
         recognised = ledger.recognise(plan.account, data)
-        print_errors(raised_since(priced, ledger.statement(plan.account, "")), recognised)
+        print_errors(recognised)
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 
     def _report(self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool) -> ExitCode:

@@ -19,7 +19,6 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import (
     PROGRESS,
     Machine,
@@ -178,7 +177,7 @@ class RunEnd:
             if charged.validation is not None:
                 yield from one.journal.score()
         except ContractBroken as broken:
-            return results.contract_broken_result(result, broken)
+            return contract_broken_result(result, broken)
         return result
 
     def _realised(self, one: ReadySession, outcome: Outcome) -> TrialResult:
@@ -193,7 +192,7 @@ class RunEnd:
             curator={
                 "batch_sizes": asdict(outcome.batch_sizes),
                 "curve": list(outcome.curve),
-                "empty": results.empty_parts(self.data),
+                "empty": empty_parts(self.data),
             },
             parameters=_trained_numbers(one.model),
             counts=noisy_counts(declaration.score, declaration.dataset.classes),
@@ -215,15 +214,15 @@ class RunEnd:
                 one.model, self.data, one.streams.score, self.machine.device, declaration.loss
             )
         except ContractBroken as broken:
-            return results.contract_broken_result(result, broken)
-        return results.result_with_score(result, measured)
+            return contract_broken_result(result, broken)
+        return result_with_score(result, measured)
 
     def _write(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):
             self.failed(one.session, result)
             return
         try:
-            yield from results.write_final_result_in_group(one.session, result)
+            yield from write_final_result_in_group(one.session, result)
         except Exception as error:  # noqa: BLE001
             self.failed(one.session, error)
 

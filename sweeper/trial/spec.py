@@ -28,7 +28,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
 )
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.accounting.validation import fraction
-from dpsweep.trainers.data.interface import DataSet, check_neighbours, nominal_units
+from dpsweep.trainers.data.interface import DataSet, check_declaration, check_neighbours, nominal_units
 from dpsweep.trainers.data.split import DataPart
 from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
 from dpsweep.trainers.declarations.clip_schedules import noise_factors
@@ -320,6 +320,11 @@ def _cached_part(config: str, name: str) -> Any:
             f"Expected {name}={type(part).__name__} to inherit from {base.__module__}.{base.__name__}, which names all "
             "members that it has."
         )
+    if isinstance(part, DataSet):
+        try:
+            check_declaration(part)  # a class of the user's has not
+        except (ValueError, TypeError) as mistake:
+            raise BadInput(f"{mistake}") from mistake
     return part
 
 
@@ -333,7 +338,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
         return build_own(config, name, _user_object)
     except DpsweepError:
         raise
-    except (ImportError, ValueError, TypeError, KeyError) as cause:
+    except (ImportError, ValueError, TypeError, KeyError, AttributeError) as cause:
         raise BadInput(f"{name}: {cause}") from cause
 
 

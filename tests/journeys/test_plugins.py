@@ -290,3 +290,23 @@ def test_a_stored_name_that_nobody_registered_builds_nothing() -> None:
     assert foreign_names({"features": form}) == {"nobody_has_it"}
     with pytest.raises(BadInput, match=r"^Expected features=nobody_has_it to be one of efficientnet_lite0, "):
         build_own(form, "features")
+
+
+@pytest.mark.parametrize("name", ["clip", "bert"])
+def test_a_tag_of_ours_is_the_name_of_no_registered_part(name: str) -> None:
+    """A plan with it would name another distribution's code, and `foreign_names` would take it for ours."""
+    with pytest.raises(BadInput, match=f"^Expected features={name} to be one of efficientnet_lite0, "):
+        build_own({"kind": name}, "features")
+
+
+def test_a_distribution_does_not_configure_the_sweeper(board: Path, command: Command) -> None:
+    """Otherwise its `retry: all` would charge a command that is given again twice."""
+    honest = board / "board_of_results" / "conf" / "hydra" / "sweeper" / "honest.yaml"
+    honest.parent.mkdir(parents=True)
+    honest.write_text("_target_: hydra_plugins.honest_sweeper.HonestSweeper\nverb: sweep\nretry: all\n")
+    refused = command("plan", *SWEEP, *LIGHT, places=(board,))
+    assert refused.returncode == 2
+    assert (
+        "Expected the distribution board-of-results to configure groups of dpsweep alone, got hydra/." in refused.stderr
+    )
+    assert "Traceback" not in refused.stderr

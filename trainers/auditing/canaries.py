@@ -113,8 +113,9 @@ class _ObservedUpdate(Update[Any]):
 
 def _observed(trainer: Trainer, update: Update[Any]) -> Trainer:
     """The method with an observed update; everything else is the method's own."""
-    observed = copy.copy(trainer)
-    object.__setattr__(observed, "update", update)
+    observed, kind = copy.copy(trainer), type(trainer)
+    object.__setattr__(observed, "__class__", type(kind.__name__, (kind,), {"update": update}))  # it may be a property
+    observed.__dict__["update"] = update
     return observed
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
@@ -59,6 +60,15 @@ class DataSet(ABC):
     nonzero: int | None = None
     vocabulary: Vocabulary | None = None
     is_local: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuses a field that is declared without a value and would silently have the default of this class."""
+        super().__init_subclass__(**options)
+        if taken := [name for name in get_annotations(cls) if name not in cls.__dict__ and hasattr(DataSet, name)]:
+            raise TypeError(
+                f"Expected {cls.__name__}.{taken[0]} to have a value, since DataSet has one: write its default, or "
+                "`= dataclasses.field()` where it must be given."
+            )
 
     @property
     def preprocessing(self) -> Form | None:
@@ -153,7 +163,11 @@ class DeclaredUnits(Declared):
 
 def nominal_units(dataset: DataSet) -> int:
     """The nominal number of private units: the declared `units`, or `records` if every record is a unit."""
-    return dataset.records if dataset.unit_column is None or dataset.units is None else dataset.units
+    if dataset.unit_column is None:
+        return dataset.records
+    if dataset.units is None:
+        raise ValueError(f"Expected dataset.units to be given with dataset.unit_column={dataset.unit_column}.")
+    return dataset.units
 
 
 def check_neighbours(dataset: DataSet, adjacency: Adjacency) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from contextlib import closing
@@ -12,9 +13,12 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.chain.hash_chain import Entry, Kind
+from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import DpsweepError, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent, gaussian, repeat
-from dpsweep.accounting.guarantee import Guarantee
+from dpsweep.accounting.events.types import BlackBoxDpEvent
+from dpsweep.accounting.events.types import to_json as event_to_json
+from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import (
     Charged,
@@ -185,6 +189,12 @@ def test_what_this_version_does_not_know_changes_no_balance() -> None:
     body = read_body(entry_of("refund", {"takes": {"epsilon": -1.0}}))
     assert body == UnknownBody(kind="refund", form={"takes": {"epsilon": -1.0}})
     assert Balance.opened(OPENED).after(body) == Balance.opened(OPENED)
+
+
+def test_an_event_that_costs_infinity_is_stored_as_words() -> None:
+    event = event_to_json(BlackBoxDpEvent(epsilon=math.inf, delta=0.0, adjacency=Adjacency.ADD_OR_REMOVE_ONE))
+    body = Charged(epsilon=math.inf, delta=0.0, takes={}, trials=("t",), event=event)
+    assert json.loads(json.dumps(body.to_json(), allow_nan=False))["event"] == replace_infinities_by_words(event)
 
 
 def test_only_charges_are_read_as_charges() -> None:

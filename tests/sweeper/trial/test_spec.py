@@ -42,3 +42,50 @@ def test_a_class_that_does_not_inherit_its_members_is_refused_in_one_sentence(
     assert str(refused.value) == (
         f"Expected {part}=Bare to inherit from dpsweep.{base}, which names all members that it has."
     )
+
+
+TAKEN = """
+from dataclasses import dataclass, field
+from dpsweep.trainers.data.interface import DataSet
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(DataSet):
+    name: str
+    records: int
+    test_records: int
+    shape: tuple
+    classes: int
+    unit: str
+    unit_column: {declared}
+    contribution_cap: int | None = 3
+    def locate(self, folder): pass
+    def verify(self, folder): return ()
+    def load(self, folder): raise OSError
+"""
+NUMBERS = {"name": "x", "records": 10, "test_records": 0, "shape": [2], "classes": 2}
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "said"),
+    [
+        ("str", {"unit": "patient"}, r"Expected Taken\.unit_column to have a value, since DataSet has one"),
+        ("str = field()", {"unit": "patient"}, "unit_column"),
+        ("str | None = None", {"unit": "patient"}, "to be 'record' where no dataset.unit_column is given"),
+        ("str | None = 'p'", {"unit": "patient"}, "units"),
+    ],
+    ids=["a field that would silently have a default", "not given", "units without a column", "a column without units"],
+)
+def test_a_data_set_with_half_a_declaration_of_units_is_refused(
+    config: Mapping[str, Any],
+    declared: str,
+    given: Mapping[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise each record would be a unit, or there would be as many units as records."""
+    name = f"taken_{abs(hash(declared))}"
+    (tmp_path / f"{name}.py").write_text(TAKEN.replace("{declared}", declared))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=said):
+        declare({**config, "dataset": {"_target_": f"{name}.Taken", **NUMBERS, **given}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import Adadp, DpAdam, DpNsgd, DpSgd
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform
+from dpsweep.trainers.methods.updates import Sgd, Update
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build
 from dpsweep.trainers.randomness import reproducible_streams
@@ -29,6 +32,24 @@ from dpsweep.trainers.training.run import Run
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 RECORDS, STEPS = 60, 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfOnesOwn(Trainer):
+    """A user's method, whose transform and update are properties."""
+
+    lr: float = 0.5
+    label = "of one's own"
+
+    @property
+    def transform(self) -> GradientTransform:
+        return Clip(clip_norm=0.3)
+
+    @property
+    def update(self) -> Update[None]:
+        return Sgd()
+
+
 TRAINERS = [DpSgd(lr=0.5, clip_norm=0.3), DpNsgd(lr=0.5, regularizer=0.1), DpAdam(lr=0.1, clip_norm=2.0)]
 
 
@@ -122,7 +143,7 @@ def canaries_of(records: Records, count: int = 9, classes: int = 4, words: int |
     return RecordCanaries.among(records, count, classes, words, np.random.Generator(np.random.Philox(2)))
 
 
-@pytest.mark.parametrize("trainer", TRAINERS, ids=str)
+@pytest.mark.parametrize("trainer", [*TRAINERS, OfOnesOwn()], ids=str)
 def test_an_attacker_who_looks_changes_nothing(trainer: Trainer) -> None:
     run, records = run_of(trainer, Poisson(batch_size=20), noise=1.0), images()
 
