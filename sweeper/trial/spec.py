@@ -339,7 +339,7 @@ def build(config: Mapping[str, Any], name: str) -> Any:
     except DpsweepError:
         raise
     except (ImportError, ValueError, TypeError, KeyError, AttributeError) as cause:
-        raise BadInput(f"{name}: {cause}") from cause
+        raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
 def class_of(config: Mapping[str, Any], name: str) -> Any:

@@ -168,7 +168,7 @@ def test_a_sweep_by_patients_from_the_file_to_the_ledger(
 OF_TABLES = ("file", "label", "labels", "bounds", "categories", "test_file")
 FORGETFUL = '''
 """A data set that declares patients and loads records."""
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.sets.own_tables import Table
 
@@ -180,9 +180,9 @@ class Forgetful(DataSet):
     shape: tuple
     classes: int
     unit: str
-    unit_column: str
-    units: int
-    contribution_cap: int
+    unit_column: str = field()
+    units: int = field()
+    contribution_cap: int = field()
     table: Table
 
     def locate(self, folder): pass
