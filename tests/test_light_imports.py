@@ -44,6 +44,7 @@ from tests.source_files import ROOT
         (("sweeper.coordinator.sweep_coordinator",), "dpsweep.sweeper.audit.audit dpsweep.reports.pages.curator_page"),
         (("sweeper.timing.step_timing",), "scipy hydra pandas dpsweep.sweeper.trial.session"),
         (("sweeper.commands.budget",), "scipy hydra omegaconf"),
+        (("sweeper.planning.key_explanation",), "numpy sqlalchemy dpsweep.accounting.ledger.ledger"),
     ],
 )
 def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:

@@ -16,7 +16,6 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.rehearsal import WITHOUT_SPENDING
 from dpsweep.sweeper.planning.keys import choices, default_choices, documented_keys, is_inner
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
@@ -236,6 +235,8 @@ NOT_NEEDED = {"budget.epsilon": "dataset.public", "budget.delta": "dataset.publi
 
 def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
     """Raises `BadInput` with all keys at `???`, and what each means, except those in `given`: they are axes."""
+    from dpsweep.accounting.rehearsal import WITHOUT_SPENDING  # help needs no ledger
+
     missing = [
         key
         for key in _missing(config)
