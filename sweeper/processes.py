@@ -23,7 +23,6 @@ sweep must not stop because a pager was closed. Other errors of writing, such as
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import io
 import os
@@ -117,6 +116,8 @@ def killed_with(parent: int) -> Callable[[], None]:
     The C library is loaded here, so that a forked child does not have to. The function raises `ChildProcessError` if
     the system refuses, and exits if the parent has already ended.
     """
+    import ctypes  # two milliseconds, which help need not wait for
+
     libc = ctypes.CDLL(None)
 
     def bind() -> None:
@@ -166,6 +167,8 @@ def orphans_adopted() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
+    import ctypes
+
     libc, before, adopted = ctypes.CDLL(None), _children(), ctypes.c_int()
     libc.prctl(GET_CHILD_SUBREAPER, ctypes.byref(adopted), 0, 0, 0)
     libc.prctl(SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
