@@ -286,8 +286,8 @@ def _lines_with_adapter(source: str, call: str, adapter: Mapping[str, Any]) -> t
     """The same lines for the model with its adapter, whose initial weights the file of weights replaces."""
     kind = class_name(adapter)
     fields = ", ".join(f"{key}={value!r}" for key, value in fields_of(adapter).items())
-    imported = f"from {ADAPTER.removesuffix('.py')} import {kind}, attach  # {ADAPTER} lies beside this card"
-    return f"{source}\n{imported}", f"attach({call}, {kind}({fields}))"
+    imported = f"from {ADAPTER.removesuffix('.py')} import {kind}, attach_adapters  # {ADAPTER} lies beside this card"
+    return f"{source}\n{imported}", f"attach_adapters({call}, {kind}({fields}))"
 
 
 def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]) -> tuple[str, str]:
