@@ -48,7 +48,7 @@ from dpsweep.sweeper.coordinator.preflight import (
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, stop_on_signals
 from dpsweep.sweeper.coordinator.stored_plan import former_plan, stored_plan, stored_search
-from dpsweep.sweeper.coordinator.sweep_report import report, rest, unfinished_runs
+from dpsweep.sweeper.coordinator.sweep_report import report, unfinished_runs, unfinished_text
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers
 from dpsweep.sweeper.planning.plan_builder import compose_plan
@@ -214,7 +214,7 @@ class SweepCoordinator:
         request, states = self.request, queue.log.states()
         if stopped and unfinished_runs(states, queue):
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
-            print_line(f"Stopped with {rest(states, queue)}. {going_on}")
+            print_line(f"Stopped with {unfinished_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
         return report(
             plan,
@@ -232,7 +232,7 @@ class SweepCoordinator:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
             print_line(queue.notice)
-        if not queue.due and not queue.count_unproposed_runs:
+        if not queue.due and not queue.unproposed_runs:
             queue.log.settle()
             if not unfinished_runs(queue.log.states(), queue):
                 print_line(queue.idle)

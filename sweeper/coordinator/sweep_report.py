@@ -73,7 +73,7 @@ def report(
         for reason, runs in reasons(outcomes).most_common(REASONS):
             print_error(f"{runs} failed: {reason}")
     if unfinished_runs(states, work):
-        print_error(f"The sweep is left with {rest(states, work)}; the same command goes on with them.")
+        print_error(f"The sweep is left with {unfinished_text(states, work)}; the same command goes on with them.")
     else:
         print_line(f"to pass on: {to_pass_on(plan, folder)}")
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
@@ -100,10 +100,10 @@ def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
 
 def unfinished_runs(states: AttemptStates, work: RunQueue) -> int:
     """The number of runs that are not over."""
-    return len(states.fresh + states.interrupted + states.working) + work.count_unproposed_runs
+    return len(states.fresh + states.interrupted + states.working) + work.unproposed_runs
 
 
-def rest(states: AttemptStates, work: RunQueue) -> str:
+def unfinished_text(states: AttemptStates, work: RunQueue) -> str:
     """The runs that are not over, as text."""
     counts = (
         (states.fresh, "not begun"),
@@ -111,7 +111,7 @@ def rest(states: AttemptStates, work: RunQueue) -> str:
         (states.working, "still at work"),
     )
     parts = [f"{len(trials)} {how}" for trials, how in counts if trials]
-    parts += [f"{work.count_unproposed_runs} not proposed"] if work.count_unproposed_runs else []
+    parts += [f"{work.unproposed_runs} not proposed"] if work.unproposed_runs else []
     return f"{', '.join(parts)} of {work.total} trials"
 
 

@@ -51,7 +51,7 @@ class RunQueue:
         return self.log.runs()
 
     @property
-    def count_unproposed_runs(self) -> int:
+    def unproposed_runs(self) -> int:
         """The number of runs that are not proposed yet."""
         return 0 if self.all_known else self.total - len(self.runs)
 

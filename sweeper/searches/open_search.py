@@ -111,4 +111,4 @@ class FinalRun:
     def _search_has_open_runs(self) -> bool:
         where = self.queue.log.states()
         repeated = () if self.retry is Retry.NONE else where.killed
-        return bool(self.queue.count_unproposed_runs or where.fresh or where.interrupted or where.working or repeated)
+        return bool(self.queue.unproposed_runs or where.fresh or where.interrupted or where.working or repeated)

@@ -61,7 +61,7 @@ def test_the_best_point_runs_once_more_when_the_search_is_over(place: MakePlace,
 def test_a_sampler_proposes_and_the_best_of_its_points_runs_once_more(place: MakePlace) -> None:
     here = place(PROPOSED)
     work = begin(here)
-    search(here, work, [0.3, 0.8, 0.6])
+    search(here, work, [0.7, 0.8, 0.7])  # the second wins also where its point is proposed again
     second = json.loads(here.folder.proposals.read_text())["proposals"][1]
     (final,) = work.more(9)
     assert final == here.plan.finals[second]
@@ -113,7 +113,7 @@ def test_a_search_in_which_nothing_finished_has_no_final_run(place: MakePlace) -
     work = begin(here)
     search(here, work, ["failed"] * 4)
     assert work.more(9) == ()
-    assert work.count_unproposed_runs == 1
+    assert work.unproposed_runs == 1
 
 
 @pytest.mark.parametrize("line", [DISJOINT, (*DISJOINT, "subsample=shared")], ids=["independent", "shared"])
