@@ -39,8 +39,8 @@ class SearchSpec:
     `runs_under` declares the runs as a rule runs them: with final runs if it has them. `rule` is the configuration of
     the rule, None for the cheapest of those `offered` that releases the results that `show` asks for. `target` is the
     largest allowed cost of the whole, None if nothing is open. `solve` names the value that is solved for if the noise
-    is given; with `steps_are_open` it is the steps of runs that have one step so far. `looks_every` and `pruner` are
-    the configuration's values for score curves and for runs that end early.
+    is given; with `steps_are_open` it is the steps of runs that have one step so far. `pruner` is the configuration's
+    value for runs that end early.
     """
 
     runs_under: Callable[[SelectionRule], Sequence[DeclaredRun]]
@@ -54,9 +54,7 @@ class SearchSpec:
     target: float | None
     solve: str
     steps_are_open: bool
-    spares: int
     proposed: Proposed | None
-    looks_every: object = None
     pruner: object = None
 
 
@@ -172,7 +170,7 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
         panel=spec.panel,
         delta=spec.delta,
         adjacency=spec.budget.adjacency,
-        spares=spec.spares,
+        spares=spec.search.spares,
         turns=None if spec.proposed is None else spec.proposed.turns(noises),
         shared=spec.search.shared,
     )
@@ -181,28 +179,13 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
 def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
     terms.rule.check(spec.search)
-    if spec.looks_every is not None and terms.rule.hides_losers:
-        raise BadInput(
-            f"Expected score.every={spec.looks_every} to be null under {terms.rule.name}: it hides what curves would "
-            "show."
-        )
     if spec.search.pruning:
         raise BadInput(
             f"Expected search.pruner={spec.pruner} not to be there: a run pays for all of its steps before it "
             "begins, so ending it early because of others' scores would save time alone, and is not done."
         )
-    if spec.spares and spec.search.shared:
+    if spec.search.spares and spec.search.shared:
         raise BadInput(
-            f"Expected plan.spare_attempts={spec.spares} to be 0 with subsample=shared: what is killed is killed for "
+            f"Expected plan.spare_attempts={spec.search.spares} to be 0 with subsample=shared: what is killed is killed for "
             "all runs at once, and another attempt at one of them would have subsamples of its own."
-        )
-    if spec.spares and _in_parts(terms.rule):
-        raise BadInput(
-            f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: an attempt that is paid for "
-            "on the search's records would not pay for a final run on the others."
-        )
-    if spec.spares and terms.rule.hides_losers:
-        raise BadInput(
-            f"Expected plan.spare_attempts={spec.spares} to be 0 under {terms.rule.name}: a try that died is never "
-            "replaced, since another one would depend on how the first went. Choose tuning=composition."
         )

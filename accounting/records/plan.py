@@ -193,6 +193,11 @@ class Trial(Stored):
         return dict(self.axes) | ({REPEAT: self.config[REPEAT]} if REPEAT in self.config else {})
 
     @property
+    def reproducible(self) -> bool:
+        """Whether all randomness follows from a declared seed, so that whoever knows it can subtract the noise."""
+        return self.config.get("seed") is not None
+
+    @property
     def paid(self) -> PlanEvent:
         """The event that a rule is priced over: that of the run, and that of the final run if there may be one."""
         return self.event if self.final is None else replace(self.event, final=self.final.event)
@@ -311,10 +316,20 @@ class Plan(Stored):
         """The final run of each point, of which one is made after the search; empty if the rule has no final run."""
         return tuple(trial.final for trial in self.trials if trial.final is not None)
 
+    @property
+    def all_runs(self) -> tuple[Trial, ...]:
+        """All points, then their final runs."""
+        return self.trials + self.finals
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether a run has a declared seed."""
+        return any(trial.reproducible for trial in self.trials)
+
     @cached_property
     def foreign_names(self) -> frozenset[str]:
         """The user's classes and scripts that the points name; none is run unless the command line names it."""
-        return frozenset(name for trial in self.trials + self.finals for name in foreign_names(trial.config))
+        return frozenset(name for trial in self.all_runs for name in foreign_names(trial.config))
 
     @property
     def shared(self) -> bool:

@@ -243,6 +243,7 @@ def _kind_of(plan: Plan) -> type[PlannedSearch]:
         proposals=Proposals.FIXED if plan.proposed is None else Proposals.ADAPTIVE,
         shared=plan.shared,
         repeats=plan.repeats,
+        spares=plan.spares,
     )
     rule.check(search)
     kind = rule.kind(search)
@@ -260,9 +261,6 @@ def _require_declared_finals(plan: Plan, rule: SelectionRule) -> None:
     final = rule.final_run
     if len(plan.finals) != (0 if final is None else len(plan.trials)):
         raise BadInput(f"Expected each point of plan {plan.id} to have a final run if {rule.name} pays for one.")
-    in_parts = final is not None and final.in_parts
-    if plan.spares and (in_parts or rule.hides_losers):
-        raise BadInput(f"Expected plan {plan.id} to have no spare attempts, which {rule.name} does not pay for.")
     if any(one.final is not None for one in plan.finals):
         raise BadInput(f"Expected no final run of plan {plan.id} to be followed by another one.")
     for use, trials in ((Use.SEARCH, plan.trials), (Use.FINAL, plan.finals)):

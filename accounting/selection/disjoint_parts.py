@@ -11,7 +11,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import FinalRunTerms, Use
+from dpsweep.accounting.selection.interface import FinalRunTerms, Search, Use, refuse_spares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,15 @@ class DisjointParts(Composition):
                 "The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the power "
                 f"{self.carry:g}, as the plan declares.",
             ),
+        )
+
+    def check(self, search: Search) -> None:
+        """Refuses spare attempts."""
+        super().check(search)
+        refuse_spares(
+            self.name,
+            search,
+            "an attempt that is paid for on the search's records would not pay for a final run on the others.",
         )
 
     def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:

@@ -29,7 +29,7 @@ from dpsweep.accounting.selection.interface import (
     Search,
     SelectionRule,
     best_points,
-    refuse_unless_fixed,
+    check_hidden_search,
     require_points,
 )
 
@@ -109,7 +109,7 @@ class HiddenSearchRule(SelectionRule):
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""
-        refuse_unless_fixed(self.name, search)
+        check_hidden_search(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:
         """The mean of the law; `limit` lowers it only if the law itself includes the limit."""

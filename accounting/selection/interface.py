@@ -55,13 +55,17 @@ class Search:
     """The properties of a search that a rule has to cover.
 
     `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples; each
-    point runs `repeats` times.
+    point runs `repeats` times. `spares` attempts are charged beforehand for what is killed. `curves_every` so many steps
+    a run shows its score, None if at its end alone; with `scripts`, a script of the user's trains some of the points.
     """
 
     proposals: Proposals = Proposals.FIXED
     pruning: bool = False
     shared: bool = False
     repeats: int = 1
+    spares: int = 0
+    curves_every: object = None
+    scripts: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", Proposals(self.proposals))
@@ -302,8 +306,8 @@ def _first_best(scores: Mapping[int, float]) -> int | None:
     return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
-def refuse_unless_fixed(rule: str, search: Search) -> None:
-    """Refuses adaptive searches, for rules with hidden losers whose tries are independent draws from a fixed list."""
+def check_hidden_search(rule: str, search: Search) -> None:
+    """Refuses what a rule with hidden losers does not cover: its tries are independent draws from a fixed list."""
     if search.proposals is not Proposals.FIXED:
         raise BadInput(
             f"Expected proposals={search.proposals.value} to be fixed: {rule} covers points from a list made "
@@ -315,6 +319,27 @@ def refuse_unless_fixed(rule: str, search: Search) -> None:
             "Choose tuning=composition."
         )
     refuse_sharing(rule, search)
+    if search.curves_every is not None:
+        raise BadInput(
+            f"Expected score.every={search.curves_every} to be null under {rule}: it hides what curves would show."
+        )
+    if search.scripts:
+        raise BadInput(
+            f"Expected tuning={rule} to show every run with trainer=script: a script may open a connection or write "
+            "anywhere, so its time and its output cannot be hidden. Take tuning=composition."
+        )
+    refuse_spares(
+        rule,
+        search,
+        "a try that died is never replaced, since another one would depend on how the first went. Choose "
+        "tuning=composition.",
+    )
+
+
+def refuse_spares(rule: str, search: Search, reason: str) -> None:
+    """Refuses spare attempts, for rules that do not pay for them."""
+    if search.spares:
+        raise BadInput(f"Expected plan.spare_attempts={search.spares} to be 0 under {rule}: {reason}")
 
 
 def refuse_sharing(rule: str, search: Search) -> None:

@@ -21,7 +21,7 @@ from dpsweep.accounting.selection.interface import (
     Draw,
     Search,
     SelectionRule,
-    refuse_unless_fixed,
+    check_hidden_search,
     require_points,
 )
 
@@ -52,7 +52,7 @@ class NoisyMax(SelectionRule):
 
     def check(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""
-        refuse_unless_fixed(self.name, search)
+        check_hidden_search(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""

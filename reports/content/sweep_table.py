@@ -131,7 +131,7 @@ class Sweep:
     @property
     def declared(self) -> tuple[Trial, ...]:
         """The points of the plan, and their final runs."""
-        return self.plan.trials + self.plan.finals
+        return self.plan.all_runs
 
     @property
     def cells(self) -> pd.DataFrame:
@@ -212,8 +212,7 @@ class Sweep:
     @property
     def reproducible(self) -> bool:
         """Whether a reader who knows the seed can recompute a result's noise."""
-        seeded = any(trial.config.get("seed") is not None for trial in self.plan.trials)
-        return seeded or any(result.randomness != "secret" for result in self.results.values())
+        return self.plan.reproducible or any(result.randomness != "secret" for result in self.results.values())
 
     def trial(self, trial: str) -> Trial:
         """The run with this identity."""

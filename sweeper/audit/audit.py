@@ -90,7 +90,7 @@ def refuse_unobservable_plan(plan: Plan, settings: AuditSettings) -> None:
         raise BadInput(
             "Expected trainer= to train by noisy steps: output perturbation adds its noise once, to the fitted weights."
         )
-    if any(trial.config["seed"] is not None for trial in plan.trials):
+    if plan.reproducible:
         raise BadInput(
             "Expected seed to be null: whoever knows the seed can subtract the noise, so there is no privacy."
         )

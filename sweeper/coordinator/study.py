@@ -92,7 +92,7 @@ def _space(plan: Plan) -> dict[str, CategoricalDistribution]:
     from optuna.distributions import CategoricalDistribution
 
     space: dict[str, dict[Any, None]] = {}
-    for trial in plan.trials + plan.finals:
+    for trial in plan.all_runs:
         for key, value in _params(trial).items():
             space.setdefault(key, {})[value] = None
     return {key: CategoricalDistribution(tuple(values)) for key, values in space.items()}

@@ -91,7 +91,7 @@ def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
     """The command that writes what may leave the curator's folder, or why there is none."""
     if is_rehearsal(plan):
         return "nothing; this was a REHEARSAL, and `dpsweep sweep` with the same words is the sweep itself"
-    if any(trial.config["seed"] is not None for trial in plan.trials) and not plan.public:
+    if plan.reproducible and not plan.public:
         return "nothing, since whoever knows the seed can subtract the noise"
     root = folder.root
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root

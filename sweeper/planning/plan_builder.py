@@ -52,10 +52,13 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         pruning="pruner" in settings.search,
         shared=asked.shares_subsamples(settings.subsample, settings.checkpoint_every),
         repeats=repeats,
+        spares=asked.spare_attempts(settings.spare_attempts),
+        curves_every=settings.looks_every,
+        scripts=any(is_script(point.config) for point in distinct),
     )
     if budget.vacuous:
         _require_no_promise(settings)
-    spares, panel = asked.spare_attempts(settings.spare_attempts), build(settings.accountant, "accountant")
+    panel = build(settings.accountant, "accountant")
     spending = asked.steps_are_open(distinct, settings.solve)
     target = None if budget.vacuous else _target(settings, distinct, "steps" if spending else settings.solve)
     if spending and "_target_" not in settings.tuning:
@@ -75,14 +78,11 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             target=target,
             solve=settings.solve,
             steps_are_open=spending,
-            spares=spares,
             proposed=proposed,
-            looks_every=settings.looks_every,
             pruner=settings.search.get("pruner"),
         )
     )
     trials = [carry_over_learning_rate(trial, priced.rule) for trial in priced.trials]
-    _require_open(trials, priced.rule)
     plan = Plan(
         account=_account(settings.account),
         budget=budget,
@@ -92,7 +92,7 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         event=priced.event,
         target_epsilon=priced.target_epsilon,
         proposed=asked.with_solved_noise(proposed, distinct, trials),
-        spares=spares,
+        spares=search.spares,
         notes=(*notes, *_on_default_axes(distinct), *priced.notes),
     )
     return PricedPlan(
@@ -107,15 +107,6 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         accept_delta=privacy.get("accept_delta"),
         budget_given=not settings.keys.isdisjoint(BUDGET_KEYS),
     )
-
-
-def _require_open(trials: Sequence[Trial], rule: SelectionRule) -> None:
-    """Raises `BadInput` if a rule hides runs that dpsweep cannot hide: a script may tell anybody of its run."""
-    if rule.hides_losers and any(is_script(trial.config) for trial in trials):
-        raise BadInput(
-            f"Expected tuning={rule.name} to show every run with trainer=script: a script may open a connection or "
-            "write anywhere, so its time and its output cannot be hidden. Take tuning=composition."
-        )
 
 
 def read_budget(settings: BudgetSettings) -> Guarantee:

@@ -130,7 +130,7 @@ def about(seconds: float) -> str:
 
 def configs_of(plan: Plan) -> list[Config]:
     """The configurations of a plan's runs, of the final ones too."""
-    return [trial.config for trial in plan.trials + plan.finals]
+    return [trial.config for trial in plan.all_runs]
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def initial_identity(trial: Trial) -> str:
     Theorems on hidden losers assume that all tries are the same mechanism; initial weights that a reader can compute
     from a try's place in the draw would make each try a different mechanism.
     """
-    return secrets.token_hex() if is_try(trial) and trial.config["seed"] is None else trial.id
+    return secrets.token_hex() if is_try(trial) and not trial.reproducible else trial.id
 
 
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:

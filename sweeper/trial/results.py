@@ -49,7 +49,7 @@ def blank_result(session: Session, machine: Machine, started: str) -> TrialResul
         steps=0,
         seconds=0.0,
         device=machine.device,
-        randomness="secret" if session.trial.config["seed"] is None else "reproducible",
+        randomness="reproducible" if session.trial.reproducible else "secret",
         started=started,
         ended=started,
         versions=dict(_versions()),

@@ -240,5 +240,6 @@ def _curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRec
 
 def _streams(group: Sequence[ReadySession]) -> list[Streams]:
     """One set of streams per run if they are derived from a seed; all runs share secret streams, which is faster."""
-    secret = group[0].session.trial.config["seed"] is None
-    return [group[0].streams] * len(group) if secret else [one.streams for one in group]
+    if group[0].session.trial.reproducible:
+        return [one.streams for one in group]
+    return [group[0].streams] * len(group)
