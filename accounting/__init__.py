@@ -17,14 +17,14 @@ from typing import Any
 _HOMES = {
     "accountants.interface": "Accountant",
     "lower_bounds.lower_bound": "lower_bound",
-    "pricing.calibration": "calibrate_noise largest_count",
+    "pricing.calibration": "calibrate_noise largest_affordable_count",
     "accountants.classical": "Classical",
     "selection.best_of_grid": "BestOfGrid",
     "selection.composition": "Composition",
     "events.build": "PlanEvent above_threshold adadp black_box compose gaussian mixture noisy_count noisy_max "
-    "non_private nothing output_perturbation poisson_gaussian random_stopping repeat sampled_part select "
-    "random_allocation shared_subsample shuffled_gaussian truncated_poisson_gaussian "
-    "without_replacement_gaussian worst",
+    "non_private no_access output_perturbation poisson_gaussian random_stopping repeat poisson_sampled best_of_tries "
+    "random_allocation step_on_shared_subsample shuffled_gaussian truncated_poisson_gaussian "
+    "without_replacement_gaussian worst_of_events",
     "selection.final_run": "Final",
     "events.dp_accounting_events": "from_dp_accounting",
     "guarantee": "Adjacency Guarantee",
@@ -33,16 +33,16 @@ _HOMES = {
     "selection.noisy_max": "NoisyMax",
     "accountants.pld": "Pld",
     "pricing.panel": "Panel Quote",
-    "pricing.rule_prices": "Offer cheapest price_list",
+    "pricing.rule_prices": "Offer cheapest_offer_showing_results offer_of_each_rule",
     "selection.private_selection": "PoissonSelection PrivateSelection",
     "accountants.prv": "Prv",
     "selection.public_data": "Public",
     "selection.random_stopping": "RandomStopping",
-    "profiles.selection_envelope": "best_of",
+    "profiles.selection_envelope": "profile_of_best_try",
     "accountants.rdp": "Conversion Rdp",
     "selection.subsampled": "Subsampled",
     "selection.threshold": "Threshold",
-    "events.trial_counts": "Capped EachPoint Fixed NegativeBinomial Poisson Stopping chance_of_best",
+    "events.trial_counts": "Capped EachPoint Fixed NegativeBinomial Poisson Stopping chance_to_draw_best_share",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

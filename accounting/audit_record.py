@@ -1,7 +1,8 @@
 """The record of an audit in a sweep's folder: attacks, their lower bounds, and how much their silence means.
 
 Invariant: every bound of one record holds at once with probability `confidence`, over the attacker's coins and the
-noise of the trainings: the rest is divided among all tests as their false alarms (`false_alarms`).
+noise of the trainings: the rest is divided among all tests as their false alarms
+(`false_alarm_of_attack_and_noise_tests`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from pathlib import Path
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Count, PositiveInt, Stored, check_fields
-from dpsweep.accounting.durable_files import FORMAT, require_format, write_json
-from dpsweep.accounting.validation import as_written, fraction, non_negative, number, probability
+from dpsweep.accounting.durable_files import FORMAT, require_and_remove_format_number, write_json
+from dpsweep.accounting.validation import (
+    fraction,
+    non_negative,
+    probability,
+    require_finite_number,
+    turn_read_errors_into_refusal,
+)
 
 AUDIT_FILE = "audit.json"
 
@@ -99,7 +106,7 @@ class AuditFinding(Stored):
         if max(counts) > self.canaries:
             raise ValueError(f"Expected counts={counts} to be integers from 0 to canaries={self.canaries}.")
 
-    def refutes(self, false_alarm: float) -> bool:
+    def refutes_charged_epsilon(self, false_alarm: float) -> bool:
         """Whether it contradicts the price, as one test with this false alarm or both of them say."""
         return self.epsilon > self.claimed or (self.p_value is not None and self.p_value < false_alarm)
 
@@ -117,11 +124,11 @@ class NoiseFinding(Stored):
     tested: Count
     draws: Count
     place: str
-    value: Annotated[float, number]
+    value: Annotated[float, require_finite_number]
     p_value: Probability
     halved_seen: Probability | None = None
 
-    def refutes(self, false_alarm: float) -> bool:
+    def refutes_declared_noise(self, false_alarm: float) -> bool:
         """Whether it contradicts the declared noise, as a test with this false alarm."""
         return self.p_value < false_alarm
 
@@ -147,14 +154,14 @@ class AuditRecord(Stored):
     notes: tuple[str, ...] = ()
 
     @property
-    def false_alarm(self) -> float:
+    def false_alarm_of_each_attack_test(self) -> float:
         """That of each of the two tests of each finding of an attack."""
-        return false_alarms(self.confidence, len(self.findings), noise=bool(self.noise))[0]
+        return false_alarm_of_attack_and_noise_tests(self.confidence, len(self.findings), noise=bool(self.noise))[0]
 
     @property
-    def noise_false_alarm(self) -> float:
+    def false_alarm_of_each_noise_test(self) -> float:
         """That of each test of the noise."""
-        return false_alarms(self.confidence, len(self.findings), noise=bool(self.noise))[1]
+        return false_alarm_of_attack_and_noise_tests(self.confidence, len(self.findings), noise=bool(self.noise))[1]
 
     @property
     def epsilon(self) -> float:
@@ -162,26 +169,36 @@ class AuditRecord(Stored):
         return max((finding.epsilon for finding in self.findings), default=0.0)
 
     @property
-    def contradictions(self) -> tuple[AuditFinding, ...]:
+    def attack_findings_refuting_charge(self) -> tuple[AuditFinding, ...]:
         """The findings that contradict the price."""
-        return tuple(finding for finding in self.findings if finding.refutes(self.false_alarm))
+        return tuple(
+            finding
+            for finding in self.findings
+            if finding.refutes_charged_epsilon(self.false_alarm_of_each_attack_test)
+        )
 
     @property
-    def wrong_noise(self) -> tuple[NoiseFinding, ...]:
+    def noise_findings_refuting_declaration(self) -> tuple[NoiseFinding, ...]:
         """The tests that contradict the declared noise."""
-        return tuple(finding for finding in self.noise if finding.refutes(self.noise_false_alarm))
+        return tuple(
+            finding for finding in self.noise if finding.refutes_declared_noise(self.false_alarm_of_each_noise_test)
+        )
 
     @property
-    def refuted(self) -> bool:
+    def is_charge_or_noise_refuted(self) -> bool:
         """Whether an attack found more than was charged, or noise that is not the declared one."""
-        return bool(self.contradictions or self.wrong_noise) or self.floating_point is None
+        return (
+            bool(self.attack_findings_refuting_charge or self.noise_findings_refuting_declaration)
+            or self.floating_point is None
+        )
 
     def write(self, path: Path) -> None:
         """Stores the record, atomically."""
-        write_json(path, {"format": FORMAT} | self.to_json() | {name: getattr(self, name) for name in DERIVED})
+        derived = (self.epsilon, self.is_charge_or_noise_refuted)
+        write_json(path, {"format": FORMAT} | self.to_json() | dict(zip(DERIVED, derived, strict=True)))
 
 
-def false_alarms(confidence: float, findings: int, *, noise: bool) -> tuple[float, float]:
+def false_alarm_of_attack_and_noise_tests(confidence: float, findings: int, *, noise: bool) -> tuple[float, float]:
     """The false alarms of each of the two tests of so many findings, and of each test of the noise if there is any.
 
     They add up to 1 - `confidence`. The noise takes 1 % of it: it is seen so often that its tests need no more.
@@ -190,14 +207,14 @@ def false_alarms(confidence: float, findings: int, *, noise: bool) -> tuple[floa
     return total * (1 - NOISE_SHARE * noise) / (2 * max(1, findings)), total * NOISE_SHARE / len(NoiseTest)
 
 
-def read_audit(path: Path, plan: str) -> AuditRecord | None:
+def read_audit_of_plan_or_none(path: Path, plan: str) -> AuditRecord | None:
     """The audit of this plan in a file; None if there is no file, or if it is of another plan.
 
     Raises `BadInput` if the file cannot be read.
     """
     if not path.is_file():
         return None
-    with as_written(f"the audit in {path}"):
-        form = require_format("the audit", json.loads(path.read_text()))
+    with turn_read_errors_into_refusal(f"the audit in {path}"):
+        form = require_and_remove_format_number("the audit", json.loads(path.read_text()))
         record = AuditRecord.from_json({name: value for name, value in form.items() if name not in DERIVED})
     return record if record.plan == plan else None

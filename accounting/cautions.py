@@ -20,7 +20,12 @@ from decimal import Decimal
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import all_digits, delta_up, epsilon_up, factor_up
+from dpsweep.accounting.notation import (
+    delta_text_rounded_up,
+    epsilon_text_rounded_up,
+    exponential_text_rounded_up,
+    text_with_all_digits,
+)
 
 LARGE_EPSILON = 10.0
 """Above this, an epsilon is explained."""
@@ -35,16 +40,16 @@ def mean_published_units(delta: float, units: int) -> Decimal:
     return Decimal(repr(float(delta))) * units
 
 
-def is_large(delta: float, units: int) -> bool:
+def is_large_delta(delta: float, units: int) -> bool:
     """Whether delta >= 1 / units, for this declared number of units; exact.
 
-    >>> is_large(0.001, 1000), is_large(0.000999, 1000)
+    >>> is_large_delta(0.001, 1000), is_large_delta(0.000999, 1000)
     (True, False)
     """
     return mean_published_units(delta, units) >= 1
 
 
-def is_noticeable(delta: float, units: int) -> bool:
+def is_noticeable_delta(delta: float, units: int) -> bool:
     """Whether delta is above a tenth of 1 / units."""
     return mean_published_units(delta, units) > Decimal("0.1")
 
@@ -59,77 +64,79 @@ def left_out_records_sentence(dataset: Mapping[str, Any]) -> str | None:
     )
 
 
-def require_small_delta(delta: float, units: int, unit: str, accepted: object) -> None:
+def require_small_or_accepted_delta(delta: float, units: int, unit: str, accepted: object) -> None:
     """Raises `BadInput` for a delta of 1 / units or more, unless `accepted` is the same number."""
-    if not is_large(delta, units) or is_accepted_delta(accepted, delta):
+    if not is_large_delta(delta, units) or is_accepted_delta(accepted, delta):
         return
-    again = f"privacy.accept_delta={all_digits(delta)}"
+    again = f"privacy.accept_delta={text_with_all_digits(delta)}"
     if accepted is not None:
         raise BadInput(f"Expected privacy.accept_delta={accepted} to be privacy.delta once more, {again}, or null.")
     raise BadInput(
-        f"Expected privacy.delta={all_digits(delta)} to be below 1 / {units}, one over the declared number of {unit}s: "
-        f"{_satisfied_delta_phrase(delta, units, unit)}. Lower it, or type {again} to accept it, which every page of "
-        "this sweep will show."
+        f"Expected privacy.delta={text_with_all_digits(delta)} to be below 1 / {units}, one over the declared number "
+        f"of {unit}s: "
+        f"{_phrase_on_program_with_this_delta(delta, units, unit)}. Lower it, or type {again} to accept it, which "
+        "every page of this sweep will show."
     )
 
 
-def delta_in_words(delta: float, units: int, unit: str) -> str:
+def noticeable_delta_sentence(delta: float, units: int, unit: str) -> str:
     """The meaning of a delta for this number of units, if it is above a tenth of 1 / units; empty below.
 
-    >>> delta_in_words(0.05, 1000, "record")[:57]
+    >>> noticeable_delta_sentence(0.05, 1000, "record")[:57]
     'Delta 0.05 is large for the declared 1000 records: to pub'
-    >>> delta_in_words(1e-5, 1000, "record")
+    >>> noticeable_delta_sentence(1e-5, 1000, "record")
     ''
     """
-    if not is_noticeable(delta, units):
+    if not is_noticeable_delta(delta, units):
         return ""
-    size = "large" if is_large(delta, units) else "not small"
-    satisfied = _satisfied_delta_phrase(delta, units, unit)
-    return f"Delta {delta_up(delta)} is {size} for the declared {units} {unit}s: {satisfied}."
+    size = "large" if is_large_delta(delta, units) else "not small"
+    satisfied = _phrase_on_program_with_this_delta(delta, units, unit)
+    return f"Delta {delta_text_rounded_up(delta)} is {size} for the declared {units} {unit}s: {satisfied}."
 
 
 def delta_acceptance_sentence(delta: float, units: int, accepted: float | None) -> str:
     """A sentence on who accepted a delta of 1 / units or more; empty below."""
-    if not is_large(delta, units):
+    if not is_large_delta(delta, units):
         return ""
     if accepted is None:
         return "Nobody accepted that when the search was charged."
-    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={all_digits(accepted)}."
+    return f"Whoever ran the search accepted that, by typing privacy.accept_delta={text_with_all_digits(accepted)}."
 
 
-def epsilon_in_words(epsilon: float, unit: str) -> str:
+def large_epsilon_harm_sentences(epsilon: float, unit: str) -> str:
     """The harm that an epsilon above 10 allows; empty up to 10, and for infinity, which promises nothing.
 
     *Source*: the odds, Kasiviswanathan and Smith 2014; the test, Wasserman and Zhou 2010, both up to delta.
 
-    >>> epsilon_in_words(12.3, "patient")[:90]
+    >>> large_epsilon_harm_sentences(12.3, "patient")[:90]
     'Epsilon 12.300 is large: what is released may multiply the odds of a guess that one patien'
-    >>> epsilon_in_words(10.0, "record")
+    >>> large_epsilon_harm_sentences(10.0, "record")
     ''
     """
     if not LARGE_EPSILON < epsilon < math.inf:
         return ""
-    factor = factor_up(epsilon)
+    factor = exponential_text_rounded_up(epsilon)
     return (
-        f"Epsilon {epsilon_up(epsilon)} is large: what is released may multiply the odds of a guess that one {unit} "
+        f"Epsilon {epsilon_text_rounded_up(epsilon)} is large: what is released may multiply the odds of a guess that "
+        f"one {unit} "
         f"took part by up to e^epsilon = {factor}. The bound allows an attack that finds every {unit} that took part "
         f"and wrongly accuses about one in {factor} of the others."
     )
 
 
-def _satisfied_delta_phrase(delta: float, units: int, unit: str) -> str:
+def _phrase_on_program_with_this_delta(delta: float, units: int, unit: str) -> str:
     """A phrase for a program that satisfies this delta, for the middle of a sentence."""
     return (
-        f"to publish each {unit} in full with probability {delta_up(delta)}, which is "
-        f"{delta_up(mean_published_units(delta, units))} of them on average, satisfies it too"
+        f"to publish each {unit} in full with probability {delta_text_rounded_up(delta)}, which is "
+        f"{delta_text_rounded_up(mean_published_units(delta, units))} of them on average, satisfies it too"
     )
 
 
-def cautions(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
+def caution_sentences(epsilon: float, delta: float, units: int, unit: str, accepted: float | None) -> tuple[str, ...]:
     """The cautions on a claim whose epsilon or delta is large, each in a sentence or two; none for other claims."""
     sentences = (
-        epsilon_in_words(epsilon, unit),
-        delta_in_words(delta, units, unit),
+        large_epsilon_harm_sentences(epsilon, unit),
+        noticeable_delta_sentence(delta, units, unit),
         delta_acceptance_sentence(delta, units, accepted),
     )
     return tuple(filter(None, (sentences[0], " ".join(filter(None, sentences[1:])))))

@@ -32,20 +32,20 @@ from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.validation import (
     DAMAGE,
-    between,
     bound,
     count,
+    exception_as_short_line,
     fraction,
-    in_short,
-    integer,
-    mapping,
     non_negative,
-    number,
     positive_int,
     require_bool,
+    require_finite_number,
+    require_integer,
+    require_json_object,
     require_list,
+    require_number_between,
+    require_text,
     share,
-    text,
 )
 
 Value = TypeVar("Value")
@@ -121,7 +121,7 @@ def to_json(value: Any) -> dict[str, Any]:
     ValueError: Expected number=-3 >= 0.
     """
     form: dict[str, Any] = {}
-    for field in _fields_of(value.__class__):
+    for field in _stored_fields_of_class(value.__class__):
         own = getattr(value, field.name)
         if field.place is INLINE:
             form |= field.form.write(own)
@@ -134,16 +134,16 @@ def to_json(value: Any) -> dict[str, Any]:
 
 def from_json(kind: type[Value], form: Any) -> Value:
     """The value of a class in a form; raises ValueError or TypeError unless the form says exactly that."""
-    form = mapping(kind.__name__, form)
-    own = _fields_of(kind)
-    known = _keys_of(kind)
+    form = require_json_object(kind.__name__, form)
+    own = _stored_fields_of_class(kind)
+    known = _json_keys_of_class(kind)
     others = {} if form.keys() <= known else {key: value for key, value in form.items() if key not in known}
     values: dict[str, Any] = {}
     for field in own:
         if field.place is REST:
             values[field.name], others = field.form.read(field.name, others), {}
         elif field.place is INLINE:
-            values[field.name] = field.form.read(field.name, {key: form[key] for key in field.keys if key in form})
+            values[field.name] = field.form.read(field.name, {key: form[key] for key in field.json_keys if key in form})
         elif field.name in form and field.place is not UNSTORED:
             values[field.name] = field.form.read(field.name, form[field.name])
         elif field.place is not OMITTED and field.place is not UNSTORED:
@@ -157,28 +157,30 @@ def from_json(kind: type[Value], form: Any) -> Value:
     return value
 
 
-def read_stored(path: Path, read: Callable[[Any], Value], error: type[DpsweepError] = BadInput) -> Value | None:
+def parse_json_file_or_none(
+    path: Path, read: Callable[[Any], Value], error: type[DpsweepError] = BadInput
+) -> Value | None:
     """The result of `read` on a stored JSON file, None if there is no file; a damaged file is refused by this error."""
     try:
         return read(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, *DAMAGE) as cause:
-        raise error(f"Expected {path} to be whole and readable, got {in_short(cause)}.") from cause
+        raise error(f"Expected {path} to be whole and readable, got {exception_as_short_line(cause)}.") from cause
 
 
 def check_fields(value: Any) -> None:
     """Raises ValueError or TypeError unless every field may have its value."""
-    for name, check in _checks_of(type(value)):
+    for name, check in _checks_by_field_name(type(value)):
         check(name, getattr(value, name))
 
 
-def checked_fields(kind: type) -> frozenset[str]:
+def names_of_checked_fields(kind: type) -> frozenset[str]:
     """The names of the fields that a check asks about."""
-    return frozenset(name for name, _ in _checks_of(kind))
+    return frozenset(name for name, _ in _checks_by_field_name(kind))
 
 
-def _once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
+def _cache_by_class(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
     """Finds each class's value once."""
     return cache(find)
 
@@ -191,116 +193,118 @@ class _Field:
     default: Any
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def json_keys(self) -> tuple[str, ...]:
         """The keys that hold the field."""
         if self.place is INLINE:
             return self.form.keys()
         return () if self.place in (REST, UNSTORED) else (self.name,)
 
 
-@_once
-def _fields_of(kind: Any) -> tuple[_Field, ...]:
+@_cache_by_class
+def _stored_fields_of_class(kind: Any) -> tuple[_Field, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(_field_of(one, hints[one.name]) for one in fields(kind))
+    return tuple(_stored_field_from_annotation(one, hints[one.name]) for one in fields(kind))
 
 
-def _field_of(one: Field[Any], annotation: Any) -> _Field:
-    place = next((extra for extra in _extras(annotation) if isinstance(extra, KeyPlace)), None)
+def _stored_field_from_annotation(one: Field[Any], annotation: Any) -> _Field:
+    place = next((extra for extra in _extras_of_annotated_type(annotation) if isinstance(extra, KeyPlace)), None)
     return _Field(
         name=one.name,
-        form=_FORMS[Any] if place is UNSTORED else _form_of(annotation),
+        form=_FORMS[Any] if place is UNSTORED else _codec_for_annotation(annotation),
         place=place,
         default=one.default if one.default_factory is MISSING else one.default_factory(),
     )
 
 
-@_once
-def _keys_of(kind: Any) -> frozenset[str]:
-    return frozenset(key for field in _fields_of(kind) for key in field.keys)
+@_cache_by_class
+def _json_keys_of_class(kind: Any) -> frozenset[str]:
+    return frozenset(key for field in _stored_fields_of_class(kind) for key in field.json_keys)
 
 
-@_once
-def _checks_of(kind: Any) -> tuple[tuple[str, Check], ...]:
+@_cache_by_class
+def _checks_by_field_name(kind: Any) -> tuple[tuple[str, Check], ...]:
     """Each field's name with a check."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple((one.name, check) for one in fields(kind) for check in _checks_in(hints[one.name]))
+    return tuple((one.name, check) for one in fields(kind) for check in _checks_of_annotation(hints[one.name]))
 
 
-def _checks_in(annotation: Any) -> list[Check]:
+def _checks_of_annotation(annotation: Any) -> list[Check]:
     """The checks of a value of this type, and of what it holds; none of them is asked about None."""
-    plain = _plain(annotation)
-    checks = [extra for extra in _extras(annotation) if callable(extra)]
+    plain = _type_without_annotated_extras(annotation)
+    checks = [extra for extra in _extras_of_annotated_type(annotation) if callable(extra)]
     for argument in get_args(plain):
         if get_origin(plain) in (Union, UnionType):
-            checks += _checks_in(argument)
+            checks += _checks_of_annotation(argument)
         elif get_origin(plain) is not Literal:
-            checks += [partial(_check_each, check) for check in _checks_in(argument)]
-    return [partial(_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
+            checks += [partial(_run_check_on_each_element, check) for check in _checks_of_annotation(argument)]
+    return [partial(_run_check_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
 
 
-def _unless_none(check: Check, name: str, value: Any) -> None:
+def _run_check_unless_none(check: Check, name: str, value: Any) -> None:
     if value is not None:
         check(name, value)
 
 
-def _check_each(check: Check, name: str, values: Any) -> None:
+def _run_check_on_each_element(check: Check, name: str, values: Any) -> None:
     for value in values.values() if isinstance(values, Mapping) else values:
         check(name, value)
 
 
-def _form_of(annotation: Any) -> StoredForm:
+def _codec_for_annotation(annotation: Any) -> StoredForm:
     """How a value of this type is stored."""
-    own = next((extra for extra in _extras(annotation) if isinstance(extra, StoredForm)), None)
-    return own or _form_of_type(_plain(annotation))
+    own = next((extra for extra in _extras_of_annotated_type(annotation) if isinstance(extra, StoredForm)), None)
+    return own or _codec_for_plain_type(_type_without_annotated_extras(annotation))
 
 
-def _form_of_type(plain: Any) -> StoredForm:
+def _codec_for_plain_type(plain: Any) -> StoredForm:
     origin, arguments = get_origin(plain), get_args(plain)
     if plain in _FORMS:
         return _FORMS[plain]
     if origin in (Union, UnionType):
-        return _form_of_union(arguments)
+        return _codec_for_union(arguments)
     if origin in (tuple, Sequence):
-        one = _form_of(arguments[0]) if arguments else _form_of_choice({})
+        one = _codec_for_annotation(arguments[0]) if arguments else _codec_for_choices({})
         return StoredForm(
             read=lambda name, stored: tuple(one.read(name, item) for item in require_list(name, stored)),
             write=lambda value: [one.write(item) for item in value],
         )
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        one = _form_of(arguments[1])
+        one = _codec_for_annotation(arguments[1])
         return StoredForm(
-            read=lambda name, stored: {key: one.read(name, item) for key, item in mapping(name, stored).items()},
+            read=lambda name, stored: {
+                key: one.read(name, item) for key, item in require_json_object(name, stored).items()
+            },
             write=lambda value: {key: one.write(item) for key, item in value.items()},
         )
     if origin is Literal:
-        return _form_of_choice({one: one for one in arguments})
+        return _codec_for_choices({one: one for one in arguments})
     if isinstance(plain, type) and issubclass(plain, Enum):
-        return _form_of_choice({one.value: one for one in plain})
+        return _codec_for_choices({one.value: one for one in plain})
     if is_dataclass(plain):  # its own halves may also say what follows from its fields
         kind: Any = plain
         read = getattr(kind, "from_json", None) or partial(from_json, kind)
         return StoredForm(
-            read=lambda name, stored: read(mapping(name, stored)),
+            read=lambda name, stored: read(require_json_object(name, stored)),
             write=getattr(kind, "to_json", to_json),
-            keys=lambda: tuple(_keys_of(kind)),
+            keys=lambda: tuple(_json_keys_of_class(kind)),
         )
     raise TypeError(f"Expected {plain} to be a type that can be stored.")
 
 
-def _form_of_choice(choices: Mapping[Any, Any]) -> StoredForm:
-    def read(name: str, stored: Any) -> Any:
+def _codec_for_choices(choices: Mapping[Any, Any]) -> StoredForm:
+    def read_choice(name: str, stored: Any) -> Any:
         for form, value in choices.items():
             if type(stored) is type(form) and stored == form:
                 return value
         raise ValueError(f"Expected {name}={stored!r} to be one of {', '.join(map(str, choices))}.")
 
     forms = {value: form for form, value in choices.items()}
-    return StoredForm(read=read, write=lambda value: forms.get(value, value))
+    return StoredForm(read=read_choice, write=lambda value: forms.get(value, value))
 
 
-def _form_of_union(options: tuple[Any, ...]) -> StoredForm:
+def _codec_for_union(options: tuple[Any, ...]) -> StoredForm:
     rest = [option for option in options if option is not NoneType]
-    form = _form_of(rest[0]) if len(rest) == 1 else tagged(*rest)
+    form = _codec_for_annotation(rest[0]) if len(rest) == 1 else codec_with_class_tag(*rest)
     if len(rest) == len(options):
         return form
     return StoredForm(
@@ -309,51 +313,51 @@ def _form_of_union(options: tuple[Any, ...]) -> StoredForm:
     )
 
 
-def tagged(*kinds: type) -> StoredForm:
+def codec_with_class_tag(*kinds: type) -> StoredForm:
     """How a value of one of several classes is stored: beside its fields, `type` has its class's name."""
     by_name = {kind.__name__: kind for kind in kinds}
 
-    def read(name: str, stored: Any) -> Any:
-        form = mapping(name, stored)
+    def read_by_class_tag(name: str, stored: Any) -> Any:
+        form = require_json_object(name, stored)
         if not isinstance(tag := form.get(TYPE), str) or tag not in by_name:
             raise ValueError(f"Expected {name}={tag!r} to be one of {', '.join(sorted(by_name))}.")
         return from_json(by_name[tag], {key: value for key, value in form.items() if key != TYPE})
 
-    return StoredForm(read=read, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
+    return StoredForm(read=read_by_class_tag, write=lambda value: {TYPE: type(value).__name__} | to_json(value))
 
 
-def shortest_decimal(value: float) -> Decimal:
+def shortest_decimal_of_float(value: float) -> Decimal:
     """The shortest decimal that denotes a float: ten times 1e-5 is 1e-4."""
     return Decimal(repr(float(value)))
 
 
-def stored_amount(name: str, value: object) -> Decimal:
+def require_nonnegative_amount(name: str, value: object) -> Decimal:
     """A stored amount of a charge or a balance; never negative, since no charge gives back."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
-    amount = Decimal(value) if isinstance(value, str) else shortest_decimal(value)
+    amount = Decimal(value) if isinstance(value, str) else shortest_decimal_of_float(value)
     if amount.is_nan() or not amount >= 0 or (amount.is_finite() and amount.adjusted() > 308):
         raise ValueError(f"Expected {name}={value!r} to be a number >= 0.")
     return amount
 
 
-def _kept(check: Check) -> StoredForm:
+def _codec_without_conversion(check: Check) -> StoredForm:
     """A value that is its own form: what was read keeps its type, as identities are hashes of what was stored."""
 
-    def read(name: str, stored: Any) -> Any:
+    def read_unchanged(name: str, stored: Any) -> Any:
         check(name, stored)
         return stored
 
-    return StoredForm(read=read, write=lambda value: value)
+    return StoredForm(read=read_unchanged, write=lambda value: value)
 
 
 _FORMS: Mapping[Any, StoredForm] = {
-    Any: _kept(lambda name, stored: None),
-    int: _kept(integer),
-    float: _kept(number),
-    str: _kept(text),
-    bool: _kept(require_bool),
-    Decimal: StoredForm(read=stored_amount, write=str),
+    Any: _codec_without_conversion(lambda name, stored: None),
+    int: _codec_without_conversion(require_integer),
+    float: _codec_without_conversion(require_finite_number),
+    str: _codec_without_conversion(require_text),
+    bool: _codec_without_conversion(require_bool),
+    Decimal: StoredForm(read=require_nonnegative_amount, write=str),
 }
 
 Count = Annotated[int, count]
@@ -365,7 +369,9 @@ PositiveInt = Annotated[int, positive_int]
 Amount = Annotated[
     float,
     bound,
-    StoredForm(read=lambda name, stored: float(stored_amount(name, stored)), write=replace_infinities_by_words),
+    StoredForm(
+        read=lambda name, stored: float(require_nonnegative_amount(name, stored)), write=replace_infinities_by_words
+    ),
 ]
 """A number, 0 or above; infinity is stored as a word."""
 
@@ -375,23 +381,23 @@ Share = Annotated[float, share]
 Fraction = Annotated[float, fraction]
 """A number strictly between 0 and 1."""
 
-Delta = Annotated[float, partial(between, above=0, below=1)]
+Delta = Annotated[float, partial(require_number_between, above=0, below=1)]
 """A failure probability."""
 
 NonNegative = Annotated[float, non_negative]
 """A finite number, 0 or above."""
 
-Positive = Annotated[float, partial(between, above=0)]
+Positive = Annotated[float, partial(require_number_between, above=0)]
 """A finite number above 0."""
 
-Words = Annotated[Mapping[str, Any], StoredForm(read=mapping, write=replace_infinities_by_words)]
+Words = Annotated[Mapping[str, Any], StoredForm(read=require_json_object, write=replace_infinities_by_words)]
 """Any values by name, with each infinity stored as a word."""
 
 
-def _extras(annotation: Any) -> tuple[Any, ...]:
+def _extras_of_annotated_type(annotation: Any) -> tuple[Any, ...]:
     """What `Annotated` adds to a type."""
     return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
 
 
-def _plain(annotation: Any) -> Any:
+def _type_without_annotated_extras(annotation: Any) -> Any:
     return annotation.__origin__ if get_origin(annotation) is Annotated else annotation

@@ -45,12 +45,12 @@ Flushing = Generator[Path, None, Returned]
 """A call that yields each path that must be on the disk before it goes on."""
 
 
-def alone(call: Flushing[Returned]) -> Returned:
+def run_generator_and_flush_yielded_paths(call: Flushing[Returned]) -> Returned:
     """What one call returns."""
-    return run_group_commit([call])[0]
+    return run_generators_and_flush_in_groups([call])[0]
 
 
-def run_group_commit(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
+def run_generators_and_flush_in_groups(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
     """What the calls return, in their order.
 
     The first error is raised: calls that had not begun by then do not begin, and the others do not go on.
@@ -58,24 +58,24 @@ def run_group_commit(calls: Iterable[Flushing[Returned]]) -> list[Returned]:
     >>> def absolute(number: int) -> Flushing[int]:
     ...     yield from ()
     ...     return abs(number)
-    >>> run_group_commit([absolute(-1), absolute(2)])
+    >>> run_generators_and_flush_in_groups([absolute(-1), absolute(2)])
     [1, 2]
     """
-    running = [_Running(call) for call in calls]
+    running = [_RunningFlushingCall(call) for call in calls]
     try:
         for one in running:
-            one.go_on()
+            one.run_to_next_path_to_flush()
         while waiting := [one for one in running if one.path is not None]:
-            failures = flush({one.path: None for one in waiting if one.path is not None})
+            failures = flush_and_collect_errors({one.path: None for one in waiting if one.path is not None})
             for one in waiting:
-                one.go_on(failures.get(one.path))
+                one.run_to_next_path_to_flush(failures.get(one.path))
         return [one.returned for one in running]
     finally:
         for one in running:
             one.call.close()
 
 
-class _Running(Generic[Returned]):
+class _RunningFlushingCall(Generic[Returned]):
     """A call, and the path that it waits for; None before it began and after it returned."""
 
     returned: Returned
@@ -84,7 +84,7 @@ class _Running(Generic[Returned]):
         self.call = call
         self.path: Path | None = None
 
-    def go_on(self, failure: OSError | None = None) -> None:
+    def run_to_next_path_to_flush(self, failure: OSError | None = None) -> None:
         """Runs the call up to the next path that it yields, or to its end."""
         try:
             self.path = next(self.call) if failure is None else self.call.throw(failure)
@@ -92,7 +92,7 @@ class _Running(Generic[Returned]):
             self.path, self.returned = None, end.value
 
 
-def flush(paths: Collection[Path]) -> dict[Path | None, OSError]:
+def flush_and_collect_errors(paths: Collection[Path]) -> dict[Path | None, OSError]:
     """Flushes files and folders to the disk; returns the errors of those that could not be flushed.
 
     A folder's flush writes its list of names: otherwise a power cut may undo creating or renaming a file.
@@ -100,19 +100,19 @@ def flush(paths: Collection[Path]) -> dict[Path | None, OSError]:
     failures: dict[Path | None, OSError] = {}
     every = [*paths]
     for first in range(0, len(every), OPEN):
-        _flush_some(every[first : first + OPEN], failures)
+        _open_and_flush_paths_recording_errors(every[first : first + OPEN], failures)
     return failures
 
 
-def _flush_some(paths: Collection[Path], failures: dict[Path | None, OSError]) -> None:
+def _open_and_flush_paths_recording_errors(paths: Collection[Path], failures: dict[Path | None, OSError]) -> None:
     opened: list[tuple[Path, int]] = []
     try:
         for path in paths:
             try:
-                opened += [(path, handle) for handle in _open_for_flush(path)]
+                opened += [(path, handle) for handle in _open_handles_for_flush(path)]
             except OSError as error:
                 failures[path] = error
-        flushed = _in_threads(opened, failures)
+        flushed = _flush_handles_in_threads(opened, failures)
         for path, _ in opened:
             if path not in flushed and path not in failures:
                 failures[path] = OSError(f"{path} was not flushed")
@@ -121,7 +121,7 @@ def _flush_some(paths: Collection[Path], failures: dict[Path | None, OSError]) -
             os.close(handle)
 
 
-def _open_for_flush(path: Path) -> Iterator[int]:
+def _open_handles_for_flush(path: Path) -> Iterator[int]:
     """A handle by which the path can be flushed; none for a folder where the system flushes no folders."""
     if os.name == "posix":
         yield os.open(path, os.O_RDONLY)
@@ -129,11 +129,11 @@ def _open_for_flush(path: Path) -> Iterator[int]:
         yield os.open(path, os.O_RDWR)
 
 
-def _in_threads(opened: Collection[tuple[Path, int]], failures: dict[Path | None, OSError]) -> set[Path]:
+def _flush_handles_in_threads(opened: Collection[tuple[Path, int]], failures: dict[Path | None, OSError]) -> set[Path]:
     """Flushes handles, and returns the paths that were flushed."""
     flushed, handles = set[Path](), iter(opened)  # `next` on an iterator is atomic, so that nothing is flushed twice
 
-    def run() -> None:
+    def flush_remaining_handles() -> None:
         for path, handle in handles:
             try:
                 os.fsync(handle)
@@ -141,11 +141,11 @@ def _in_threads(opened: Collection[tuple[Path, int]], failures: dict[Path | None
             except OSError as error:
                 failures[path] = error
 
-    threads = [Thread(target=run) for _ in range(min(THREADS, -(-len(opened) // EACH)) - 1)]
+    threads = [Thread(target=flush_remaining_handles) for _ in range(min(THREADS, -(-len(opened) // EACH)) - 1)]
     try:
         for thread in threads:
             thread.start()
-        run()
+        flush_remaining_handles()
     finally:  # also after an interruption: no handle is closed while it is flushed
         for thread in filter(Thread.is_alive, threads):
             thread.join()
@@ -157,30 +157,30 @@ READABLE = 0o755
 """For folders that hold nothing private."""
 
 
-def make_folder(folder: Path, mode: int = FOLDER) -> None:
+def make_folder_and_missing_parents(folder: Path, mode: int = FOLDER) -> None:
     """Creates a folder if it is missing, and the missing folders above it with the same mode, less the umask.
 
     Raises `OSError`, as `Path.mkdir` does, also if there is a file in its place.
     """
-    for one in reversed(_missing(folder)):
+    for one in reversed(_folder_and_missing_parents(folder)):
         one.mkdir(mode=mode, exist_ok=True)
 
 
-def made_folder(folder: Path) -> None:
+def make_private_folder_durably(folder: Path) -> None:
     """Creates a folder for its owner alone, if it is missing, and flushes its name to the disk."""
-    alone(making_folder(folder))
+    run_generator_and_flush_yielded_paths(make_private_folder_in_group_commit(folder))
 
 
-def making_folder(folder: Path) -> Flushing[None]:
-    """Does what `made_folder` does, as a part of a group commit."""
+def make_private_folder_in_group_commit(folder: Path) -> Flushing[None]:
+    """Does what `make_private_folder_durably` does, as a part of a group commit."""
     if folder.is_dir():
         return
-    for one in reversed(_missing(folder)):
+    for one in reversed(_folder_and_missing_parents(folder)):
         one.mkdir(mode=FOLDER, exist_ok=True)
         yield one.parent
 
 
-def _missing(folder: Path) -> list[Path]:
+def _folder_and_missing_parents(folder: Path) -> list[Path]:
     """The folder, which may exist, and the folders above it that do not."""
     return [folder, *(above for above in folder.parents if not above.exists())]
 
@@ -212,25 +212,25 @@ def replace_infinities_by_words(form: Any) -> Any:
     return WORD if isinstance(form, float) and form == math.inf else form
 
 
-def require_format(what: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
+def require_and_remove_format_number(what: str, form: Mapping[str, Any]) -> Mapping[str, Any]:
     """The rest of a stored form; raises `BadInput` unless it has the number of the current format.
 
-    >>> require_format("plan.json", {"format": 1, "spares": 0})
+    >>> require_and_remove_format_number("plan.json", {"format": 1, "spares": 0})
     {'spares': 0}
-    >>> require_format("plan.json", {"schema": 4})
+    >>> require_and_remove_format_number("plan.json", {"schema": 4})
     Traceback (most recent call last):
     dpsweep.accounting.errors.BadInput: Expected plan.json to have format=1: an unreleased version wrote it.
     """
     if "format" not in form:
         raise BadInput(f"Expected {what} to have format={FORMAT}: an unreleased version wrote it.")
-    require_version(f"format of {what}", form["format"], FORMAT)
+    require_known_version(f"format of {what}", form["format"], FORMAT)
     return {key: value for key, value in form.items() if key != "format"}
 
 
-def require_version(what: str, stored: object, known: int) -> None:
+def require_known_version(what: str, stored: object, known: int) -> None:
     """Raises `BadInput` unless the stored version is the known one; true equals 1 and is none.
 
-    >>> require_version("event version", True, 1)
+    >>> require_known_version("event version", True, 1)
     Traceback (most recent call last):
     dpsweep.accounting.errors.BadInput: Expected event version=True to be 1.
     """
@@ -238,7 +238,7 @@ def require_version(what: str, stored: object, known: int) -> None:
         raise BadInput(f"Expected {what}={stored!r:.200} to be {known}.")
 
 
-def digest(value: object) -> str:
+def short_digest_of_json(value: object) -> str:
     """The first digits of the SHA-256 of a value's canonical JSON."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
@@ -249,7 +249,7 @@ def write_json(path: Path, form: object, mode: int = 0o666) -> None:
     write_text(path, json.dumps(form, indent=1, allow_nan=False), mode)
 
 
-def write_line(path: Path, form: object, mode: int = 0o666) -> None:
+def write_compact_json(path: Path, form: object, mode: int = 0o666) -> None:
     """Writes JSON without line breaks, in a tenth of the time that `write_json` takes: for the files of a trial."""
     write_text(path, json.dumps(form, allow_nan=False), mode)
 
@@ -264,17 +264,17 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     `mode` are the file's permissions from its creation on, less the umask.
     """
-    alone(write_bytes_in_group(path, content, mode))
+    run_generator_and_flush_yielded_paths(write_bytes_in_group_commit(path, content, mode))
 
 
-def writing_line(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
-    """Does what `write_line` does, as a part of a group commit."""
-    return write_bytes_in_group(path, json.dumps(form, allow_nan=False).encode(), mode)
+def write_compact_json_in_group_commit(path: Path, form: object, mode: int = 0o666) -> Flushing[None]:
+    """Does what `write_compact_json` does, as a part of a group commit."""
+    return write_bytes_in_group_commit(path, json.dumps(form, allow_nan=False).encode(), mode)
 
 
-def write_bytes_in_group(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
+def write_bytes_in_group_commit(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_bytes` does, as a part of a group commit."""
-    make_folder(path.parent)
+    make_folder_and_missing_parents(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:
@@ -284,7 +284,7 @@ def write_bytes_in_group(path: Path, content: bytes, mode: int = 0o666) -> Flush
     yield path.parent
 
 
-def remove_stale(folder: Path) -> None:
+def remove_stale_temporary_files(folder: Path) -> None:
     """Removes the temporary files that killed writers have left in a folder and below.
 
     A file that was changed in the last ten minutes stays: another process may be writing it.

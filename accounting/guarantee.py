@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from dpsweep.accounting.codec import Amount, Stored
-from dpsweep.accounting.notation import all_digits, epsilon_up
+from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.validation import failure_probability
 
 
@@ -36,7 +36,7 @@ class Guarantee(Stored):
         super().__post_init__()
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
-    def fits(self, budget: Guarantee) -> bool:
+    def is_within_budget(self, budget: Guarantee) -> bool:
         """Whether this claim lies within `budget`; both must have the same adjacency and unit."""
         if (self.adjacency, self.unit) != (budget.adjacency, budget.unit):
             raise ValueError(
@@ -46,12 +46,12 @@ class Guarantee(Stored):
         return self.epsilon <= budget.epsilon and self.delta <= budget.delta
 
     @property
-    def vacuous(self) -> bool:
+    def promises_nothing(self) -> bool:
         """Whether it promises nothing, as for data that were declared public."""
         return math.isinf(self.epsilon)
 
     def __str__(self) -> str:
-        if self.vacuous:
+        if self.promises_nothing:
             return f"no promise to any {self.unit}, as the data were declared public"
-        claim = f"epsilon {epsilon_up(self.epsilon)} at delta {all_digits(self.delta)}"
+        claim = f"epsilon {epsilon_text_rounded_up(self.epsilon)} at delta {text_with_all_digits(self.delta)}"
         return f"{claim} per {self.unit}, {self.adjacency.value}"

@@ -31,93 +31,93 @@ _LARGE = Decimal(10) ** 6
 Amount = float | Decimal
 
 
-def epsilon_up(value: Amount) -> str:
+def epsilon_text_rounded_up(value: Amount) -> str:
     """An upper bound on epsilon: three decimals, or three digits if it is small, never rounded down.
 
-    >>> epsilon_up(7.9981), epsilon_up(0.00012341)
+    >>> epsilon_text_rounded_up(7.9981), epsilon_text_rounded_up(0.00012341)
     ('7.999', '0.000124')
     """
-    return _decimals(value, ROUND_CEILING, DECIMALS)
+    return _text_with_decimals(value, ROUND_CEILING, DECIMALS)
 
 
-def epsilon_down(value: Amount) -> str:
+def epsilon_text_rounded_down(value: Amount) -> str:
     """An epsilon that may still be spent, or is a lower bound, never rounded up.
 
-    >>> epsilon_down(7.9989)
+    >>> epsilon_text_rounded_down(7.9989)
     '7.998'
     """
-    return _decimals(value, ROUND_FLOOR, DECIMALS)
+    return _text_with_decimals(value, ROUND_FLOOR, DECIMALS)
 
 
-def delta_up(value: Amount) -> str:
+def delta_text_rounded_up(value: Amount) -> str:
     """A delta: three digits, never rounded down, in powers of ten if it is small.
 
-    >>> delta_up(1e-5), delta_up(2.0001e-5)
+    >>> delta_text_rounded_up(1e-5), delta_text_rounded_up(2.0001e-5)
     ('1e-5', '2.01e-5')
     """
-    return _digits(value, ROUND_CEILING, DIGITS)
+    return _text_with_digits(value, ROUND_CEILING, DIGITS)
 
 
-def delta_down(value: Amount) -> str:
+def delta_text_rounded_down(value: Amount) -> str:
     """A delta that may still be spent, never rounded up.
 
-    >>> delta_down(2.0099e-5)
+    >>> delta_text_rounded_down(2.0099e-5)
     '2e-5'
     """
-    return _digits(value, ROUND_FLOOR, DIGITS)
+    return _text_with_digits(value, ROUND_FLOOR, DIGITS)
 
 
-def noise_down(value: Amount, digits: int = NOISE_DIGITS) -> str:
+def noise_text_rounded_down(value: Amount, digits: int = NOISE_DIGITS) -> str:
     """Existing noise: this number of digits, never rounded up.
 
-    >>> noise_down(1.2000009), noise_down(7.641)
+    >>> noise_text_rounded_down(1.2000009), noise_text_rounded_down(7.641)
     ('1.2', '7.641')
     """
-    return _digits(value, ROUND_FLOOR, digits)
+    return _text_with_digits(value, ROUND_FLOOR, digits)
 
 
-def noise_up(value: Amount, digits: int = NOISE_DIGITS) -> str:
+def noise_text_rounded_up(value: Amount, digits: int = NOISE_DIGITS) -> str:
     """Required noise: this number of digits, never rounded down.
 
-    >>> noise_up(1.2000009), noise_up(3.70123, 4)
+    >>> noise_text_rounded_up(1.2000009), noise_text_rounded_up(3.70123, 4)
     ('1.20001', '3.702')
     """
-    return _digits(value, ROUND_CEILING, digits)
+    return _text_with_digits(value, ROUND_CEILING, digits)
 
 
-def rate_up(value: Amount) -> str:
+def sampling_rate_text_rounded_up(value: Amount) -> str:
     """A sampling rate, which costs privacy: four digits, never rounded down.
 
-    >>> rate_up(180 / 1438)
+    >>> sampling_rate_text_rounded_up(180 / 1438)
     '0.1252'
     """
-    return _digits(value, ROUND_CEILING, RATE_DIGITS)
+    return _text_with_digits(value, ROUND_CEILING, RATE_DIGITS)
 
 
-def all_digits(value: Amount) -> str:
+def text_with_all_digits(value: Amount) -> str:
     """A typed number, in all of its digits.
 
-    >>> all_digits(24.0), all_digits(1e-05), all_digits(2.0000000001), all_digits(float("inf"))
-    ('24', '1e-5', '2.0000000001', '∞')
+    >>> [text_with_all_digits(number) for number in (24.0, 1e-05, 2.0000000001, float("inf"))]
+    ['24', '1e-5', '2.0000000001', '∞']
     """
-    return _format_plain(_exact_decimal(value)) if math.isfinite(value) else INFINITE
+    return _text_like_python_float(_as_shortest_decimal(value)) if math.isfinite(value) else INFINITE
 
 
-def demand_and_remainder(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
+def demand_and_remainder_texts(demand: Amount, left: Amount, name: str = "epsilon") -> tuple[str, str]:
     """An amount asked for, rounded up, and the rest, rounded down, both written as deltas if `name` is delta.
 
     *Guarantee*: the first written number is the larger one exactly if `asked` is larger than `left`, and then their
     difference is at most twice the true one.
 
-    >>> demand_and_remainder(2.0000004, 2.0), demand_and_remainder(0.5, 2.0)
+    >>> demand_and_remainder_texts(2.0000004, 2.0), demand_and_remainder_texts(0.5, 2.0)
     (('2.0000004', '2.0000000'), ('0.500', '2.000'))
-    >>> demand_and_remainder(1.0001e-5, 1e-5, "delta")
+    >>> demand_and_remainder_texts(1.0001e-5, 1e-5, "delta")
     ('1.0001e-5', '1e-5')
     """
-    write, fewest = (_digits, DIGITS) if name == _DELTA else (_decimals, DECIMALS)
+    write, fewest = (_text_with_digits, DIGITS) if name == _DELTA else (_text_with_decimals, DECIMALS)
     if not (math.isfinite(demand) and math.isfinite(left)):
         return write(demand, ROUND_CEILING, fewest), write(left, ROUND_FLOOR, fewest)
-    gap = _EXACT.subtract(_exact_decimal(demand), _exact_decimal(left))
+    gap = _EXACT.subtract(_as_shortest_decimal(demand), _as_shortest_decimal(left))
     digits = fewest
     while True:
         up, down = write(demand, ROUND_CEILING, digits), write(left, ROUND_FLOOR, digits)
@@ -127,79 +127,79 @@ def demand_and_remainder(demand: Amount, left: Amount, name: str = "epsilon") ->
         digits += 1
 
 
-def population(part: str) -> str:
+def short_population_name(part: str) -> str:
     """A short name of a population of records, by its name in a plan's event.
 
-    >>> population("training"), population("final validation")
+    >>> short_population_name("training"), short_population_name("final validation")
     ('training', 'final scored')
     """
     return part.replace("validation", "scored")
 
 
-def agreement(bounds: Mapping[str, float]) -> str:
+def accountants_upper_bounds_text(bounds: Mapping[str, float]) -> str:
     """The accountants' upper bounds on one population, the smallest first, and how far they are apart.
 
-    >>> agreement({"RDP": 8.625, "PLD": 8.0})
+    >>> accountants_upper_bounds_text({"RDP": 8.625, "PLD": 8.0})
     'PLD 8.000; RDP 8.625; 0.625 apart'
-    >>> agreement({"PLD": 8.0})
+    >>> accountants_upper_bounds_text({"PLD": 8.0})
     'PLD 8.000 alone'
     """
     ordered = sorted(bounds.items(), key=lambda item: item[1])
-    texts = [f"{name} {epsilon_up(bound)}" for name, bound in ordered]
+    texts = [f"{name} {epsilon_text_rounded_up(bound)}" for name, bound in ordered]
     if len(texts) < 2:
         return f"{texts[0]} alone" if texts else "none"
     least, largest = ordered[0][1], ordered[-1][1]
-    return "; ".join((*texts, f"{epsilon_up(0.0 if least == largest else largest - least)} apart"))
+    return "; ".join((*texts, f"{epsilon_text_rounded_up(0.0 if least == largest else largest - least)} apart"))
 
 
-def factor_up(exponent: Amount) -> str:
+def exponential_text_rounded_up(exponent: Amount) -> str:
     """e to this power, three digits, never rounded down.
 
-    >>> factor_up(10.0), factor_up(160.0), factor_up(0.0), factor_up(3e6)
-    ('22,100', '3.07e69', '1', '2.8e1302883')
+    >>> [exponential_text_rounded_up(number) for number in (10.0, 160.0, 0.0, 3e6)]
+    ['22,100', '3.07e69', '1', '2.8e1302883']
     """
     if not math.isfinite(exponent):
         return INFINITE
-    exact = _exact_decimal(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
+    exact = _as_shortest_decimal(exponent).exp(Context(prec=30, Emin=MIN_EMIN, Emax=MAX_EMAX))
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - DIGITS + 1, _EXACT), ROUND_CEILING, _EXACT)
     if rounded >= _LARGE:
-        return f"{_plain_mantissa(rounded)}e{rounded.adjusted()}"
+        return f"{_mantissa_text(rounded)}e{rounded.adjusted()}"
     return f"{rounded.normalize():,f}"
 
 
-def _decimals(value: Amount, rounding: str, decimals: int) -> str:
+def _text_with_decimals(value: Amount, rounding: str, decimals: int) -> str:
     """A number with this many decimals, or with this many digits if it is small."""
     if not math.isfinite(value):
         return INFINITE
-    exact = _exact_decimal(value)
+    exact = _as_shortest_decimal(value)
     if exact == 0:
         return "0"
     return f"{exact.quantize(Decimal(1).scaleb(min(-decimals, exact.adjusted() - decimals + 1)), rounding, _EXACT):f}"
 
 
-def _digits(value: Amount, rounding: str, digits: int) -> str:
+def _text_with_digits(value: Amount, rounding: str, digits: int) -> str:
     """A number with at most this many digits."""
     if not math.isfinite(value):
         return INFINITE
-    exact = _exact_decimal(value)
+    exact = _as_shortest_decimal(value)
     if exact == 0:
         return "0"
-    return _format_plain(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
+    return _text_like_python_float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding, _EXACT))
 
 
-def _format_plain(exact: Decimal) -> str:
+def _text_like_python_float(exact: Decimal) -> str:
     """All digits, with a power of ten below 1e-4 and from 1e16 on, as Python writes floats."""
     if exact == 0:
         return "0"
     if -4 <= exact.adjusted() < 16:
         return f"{exact.normalize(_EXACT):f}"
-    return f"{_plain_mantissa(exact)}e{exact.adjusted()}"
+    return f"{_mantissa_text(exact)}e{exact.adjusted()}"
 
 
-def _plain_mantissa(exact: Decimal) -> str:
+def _mantissa_text(exact: Decimal) -> str:
     return f"{exact.scaleb(-exact.adjusted(), _EXACT).normalize(_EXACT):f}"
 
 
-def _exact_decimal(value: Amount) -> Decimal:
+def _as_shortest_decimal(value: Amount) -> Decimal:
     """The shortest decimal that denotes a float; a decimal is returned unchanged."""
     return value if isinstance(value, Decimal) else Decimal(repr(float(value)))

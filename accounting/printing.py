@@ -18,38 +18,38 @@ _IN_A_LINE = re.compile(rf"[\x00-\x1f{_INVISIBLE}]")
 _IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")
 
 
-def visible(text: object) -> str:
+def escape_invisible_characters(text: object) -> str:
     r"""The text in one line, with control and bidirectional characters and halves of surrogate pairs as escapes.
 
-    >>> visible("\x1b[31mred\nnext")
+    >>> escape_invisible_characters("\x1b[31mred\nnext")
     '\\x1b[31mred\\x0anext'
     """
-    return _IN_A_LINE.sub(_escape, str(text))
+    return _IN_A_LINE.sub(_escape_matched_character, str(text))
 
 
-def visible_lines(text: object) -> str:
+def escape_invisible_except_line_breaks(text: object) -> str:
     """The same, for text whose line breaks and tabs are ours."""
-    return _IN_LINES.sub(_escape, str(text))
+    return _IN_LINES.sub(_escape_matched_character, str(text))
 
 
-def is_visible(text: str) -> bool:
+def has_only_visible_characters(text: str) -> bool:
     """Whether a text has none of these characters."""
     return _IN_A_LINE.search(text) is None
 
 
 def print_line(sentence: object, *, flush: bool = False) -> None:
     """Prints a sentence as one line on standard output; `flush` is for a reader who waits for it."""
-    _write_to_stream(visible(sentence), sys.stdout, flush=flush)
+    _write_to_stream(escape_invisible_characters(sentence), sys.stdout, flush=flush)
 
 
 def print_lines(text: object, *, flush: bool = False) -> None:
     """Prints text that this program has laid out in lines."""
-    _write_to_stream(visible_lines(text), sys.stdout, flush=flush)
+    _write_to_stream(escape_invisible_except_line_breaks(text), sys.stdout, flush=flush)
 
 
 def print_error(sentence: object) -> None:
     """Prints a sentence as one line on standard error."""
-    _write_to_stream(visible(sentence), sys.stderr)
+    _write_to_stream(escape_invisible_characters(sentence), sys.stderr)
 
 
 def print_errors(*sentences: str) -> None:
@@ -60,7 +60,7 @@ def print_errors(*sentences: str) -> None:
 
 def print_error_lines(text: object) -> None:
     """Prints text in lines, such as a traceback, on standard error."""
-    _write_to_stream(visible_lines(text), sys.stderr)
+    _write_to_stream(escape_invisible_except_line_breaks(text), sys.stderr)
 
 
 def _write_to_stream(text: str, stream: TextIO | None, *, flush: bool = False) -> None:
@@ -70,6 +70,6 @@ def _write_to_stream(text: str, stream: TextIO | None, *, flush: bool = False) -
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=flush)
 
 
-def _escape(character: re.Match[str]) -> str:
+def _escape_matched_character(character: re.Match[str]) -> str:
     code = ord(character.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,8 +1,9 @@
 """Published works, as BibTeX entries, for the classes of ours that lean on them.
 
 A rule, an accountant, a method or a sampler names its works in a class attribute `works`, beside its declaration;
-`works_of` reads it. Titles, venues, years and pages are those of the published versions, or of arXiv where there is
-none. A work of your own needs no entry: a class without `works` leans on nothing that a paper has to cite.
+`works_that_class_cites` reads it. Titles, venues, years and pages are those of the published versions, or of arXiv
+where there is none. A work of your own needs no entry: a class without `works` leans on nothing that a paper has to
+cite.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Work:
         return f"@{kind}{{{self.key},\n{lines}}}"
 
 
-def works_of(declared: object) -> tuple[Work, ...]:
+def works_that_class_cites(declared: object) -> tuple[Work, ...]:
     """The works that a class of ours, or an object of it, leans on; empty for a class that names none."""
     works: tuple[Work, ...] = getattr(declared, "works", ())
     return works
 
 
-def _arxiv(number: str) -> dict[str, str]:
+def _bibtex_fields_of_arxiv_number(number: str) -> dict[str, str]:
     return {"eprint": number, "archiveprefix": "arXiv"}
 
 
@@ -157,7 +158,7 @@ FELDMAN_2025 = Work(
     authors=("Vitaly Feldman", "Moshe Shenfeld"),
     title="Privacy Amplification by Random Allocation",
     year=2025,
-    venue=_arxiv("2502.08202"),
+    venue=_bibtex_fields_of_arxiv_number("2502.08202"),
 )
 GOPI_2021 = Work(
     key="gopi2021numerical",
@@ -240,7 +241,7 @@ MIRONOV_2019 = Work(
     authors=(_MIRONOV, _TALWAR, "Li Zhang"),
     title="{R{\\'e}nyi} Differential Privacy of the Sampled {Gaussian} Mechanism",
     year=2019,
-    venue=_arxiv("1908.10530"),
+    venue=_bibtex_fields_of_arxiv_number("1908.10530"),
 )
 MOHAPATRA_2022 = Work(
     key="mohapatra2022role",
@@ -272,7 +273,7 @@ YANG_2022 = Work(
     authors=("Xiaodong Yang", "Huishuai Zhang", "Wei Chen", "Tie-Yan Liu"),
     title="Normalized/Clipped {SGD} with Perturbation for Differentially Private Non-Convex Optimization",
     year=2022,
-    venue=_arxiv("2206.13033"),
+    venue=_bibtex_fields_of_arxiv_number("2206.13033"),
 )
 YOUSEFPOUR_2021 = Work(
     key="yousefpour2021opacus",
@@ -282,7 +283,7 @@ YOUSEFPOUR_2021 = Work(
     ),
     title="{Opacus}: User-Friendly Differential Privacy Library in {PyTorch}",
     year=2021,
-    venue=_arxiv("2109.12298"),
+    venue=_bibtex_fields_of_arxiv_number("2109.12298"),
 )
 
 SOFTWARE: Mapping[str, Work] = {"opacus": YOUSEFPOUR_2021, "optuna": AKIBA_2019}

@@ -25,7 +25,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.stored_names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.accounting.validation import DAMAGE
 
 GENERATED = "generated"
@@ -43,50 +43,50 @@ _WORD = re.compile(r"[0-9a-f]{32}")
 _WORD_BYTES = 16
 
 
-def is_rehearsal(plan: Plan) -> bool:
+def is_rehearsal_plan(plan: Plan) -> bool:
     """Whether the plan's records are generated."""
-    return any(name_of(trial.config["dataset"]) == GENERATED for trial in plan.trials)
+    return any(tag_or_path_of_class(trial.config["dataset"]) == GENERATED for trial in plan.trials)
 
 
-def is_rehearsal_in(folder: Path) -> bool:
+def is_rehearsal_folder(folder: Path) -> bool:
     """Whether a folder holds the plan of a rehearsal."""
-    file = SweepFolder(root=folder).plan
-    return file.is_file() and is_rehearsal(Plan.read(file))
+    file = SweepFolder(root=folder).plan_path
+    return file.is_file() and is_rehearsal_plan(Plan.read(file))
 
 
-def subject_of(plan: Plan) -> str:
+def account_without_rehearsal_prefix(plan: Plan) -> str:
     """The name of the account that a rehearsal stands for."""
     return plan.account.removeprefix(PREFIX)
 
 
-def ledger_of(folder: Path) -> Ledger:
+def ledger_of_sweep_folder(folder: Path) -> Ledger:
     """The ledger that the sweep in a folder is charged to: the scratch ledger of a rehearsal, else the user's."""
-    file = SweepFolder(root=folder).plan
-    return charged_ledger(Plan.read(file), folder) if file.is_file() else Ledger(Ledger.locate())
+    file = SweepFolder(root=folder).plan_path
+    return existing_ledger_for_plan(Plan.read(file), folder) if file.is_file() else Ledger(Ledger.user_ledger_place())
 
 
-def charged_ledger(plan: Plan, folder: Path) -> Ledger:
+def existing_ledger_for_plan(plan: Plan, folder: Path) -> Ledger:
     """The ledger for this plan in this folder; raises `BadInput` for a rehearsal of which this machine has none."""
-    return scratch_ledger(folder) if is_rehearsal(plan) else Ledger(Ledger.locate())
+    return scratch_ledger_of_folder(folder) if is_rehearsal_plan(plan) else Ledger(Ledger.user_ledger_place())
 
 
-def new_ledger(plan: Plan, folder: Path) -> Ledger:
-    """As `charged_ledger`, where a rehearsal that has no scratch ledger yet gets one."""
-    if is_rehearsal(plan) and not (folder / WORD_FILE).exists():
-        SweepFolder(root=folder).make()
+def find_or_create_ledger_for_plan(plan: Plan, folder: Path) -> Ledger:
+    """As `existing_ledger_for_plan`, where a rehearsal that has no scratch ledger yet gets one."""
+    if is_rehearsal_plan(plan) and not (folder / WORD_FILE).exists():
+        SweepFolder(root=folder).create_folder()
         write_json(folder / WORD_FILE, {"ledger": secrets.token_hex(_WORD_BYTES)}, mode=0o600)
-    return charged_ledger(plan, folder)
+    return existing_ledger_for_plan(plan, folder)
 
 
-def scratch_ledger(folder: Path) -> Ledger:
+def scratch_ledger_of_folder(folder: Path) -> Ledger:
     """The scratch ledger that a rehearsal's folder names; it lies beside the user's ledger, which is not opened."""
-    home = Ledger(Ledger.locate()).beside / _HOME
+    home = Ledger(Ledger.user_ledger_place()).folder_for_local_files / _HOME
     private = os.environ.get(HOME_VARIABLE)
     stores = Path(private).expanduser().absolute() / _HOME if private else home
-    return Ledger(home / _word_in(folder) / _LEDGER, home=stores)
+    return Ledger(home / _read_random_name_of_scratch_ledger(folder) / _LEDGER, home=stores)
 
 
-def _word_in(folder: Path) -> str:
+def _read_random_name_of_scratch_ledger(folder: Path) -> str:
     word = None
     with suppress(OSError, *DAMAGE):
         word = json.loads((folder / WORD_FILE).read_text()).get("ledger")

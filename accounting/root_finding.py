@@ -25,11 +25,11 @@ def brent(function: Callable[[float], float], low: float, high: float, *, xtol: 
         return previous
     if f_here == 0:
         return here
-    if math.isnan(f_previous) or math.isnan(f_here) or not _differ(f_previous, f_here):
+    if math.isnan(f_previous) or math.isnan(f_here) or not _have_different_signs(f_previous, f_here):
         raise ValueError(f"Expected function({low})={f_previous} and function({high})={f_here} to differ in sign.")
     opposite, f_opposite, last, step = 0.0, 0.0, 0.0, 0.0
     for _ in range(MOST_STEPS):
-        if f_previous != 0 and f_here != 0 and _differ(f_previous, f_here):
+        if f_previous != 0 and f_here != 0 and _have_different_signs(f_previous, f_here):
             opposite, f_opposite = previous, f_previous
             last = step = here - previous
         if abs(f_opposite) < abs(f_here):
@@ -65,7 +65,7 @@ def _interpolation_step(places: tuple[float, float, float], values: tuple[float,
     return -f_here * rise / (to_opposite * to_previous * (f_opposite - f_previous))
 
 
-def _differ(one: float, other: float) -> bool:
+def _have_different_signs(one: float, other: float) -> bool:
     return math.copysign(1.0, one) != math.copysign(1.0, other)
 
 
@@ -76,14 +76,14 @@ _PATIENCE = 3
 """Evaluations that may pass before the interval is half as long; then it is bisected."""
 
 
-def zero_from_above(excess: Callable[[float], float], low: End, high: End, *, tolerance: float) -> float:
+def upper_bound_on_zero(excess: Callable[[float], float], low: End, high: End, *, tolerance: float) -> float:
     """The upper end of an interval around the zero, shorter than `tolerance` times that end.
 
     `excess` is positive at `low` and at most 0 at `high`, where it may be -infinity.
     *Guarantee*: it is at most 0 at the returned argument.
     *Source*: the Illinois variant of regula falsi (Dowell and Jarratt 1971), with bisection where it is slow.
 
-    >>> zero_from_above(lambda x: 2.0 - x * x, (0.0, 2.0), (2.0, -2.0), tolerance=1e-9) - 2**0.5 < 2e-9
+    >>> upper_bound_on_zero(lambda x: 2.0 - x * x, (0.0, 2.0), (2.0, -2.0), tolerance=1e-9) - 2**0.5 < 2e-9
     True
     """
     (bottom, above), (top, below) = low, high
@@ -92,7 +92,9 @@ def zero_from_above(excess: Callable[[float], float], low: End, high: End, *, to
         if 2 * (top - bottom) <= halved:
             halved, waited = top - bottom, 0
         place = (
-            _point_between_ends((bottom, above), (top, below), tolerance) if waited < _PATIENCE else (bottom + top) / 2
+            _chord_zero_between_ends((bottom, above), (top, below), tolerance)
+            if waited < _PATIENCE
+            else (bottom + top) / 2
         )
         if not bottom < place < top:
             break
@@ -106,7 +108,7 @@ def zero_from_above(excess: Callable[[float], float], low: End, high: End, *, to
     return top
 
 
-def _point_between_ends(low: End, high: End, tolerance: float) -> float:
+def _chord_zero_between_ends(low: End, high: End, tolerance: float) -> float:
     """Where the chord crosses 0, half a tolerance or more from both ends; the middle if a value is infinite."""
     (bottom, above), (top, below) = low, high
     if not math.isfinite(above - below):

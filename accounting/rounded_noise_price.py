@@ -8,7 +8,7 @@ LOG_RATIO = 2.0**-36
 """Bound on the log-ratio of a cell's probability to that under exact noise (`trainers/randomness.py`)."""
 
 
-def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
+def epsilon_and_delta_added_by_rounding(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
     """The epsilon and delta that `numbers` noisy numbers add to the (epsilon, delta) of exact noise.
 
     Let x bound the log-ratio of all numbers' joint law to that of exact noise, except with a probability of d. Each
@@ -17,8 +17,8 @@ def excess(numbers: float, epsilon: float, delta: float) -> tuple[float, float]:
     numbers * LOG_RATIO * (exp(LOG_RATIO) - 1), where d is chosen to add 1e-6 * delta.
     Source: Dwork, Rothblum, Vadhan 2010, Lemma III.2 and Theorem III.3.
 
-    >>> f"{excess(270_000 * 5000 * 35, 8.0, 1e-5)[0]:.1e}"
-    '5.3e-05'
+    >>> round(epsilon_and_delta_added_by_rounding(270_000 * 5000 * 35, 8.0, 1e-5)[0], 6)
+    5.3e-05
     """
     every = numbers * LOG_RATIO
     if delta <= 0:

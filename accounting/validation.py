@@ -29,7 +29,7 @@ def require_real(name: str, value: object) -> float:
         return math.inf
 
 
-def number(name: str, value: object) -> float:
+def require_finite_number(name: str, value: object) -> float:
     """A finite real number."""
     as_float = require_real(name, value)
     if not math.isfinite(as_float):
@@ -47,7 +47,7 @@ class NumberCheck:
 
     def __call__(self, name: str, value: object) -> None:
         """Raises ValueError for another number, TypeError for no number."""
-        if not self.holds(number(name, value) if self.finite else require_real(name, value)):
+        if not self.holds(require_finite_number(name, value) if self.finite else require_real(name, value)):
             raise ValueError(f"Expected {self.sentence.format(name=name, value=value)}.")
 
 
@@ -76,13 +76,13 @@ share = NumberCheck(holds=lambda value: 0 < value <= 1, sentence="{name}={value}
 """A number in (0, 1]."""
 
 
-def between(name: str, value: object, above: float, below: float = math.inf) -> None:
+def require_number_between(name: str, value: object, above: float, below: float = math.inf) -> None:
     """A number strictly between two others."""
     if not above < require_real(name, value) < below:
         raise ValueError(f"Expected {name}={value} in ({above:g}, {below:g}).")
 
 
-def integer(name: str, value: object) -> None:
+def require_integer(name: str, value: object) -> None:
     """An integer."""
     if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"Expected {name}={value!r} to be an integer.")
@@ -96,8 +96,8 @@ class IntegerCheck:
 
     def __call__(self, name: str, value: object) -> None:
         """Raises ValueError for a smaller one, TypeError for no integer."""
-        integer(name, value)
-        if not is_whole(value, self.least):
+        require_integer(name, value)
+        if not is_integer_at_least(value, self.least):
             raise ValueError(f"Expected {name}={value} >= {self.least}.")
 
 
@@ -115,10 +115,10 @@ def require_stored_integer(name: str, value: object, least: int = 0) -> int:
     return value
 
 
-def is_whole(value: object, least: int) -> bool:
+def is_integer_at_least(value: object, least: int) -> bool:
     """Whether a value is an integer of at least `least`, for messages that say more than those of `whole`.
 
-    >>> is_whole(3, 1), is_whole(0, 1), is_whole(True, 1), is_whole("3", 1)
+    >>> is_integer_at_least(3, 1), is_integer_at_least(0, 1), is_integer_at_least(True, 1), is_integer_at_least("3", 1)
     (True, False, False, False)
     """
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
@@ -131,10 +131,10 @@ LONGEST = 200
 
 
 @contextmanager
-def as_written(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None]:
+def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None]:
     """Turns errors of reading into one sentence that names the thing read; also a decorator.
 
-    >>> with as_written("draw.json"):
+    >>> with turn_read_errors_into_refusal("draw.json"):
     ...     {}["tries"]
     Traceback (most recent call last):
     dpsweep.accounting.errors.BadInput: Expected draw.json to be as dpsweep wrote it, got KeyError('tries').
@@ -144,16 +144,16 @@ def as_written(what: str, error: type[DpsweepError] = BadInput) -> Iterator[None
     except DpsweepError:
         raise
     except DAMAGE as cause:
-        raise error(f"Expected {what} to be as dpsweep wrote it, got {in_short(cause)}.") from cause
+        raise error(f"Expected {what} to be as dpsweep wrote it, got {exception_as_short_line(cause)}.") from cause
 
 
-def in_short(cause: BaseException) -> str:
+def exception_as_short_line(cause: BaseException) -> str:
     """An exception as one line of limited length."""
     text = " ".join(f"{type(cause).__name__}({cause})".split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def text(name: str, value: object) -> str:
+def require_text(name: str, value: object) -> str:
     """The value, if it is text; raises `ValueError` otherwise."""
     if not isinstance(value, str):
         raise ValueError(f"Expected {name}={value!r} to be text.")
@@ -174,7 +174,7 @@ def require_bool(name: str, value: object) -> bool:
     return value
 
 
-def mapping(name: str, value: object) -> Mapping[str, Any]:
+def require_json_object(name: str, value: object) -> Mapping[str, Any]:
     """The value, if it is a JSON object; raises `ValueError` otherwise."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected {name}={value!r} to be an object.")

@@ -34,7 +34,7 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import secret_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train, train_together
@@ -106,8 +106,8 @@ def together(
     share: bool = False,
     device: str = "cpu",
 ) -> None:
-    models = [build(factory, seed) for seed in range(len(runs))]
-    sums = StackedSums(stack=Stack.of(models[0], loss), records=data, device=device)
+    models = [build_model_with_seeded_weights(factory, seed) for seed in range(len(runs))]
+    sums = StackedSums(stack=Stack.from_model(models[0], loss), records=data, device=device)
     train_together(runs, models, sums, data, [secret_streams()] * len(runs), device=device, share=share)
 
 
@@ -158,12 +158,14 @@ def by_opacus(data: Records, batch_size: int, points: int, steps: int) -> None:
     """Opacus' engine, on a loss of as many classes as there are outputs."""
     generator = np.random.default_rng()
     for point in range(points):
-        model = build(lambda: nn.Sequential(nn.Linear(D, 2)), point)
+        model = build_model_with_seeded_weights(lambda: nn.Sequential(nn.Linear(D, 2)), point)
         transform = DpSgd(lr=1.0, clip_norm=float(BOUNDS[point])).transform
         for _ in range(steps):
             chosen = torch.from_numpy(np.flatnonzero(generator.random(N) < batch_size / N))
             labels = torch.zeros(len(chosen), dtype=torch.int64)
-            Opacus().weighted_sum(model, Minibatch(data.features[chosen], labels), Task(transform=transform, chunk=N))
+            Opacus().bounded_gradient_sum_and_norms(
+                model, Minibatch(data.features[chosen], labels), Task(transform=transform, chunk=N)
+            )
 
 
 def compare(name: str, contenders: Mapping[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
@@ -217,7 +219,7 @@ def logistic_sweep(size: Size) -> None:
 
     def hooks() -> None:
         for run in hooked:
-            train(run, build(factory, 0), Opacus(), data, secret_streams(), device="cpu")
+            train(run, build_model_with_seeded_weights(factory, 0), Opacus(), data, secret_streams(), device="cpu")
 
     compare(
         f"{size.points} points of logistic regression, batches of 256",

@@ -30,9 +30,9 @@ from measuring.aims import Aim
 from measuring.script import start
 
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.sweeper.trial.build import load, make_model
-from dpsweep.sweeper.trial.spec import declare
-from dpsweep.trainers.declarations.scores import qualities
+from dpsweep.sweeper.trial.build import load_split_records, make_model
+from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.declarations.scores import quality_per_record
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.randomness import secret_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
@@ -78,8 +78,8 @@ def accuracies(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, 
 
 
 def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, float]]:
-    declared = [declare(trial.config) for trial in trials]
-    split = load(trials[0].config, declared[0].adjacency, data)
+    declared = [declaration_from_config(trial.config) for trial in trials]
+    split = load_split_records(trials[0].config, declared[0].adjacency, data)
     models = [make_model(trial.config, f"{trial.id} {os.urandom(8).hex()}") for trial in trials]
     runs = [
         Run(
@@ -88,19 +88,19 @@ def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, fl
             schedule=one.lr_schedule,
             noise_multiplier=trial.config["privacy"]["noise_multiplier"],
             steps=one.steps,
-            train_records=one.train_records,
+            train_records=one.nominal_training_units,
             bounds=one.clip_schedule,
         )
         for one, trial in zip(declared, trials, strict=True)
     ]
     streams = secret_streams()
-    sums = StackedSums(stack=Stack.of(models[0], declared[0].loss), records=split.train, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(models[0], declared[0].loss), records=split.train, device="cpu")
     train_together(runs, models, sums, split.train, [streams] * len(runs), device="cpu")
     assert split.holdout is not None
     return [
         (
             one.score.measure(model, split, streams.score, "cpu", one.loss).value,
-            float(qualities(model, split.holdout, "cpu", one.loss).mean()),
+            float(quality_per_record(model, split.holdout, "cpu", one.loss).mean()),
         )
         for one, model in zip(declared, models, strict=True)
     ]
@@ -118,7 +118,7 @@ def compared(name: str, epsilon: float, size: Size, folder: str) -> dict[str, li
         found.setdefault("map", []).append(exact)
         scores = accuracies(plans[0].trials, data)
         best = max(range(len(scores)), key=scores.__getitem__)
-        finals = [plan.finals[best] for plan in plans]
+        finals = [plan.final_runs[best] for plan in plans]
         for carry, (_, exact) in zip(size.carries, accuracies(finals, data), strict=True):
             found.setdefault(f"{carry:g}", []).append(exact)
     return found

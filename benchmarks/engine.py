@@ -37,7 +37,7 @@ from torch import nn
 
 from dpsweep.trainers.models.convolutional import cnn, resnet20
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.training.allocator import keep_freed_memory
 
 Factory = Callable[..., nn.Module]
@@ -100,7 +100,7 @@ def compare(
     """Every contender's seconds in each round, and its chunk."""
     generator = torch.Generator().manual_seed(0)
     inputs, targets = torch.rand(batch, *shape, generator=generator), torch.randint(10, (batch,), generator=generator)
-    steps = contenders(lambda: build(lambda: factory(shape, 10), 0), inputs, targets)
+    steps = contenders(lambda: build_model_with_seeded_weights(lambda: factory(shape, 10), 0), inputs, targets)
     chunks = {name: best_chunk(step, chunk_sizes(name, batch, size.chunks), size.tries) for name, step in steps.items()}
     work = {name: partial(step, chunks[name]) for name, step in steps.items()}
     first = processor_seconds(work[PLAIN])
@@ -118,7 +118,7 @@ def repeated(step: Callable[[], object], times: int) -> float:
 def memory(name: str, chunk: int) -> int:
     """The bytes that a first step of ResNet20 takes, from what model and data took in this process to its peak."""
     inputs, targets = torch.rand(chunk, 3, 32, 32), torch.zeros(chunk, dtype=torch.int64)
-    model = build(lambda: resnet20((3, 32, 32), 10), 0)
+    model = build_model_with_seeded_weights(lambda: resnet20((3, 32, 32), 10), 0)
     step = {PLAIN: plain, OURS: fused}[name](model, inputs, targets)
     before = peak()
     step(chunk)

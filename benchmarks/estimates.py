@@ -24,7 +24,7 @@ from measuring.clock import children_seconds
 from measuring.script import start
 
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.timing.time_estimate import Speeds, configs_of, kind_of
+from dpsweep.sweeper.timing.time_estimate import Speeds, configs_of_plan_runs, timing_key_of_config
 
 AT_MOST = 1.5
 DIGITS = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1", "trainer.lr=1,2")
@@ -76,10 +76,12 @@ def estimated(place: Path) -> float:
     """The seconds of all runs of the only plan here, by the times that planning it has stored beside the ledger."""
     (file,) = place.glob("sweeps/*/*/plan.json")
     plan = Plan.read(file)
-    costs = Speeds(path=place / "speeds.json", device="auto", threads=1, most=1).known(configs_of(plan))
+    costs = Speeds(path=place / "speeds.json", device="auto", threads=1, most=1).costs_if_all_known_else_none(
+        configs_of_plan_runs(plan)
+    )
     if costs is None:
         raise SystemExit("Expected planning to have timed a step.")
-    by_run = [(costs[kind_of(trial.config)], float(trial.config["steps"])) for trial in plan.trials]
+    by_run = [(costs[timing_key_of_config(trial.config)], float(trial.config["steps"])) for trial in plan.trials]
     return sum(cost.step * steps + cost.beside for cost, steps in by_run)
 
 

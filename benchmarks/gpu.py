@@ -37,7 +37,7 @@ from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 SHAPE, CLASSES = (3, 32, 32), 10
 EQUAL = 1e-9
@@ -88,8 +88,11 @@ def difference(make: Callable[[], nn.Module], shape: tuple[int, ...], size: Size
     targets = torch.randint(CLASSES, (size.examples,), generator=generator)
     sums = []
     for place in ("cpu", size.device):
-        model, batch = build(make, 0).double().to(place), Minibatch(inputs.to(place), targets.to(place))
-        total, norms = Auto().weighted_sum(model, batch, Task(transform=Clip(clip_norm=0.5)))
+        model, batch = (
+            build_model_with_seeded_weights(make, 0).double().to(place),
+            Minibatch(inputs.to(place), targets.to(place)),
+        )
+        total, norms = Auto().bounded_gradient_sum_and_norms(model, batch, Task(transform=Clip(clip_norm=0.5)))
         sums.append(torch.cat([total, norms.double()]).cpu())
     return float((sums[0] - sums[1]).abs().max() / sums[0].abs().max())
 
@@ -132,7 +135,7 @@ def step_costs(size: Size) -> None:
     makers = {PLAIN: (plain, size.batch), OURS: (fused, None), HOOKS: (hooks, size.batch)}
     steps = {}
     for name, (make, chunk) in makers.items():
-        model = build(lambda: resnet20(SHAPE, CLASSES), 0).to(size.device)
+        model = build_model_with_seeded_weights(lambda: resnet20(SHAPE, CLASSES), 0).to(size.device)
         steps[name] = partial(make(model, inputs.to(size.device), targets.to(size.device)), chunk)
         steps[name]()
     rounds: list[dict[str, float]] = []

@@ -31,7 +31,7 @@ from measuring.clock import children_seconds, processor_seconds, wall_seconds
 from measuring.script import start
 from omegaconf import DictConfig
 
-from dpsweep.sweeper.launchers.fork_launcher import fork_each
+from dpsweep.sweeper.launchers.fork_launcher import run_each_in_forked_process
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs
 
 WORKERS = 2
@@ -59,14 +59,14 @@ def run_jobs(launcher: str, count: int) -> None:
         quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none", "hydra.output_subdir=null"]
         config = loader.load_configuration(None, [*asked, *quiet], run_mode=RunMode.MULTIRUN)
         context = HydraContext(config_loader=loader, callbacks=Callbacks())
-        ready = HydraJobs(context=context, task=nothing, config=config).launcher(Path(folder))
+        ready = HydraJobs(context=context, task=nothing, config=config).job_launcher_for_folder(Path(folder))
         errors = ready.launch([{"part": number} for number in range(count)], 0)
         get_reusable_executor().shutdown()
     assert errors == [None] * count
 
 
 def run_bare(count: int) -> None:
-    assert fork_each([lambda: b"done"] * count, WORKERS) == [b"done"] * count
+    assert run_each_in_forked_process([lambda: b"done"] * count, WORKERS) == [b"done"] * count
 
 
 def import_torch() -> None:

@@ -127,7 +127,7 @@ def steps(name: str, batch: int) -> dict[str, Callable[[], object]]:
     taken: dict[str, Callable[[], object]] = {"plain": plain}
     for label, engine in ENGINES.items():
         given = REPLACED[name]() if label == "opacus" and name in REPLACED else model
-        step = partial(engine.weighted_sum, given, Minibatch(inputs, targets), task)
+        step = partial(engine.bounded_gradient_sum_and_norms, given, Minibatch(inputs, targets), task)
         try:
             step()
         except Unsupported:

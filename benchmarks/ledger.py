@@ -22,7 +22,7 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import new_row
+from dpsweep.accounting.chain.hash_chain import new_row_with_time_and_user
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
@@ -53,24 +53,24 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
     """The accounts, opened as ever, and then their charges in bulk."""
     balances: dict[str, Balance] = {}
     for number in range(ACCOUNTS):
-        balances[f"account{number}"] = ledger.open(f"account{number}", BUDGET).balance
+        balances[f"account{number}"] = ledger.open_account(f"account{number}", BUDGET).balance
     body = Charged(
         epsilon=COST.epsilon,
         delta=COST.delta,
         takes={"epsilon": COST.epsilon, "delta": COST.delta},
         trials=tuple(TRIALS),
-        event={name: to_json(part) for name, part in EVENT.parts.items()},
+        event={name: to_json(part) for name, part in EVENT.events_by_population.items()},
         record=RECORD,
     )
     stored = body.to_json()
-    end = ledger.end()
+    end = ledger.chain_end()
     row: dict[str, Any] = {"seq": end.entries, "digest": end.head}
     rows = []
     for number in range(charges):
         account = f"account{number % ACCOUNTS}"
-        balances[account] = balances[account].after(body)
+        balances[account] = balances[account].balance_after_entry(body)
         form = balances[account].to_json()
-        row = new_row(
+        row = new_row_with_time_and_user(
             row["seq"] + 1,
             row["digest"],
             account=account,
@@ -90,13 +90,15 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
 def measure(name: str, place: Place, charges: int) -> list[Aim]:
     ledger = Ledger(place.address)
     filled = wall_seconds(lambda: fill(ledger, place, charges))
-    verified = wall_seconds(ledger.verify)
+    verified = wall_seconds(ledger.verify_and_count_entries)
 
     def charge(number: int) -> None:
-        ledger.charge(f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT)
+        ledger.charge_trials_and_return_entry(
+            f"account{number % ACCOUNTS}", plan="more", trials=TRIALS, cost=COST, record=RECORD, event=EVENT
+        )
 
     charged = statistics.median(wall_seconds(partial(charge, number)) for number in range(ROUNDS))
-    started = wall_seconds(lambda: ledger.start("account0", plan="more", trials=TRIALS))
+    started = wall_seconds(lambda: ledger.record_starts_and_return_receipts("account0", plan="more", trials=TRIALS))
     statement = statistics.median(wall_seconds(lambda: ledger.statement("account0", "more")) for _ in range(ROUNDS))
     print(
         f"{name:10} {charges} charges made {filled:5.1f}  verified {verified:5.2f}  one more {charged:.4f}  "

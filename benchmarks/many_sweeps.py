@@ -63,16 +63,20 @@ def repeat_first(ledger: Ledger, sweeps: int) -> None:
     (body,) = (read_body(entry) for entry in ledger.statement(ACCOUNT).charges)
     if not isinstance(body, Charged):
         raise SystemExit("Expected the account's only charge to be that of a sweep.")
-    event = PlanEvent.from_parts({name: from_json(dict(part)) for name, part in (body.event or {}).items()})
+    event = PlanEvent.from_events_by_population(
+        {name: from_json(dict(part)) for name, part in (body.event or {}).items()}
+    )
     cost = Guarantee(epsilon=body.epsilon, delta=body.delta)
     for number in range(1, sweeps):
         plan = f"{number:012x}"
         trials = [f"{number:06x}{place:06x}" for place in range(len(body.trials))]
-        ledger.charge(ACCOUNT, plan=plan, trials=trials, cost=cost, record=body.record, event=event)
-        ledger.launch(ACCOUNT, plan=plan, nonce=plan)
-        ledger.start(ACCOUNT, plan=plan, trials=trials)
+        ledger.charge_trials_and_return_entry(
+            ACCOUNT, plan=plan, trials=trials, cost=cost, record=body.record, event=event
+        )
+        ledger.record_launch(ACCOUNT, plan=plan, nonce=plan)
+        ledger.record_starts_and_return_receipts(ACCOUNT, plan=plan, trials=trials)
         ended = [Ended(trial=trial, attempt=1, resume=0, realised={"state": "completed"}) for trial in trials]
-        ledger.settle(ACCOUNT, plan=plan, ended=ended)
+        ledger.record_ended_attempts(ACCOUNT, plan=plan, ended=ended)
 
 
 def main(size: Size) -> list[Aim]:

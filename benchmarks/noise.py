@@ -31,7 +31,7 @@ from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.convolutional import cnn, resnet20
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Lattices, secret_streams, standard_normal
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
@@ -67,7 +67,10 @@ def float32_sum(self: Lattices, sums: torch.Tensor, noise: torch.Tensor) -> torc
 
 
 def with_float32_noise(call: Callable[[], object]) -> float:
-    with patch.object(BatchAndNoise, "noise", float32_noise), patch.object(Lattices, "add", float32_sum):
+    with (
+        patch.object(BatchAndNoise, "draw_standard_normal_noise", float32_noise),
+        patch.object(Lattices, "add_noise_to_sums", float32_sum),
+    ):
         return processor_seconds(call)
 
 
@@ -85,10 +88,10 @@ def steps(
         steps=count,
         train_records=5000,
     )
-    model = build(lambda: factory(shape, 10), 0)
+    model = build_model_with_seeded_weights(lambda: factory(shape, 10), 0)
     sums: Sums
     try:
-        sums = StackedSums(stack=Stack.of(model), records=data, device="cpu")
+        sums = StackedSums(stack=Stack.from_model(model), records=data, device="cpu")
     except ValueError:
         sums = EngineSums(models=[model], engine=Fused(), records=data, device="cpu", chunk=None)
     return partial(train_together, [run], [model], sums, data, [secret_streams()], device="cpu")

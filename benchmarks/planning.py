@@ -20,11 +20,11 @@ from measuring.script import start
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.request import plan_settings
-from dpsweep.sweeper.planning.grid import Grid, read_request
-from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.searches.admission import Retry, charge_and_admit_runs
 
 
@@ -42,11 +42,11 @@ def seconds(count: int, offset: int) -> float:
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        request = read_request(arguments, loader)
+        request = sort_overrides_into_request(arguments, loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
-        priced = compose_plan(Grid(request, config, loader).points(), plan_settings(config, request.keys))
+        priced = compose_priced_plan(Grid(request, config, loader).points(), plan_settings(config, request.keys))
     with tempfile.TemporaryDirectory() as place:
-        search = search_of(priced.plan, SweepFolder(root=Path(place)))
+        search = search_for_plan(priced.plan, SweepFolder(root=Path(place)))
         due = charge_and_admit_runs(priced, search, Ledger(Path(place) / "ledger.sqlite"), Retry.KILLED)
         elapsed = time.perf_counter() - started
     assert len(due) == count

@@ -35,7 +35,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing import rule_prices as offers
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -116,7 +116,7 @@ def whole_list(size: Size) -> Iterable[str]:
             trial = replace(
                 run(2.0 + (points + turn) / 1e5, size.steps), validation=gaussian(noise_multiplier=40.0 + turn)
             )
-            taken.append(wall_seconds(partial(offers.price_list, rules, [trial] * points, PANEL, delta=DELTA)))
+            taken.append(wall_seconds(partial(offers.offer_of_each_rule, rules, [trial] * points, PANEL, delta=DELTA)))
         yield f"whole list of {len(rules)} rules for {points:4} points: {statistics.median(taken):.2f} s"
 
 
@@ -142,7 +142,7 @@ def profiles(size: Size) -> Iterable[str]:
         one.append(time.perf_counter() - started)
         profile, started = Pld().profile(event, ADD), time.perf_counter()
         for law in laws:
-            best_of(profile, law).epsilon(DELTA)
+            profile_of_best_try(profile, law).epsilon(DELTA)
         all_laws.append(time.perf_counter() - started)
     first, others = statistics.median(one), statistics.median(all_laws)
     yield f"profile of one run {first:.2f} s; {len(laws)} laws from it {others:.2f} s"

@@ -58,7 +58,7 @@ def trained(one: Run, words: Sequence[str], folder: str) -> dict[str, Any]:
         root = swept([*words, "score=public", f"data='{folder}'"], Path(place))
         (accuracy,) = accuracies(root, folder, every=True).values()
         ledger = Ledger(Path(os.environ["DPSWEEP_LEDGER"]))
-        epsilon = sum(float(ledger.statement(name).balance.reserved["epsilon"]) for name in ledger.accounts())
+        epsilon = sum(float(ledger.statement(name).balance.reserved["epsilon"]) for name in ledger.account_names())
     minutes = (processor_seconds() - before) / 60
     return asdict(one) | {"accuracy": round(100 * accuracy, 2), "epsilon": epsilon, "minutes": round(minutes, 2)}
 

@@ -126,21 +126,21 @@ def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     """The accuracy of the model that is handed over, on public test records; of every run where the oracle chooses."""
     from dpsweep.accounting.ledger.ledger import Ledger
-    from dpsweep.reports.content.sweep_table import read
+    from dpsweep.reports.content.sweep_table import read_sweep
     from dpsweep.sweeper.trial.build import make_model
-    from dpsweep.sweeper.trial.spec import declare
-    from dpsweep.trainers.declarations.scores import qualities
-    from dpsweep.trainers.models.weights import load_model
+    from dpsweep.sweeper.trial.spec import declaration_from_config
+    from dpsweep.trainers.declarations.scores import quality_per_record
+    from dpsweep.trainers.models.weights import load_weights_into_model
 
-    sweep = read(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
+    sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
     found = {}
-    for run in sweep.runs.all:
-        if run.result is not None and (every or run.trial.id == sweep.winner):
-            model = load_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
+    for run in sweep.runs.search_and_final_run_records:
+        if run.result is not None and (every or run.trial.id == sweep.winner_id):
+            model = load_weights_into_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
             source = {name: run.trial.config[name] for name in ("dataset", "features") if name in run.trial.config}
             records = public_test(json.dumps(source), folder)
-            loss = declare(run.trial.config).loss
-            found[str(sorted(run.trial.axes.items()))] = float(qualities(model, records, "cpu", loss).mean())
+            loss = declaration_from_config(run.trial.config).loss
+            found[str(sorted(run.trial.axes.items()))] = float(quality_per_record(model, records, "cpu", loss).mean())
     return found
 
 
@@ -150,18 +150,18 @@ def public_test(config: str, folder: str) -> Any:
     import torch
 
     from dpsweep.accounting.ledger.private_store import FEATURES
-    from dpsweep.sweeper.trial.spec import dataset_of
+    from dpsweep.sweeper.trial.spec import dataset_from_config
     from dpsweep.trainers.data.records import Records, Scaling
     from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_idx
     from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.features.extracted import Extracted
 
-    dataset = dataset_of(json.loads(config))
+    dataset = dataset_from_config(json.loads(config))
     if dataset.test_records:
         test = dataset.load(Path(folder))[1]
         assert test is not None
         cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
-        return dataset.extract(test, cache) if isinstance(dataset, Extracted) else test
+        return dataset.replace_inputs_by_features(test, cache) if isinstance(dataset, Extracted) else test
     shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
     images, labels = (
         parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)
@@ -194,7 +194,7 @@ def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[
         line = str(settings["oracle"])
     else:
         line = f"privacy.epsilon={search.epsilon:g} {settings['ways'][search.way]}"
-    return Way(name=search.way, words=line, shows_map=False).overrides(noise).split()
+    return Way(name=search.way, words=line, shows_map=False).overrides_for_noise(noise).split()
 
 
 def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:

@@ -18,11 +18,11 @@ from measuring.script import start
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, poisson_gaussian, repeat, select
+from dpsweep.accounting.events.build import DpEvent, best_of_tries, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.pricing.calibration import largest_count
+from dpsweep.accounting.pricing.calibration import largest_affordable_count
 
 LAWS: dict[str, Callable[[float], NegativeBinomial | Poisson]] = {
     "geometric": lambda mean: NegativeBinomial.with_mean(eta=1.0, mean=mean),
@@ -52,7 +52,7 @@ def runs(adjacency: Adjacency, size: Size) -> list[tuple[str, DpEvent]]:
         def price(steps: int, step: DpEvent = step) -> float:
             return Pld(interval=1e-3).epsilon(repeat(step, steps), 1e-5, adjacency)
 
-        steps = max(1, largest_count(price, ONE_RUN, most=size.most_steps))
+        steps = max(1, largest_affordable_count(price, ONE_RUN, most=size.most_steps))
         found.append((f"noise {noise:g}, rate {rate:g}, {steps} steps, {adjacency.value}", repeat(step, steps)))
     return found
 
@@ -64,7 +64,7 @@ def gaps(
     found = []
     for adjacency in Adjacency:
         for name, run in runs[adjacency]:
-            search = select(run, law(mean))
+            search = best_of_tries(run, law(mean))
             try:
                 price = Pld().epsilon(search, delta, adjacency)
             except UnsupportedEvent:

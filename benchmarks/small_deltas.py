@@ -62,7 +62,7 @@ def library(step: GaussianSteps, interval: float, delta: float, adjacency: Adjac
             pessimistic_estimate=True,
         )
 
-    part = pld.steps_together(step, interval, adjacency)
+    part = pld.equal_mechanisms_of_gaussian_steps(step, interval, adjacency)
     ahead = dense(part.ahead)
     behind = None if part.behind is part.ahead else dense(part.behind)
     distribution = privacy_loss_distribution.PrivacyLossDistribution(ahead, behind)
@@ -76,14 +76,14 @@ def main(size: Size) -> list[Aim]:
         count = min(declared, size.most_steps)
         step = GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         event = repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), count)
-        pld.steps_profile.cache_clear()
-        pld.steps_together.cache_clear()
+        pld.profile_of_gaussian_steps.cache_clear()
+        pld.equal_mechanisms_of_gaussian_steps.cache_clear()
         started = time.perf_counter()
         ours = Pld().epsilon(event, delta, adjacency)
         taken = time.perf_counter() - started
         cells = ["-", "-"]
         if delta >= LIBRARY_FROM:
-            pld.steps_together.cache_clear()
+            pld.equal_mechanisms_of_gaussian_steps.cache_clear()
             started = time.perf_counter()
             cells[0] = f"{library(step, Pld()._grid_step((step,), (), ()), delta, adjacency):.4f}"
             cells[1] = f"{time.perf_counter() - started:.2f}"

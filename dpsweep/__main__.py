@@ -13,13 +13,13 @@ def main() -> None:
     """Runs a command; a Ctrl-C during the imports ends in one sentence too."""
     try:
         from dpsweep.sweeper.commands.cli import main as command
-        from dpsweep.sweeper.processes import left_at_exit
-        from dpsweep.sweeper.processes import drop_unread_output
+        from dpsweep.sweeper.processes import process_exit_without_memory_cleanup
+        from dpsweep.sweeper.processes import ignore_broken_pipe_on_stdout
     except KeyboardInterrupt:
         print("Stopped before anything began: nothing was charged.", file=sys.stderr)
         sys.exit(STOPPED)
-    drop_unread_output()
-    with left_at_exit():
+    ignore_broken_pipe_on_stdout()
+    with process_exit_without_memory_cleanup():
         command()
 
 

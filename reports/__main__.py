@@ -13,7 +13,7 @@ from pathlib import Path
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_error
-from dpsweep.accounting.rehearsal import ledger_of
+from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,15 +22,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("output", nargs="+", type=Path, help="folder of a sweep, with its plan.json")
     parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also a page with all of them side by side")
     options = parser.parse_args(arguments)
-    from dpsweep.reports.pages.page_memory import current_report, print_page
+    from dpsweep.reports.pages.page_memory import print_page_path_and_failures, redraw_report_if_outdated
 
     try:
         for folder in options.output:
-            print_page(current_report(folder, ledger_of(folder)))
+            print_page_path_and_failures(redraw_report_if_outdated(folder, ledger_of_sweep_folder(folder)))
         if options.beside is not None:
-            from dpsweep.reports.pages.comparison import write_beside
+            from dpsweep.reports.pages.comparison import write_comparison_page
 
-            print_page(write_beside(options.output, Ledger(Ledger.locate()), options.beside))
+            print_page_path_and_failures(
+                write_comparison_page(options.output, Ledger(Ledger.user_ledger_place()), options.beside)
+            )
     except DpsweepError as error:
         print_error(error)
         return int(error.exit_code)

@@ -45,28 +45,28 @@ _USUAL = gc.get_threshold()
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def seldom_garbage_collection() -> Iterator[None]:
     """Within it garbage is collected seldom."""
-    with _thresholds(SELDOM, *_USUAL[1:]):
+    with _temporary_gc_thresholds(SELDOM, *_USUAL[1:]):
         yield
 
 
 @contextmanager
-def usually_collected() -> Iterator[None]:
+def usual_garbage_collection() -> Iterator[None]:
     """Within it garbage is collected as Python does by itself: training may keep large tensors in cycles.
 
     Objects that exist at its beginning are not looked at until its end.
     """
     gc.freeze()
     try:
-        with _thresholds(*_USUAL):
+        with _temporary_gc_thresholds(*_USUAL):
             yield
     finally:
         gc.unfreeze()
 
 
 @contextmanager
-def left_at_exit() -> Iterator[None]:
+def process_exit_without_memory_cleanup() -> Iterator[None]:
     """Leaves what is in memory to the operating system when the process ends with the exit code of what runs within.
 
     What is registered with `atexit` after this begins, and threads that are not daemons, end as always; then Python
@@ -75,7 +75,7 @@ def left_at_exit() -> Iterator[None]:
     """
     codes: list[int] = []
 
-    def leave() -> None:
+    def exit_without_cleanup() -> None:
         try:
             for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the beginning
                 stream.flush()
@@ -85,7 +85,7 @@ def left_at_exit() -> Iterator[None]:
         if codes:
             os._exit(codes[-1])
 
-    atexit.register(leave)
+    atexit.register(exit_without_cleanup)
     try:
         yield
     except SystemExit as stop:
@@ -95,7 +95,7 @@ def left_at_exit() -> Iterator[None]:
 
 
 @contextmanager
-def _thresholds(*numbers: int) -> Iterator[None]:
+def _temporary_gc_thresholds(*numbers: int) -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(*numbers)
     try:
@@ -110,7 +110,7 @@ PARENT_DEATH_SIGNAL = 1
 LOOK_SECONDS = 0.5
 
 
-def killed_with(parent: int) -> Callable[[], None]:
+def function_to_die_with_parent(parent: int) -> Callable[[], None]:
     """A function that a child of process `parent` calls so that the system kills it when its parent ends; Linux only.
 
     The C library is loaded here, so that a forked child does not have to. The function raises `ChildProcessError` if
@@ -120,29 +120,29 @@ def killed_with(parent: int) -> Callable[[], None]:
 
     libc = ctypes.CDLL(None)
 
-    def bind() -> None:
+    def die_with_parent() -> None:
         if libc.prctl(PARENT_DEATH_SIGNAL, *map(ctypes.c_ulong, (signal.SIGKILL, 0, 0, 0))):
             raise ChildProcessError("Expected prctl to be allowed: a worker must not outlive its sweep.")
         if os.getppid() != parent:
             os._exit(1)
 
-    return bind
+    return die_with_parent
 
 
-def end_with(parent: int) -> None:
+def end_process_with_parent(parent: int) -> None:
     """Ends this process when its parent, the process `parent`, ends; on all POSIX systems."""
     if os.name != "posix":
         return
     if sys.platform == "linux":
         try:
-            killed_with(parent)()
+            function_to_die_with_parent(parent)()
             return
         except ChildProcessError:
             pass
-    threading.Thread(target=exit_unless_parent_lives, args=(parent,), daemon=True).start()
+    threading.Thread(target=wait_for_parent_end_then_exit, args=(parent,), daemon=True).start()
 
 
-def exit_unless_parent_lives(parent: int) -> None:
+def wait_for_parent_end_then_exit(parent: int) -> None:
     """Ends this process at once when the process `parent` is no longer its parent."""
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
@@ -159,7 +159,7 @@ PROCESSES = Path("/proc")
 
 
 @contextmanager
-def orphans_adopted() -> Iterator[None]:
+def adopt_orphans_and_kill_at_end() -> Iterator[None]:
     """Within it this process adopts the orphans of its children; at its end it kills all children that it got within.
 
     Children that it had before are left alone. A process with rights of another user is left alone too.
@@ -169,17 +169,17 @@ def orphans_adopted() -> Iterator[None]:
         return
     import ctypes
 
-    libc, before, adopted = ctypes.CDLL(None), _children(), ctypes.c_int()
+    libc, before, adopted = ctypes.CDLL(None), _child_process_ids(), ctypes.c_int()
     libc.prctl(GET_CHILD_SUBREAPER, ctypes.byref(adopted), 0, 0, 0)
     libc.prctl(SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     try:
         yield
     finally:
-        _kill_children(but=before)
+        _kill_all_children_except(but=before)
         libc.prctl(SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (adopted.value, 0, 0, 0)))
 
 
-def kill_by_variable(name: str, value: str) -> None:
+def kill_processes_with_variable(name: str, value: str) -> None:
     """Kills every process of this user whose environment has this variable, but this one."""
     words = f"{name}={value}".encode()
     for place in PROCESSES.glob("[0-9]*/environ"):
@@ -188,10 +188,10 @@ def kill_by_variable(name: str, value: str) -> None:
                 os.kill(int(place.parent.name), signal.SIGKILL)
 
 
-def _kill_children(but: set[int]) -> None:
+def _kill_all_children_except(but: set[int]) -> None:
     """Kills children until there are no others: those of a killed child are adopted in turn."""
     spared = set(but)
-    while strays := _children() - spared:
+    while strays := _child_process_ids() - spared:
         for pid in strays:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -202,7 +202,7 @@ def _kill_children(but: set[int]) -> None:
                 pass  # it has ended, and where this program ignores SIGCHLD, the system waits for it
 
 
-def _children() -> set[int]:
+def _child_process_ids() -> set[int]:
     """The children of this process."""
     found = set()
     for place in PROCESSES.glob("[0-9]*/stat"):
@@ -212,7 +212,7 @@ def _children() -> set[int]:
     return found
 
 
-class _Dropping(io.FileIO):
+class _FileIgnoringBrokenPipe(io.FileIO):
     """A file descriptor that leads to the null device once its reader has gone."""
 
     def write(self, data: Buffer, /) -> int:
@@ -224,13 +224,13 @@ class _Dropping(io.FileIO):
             return super().write(data)
 
 
-def drop_unread_output() -> None:
+def ignore_broken_pipe_on_stdout() -> None:
     """Lets this process write to standard output without an error when nobody reads it any more."""
     out = sys.stdout
     if not isinstance(out, io.TextIOWrapper) or not isinstance(out.buffer, (io.BufferedWriter, io.FileIO)):
         return  # replaced by a program that runs us, or none at all
     out.flush()
-    raw = _Dropping(out.fileno(), "wb", closefd=False)
+    raw = _FileIgnoringBrokenPipe(out.fileno(), "wb", closefd=False)
     sys.stdout = io.TextIOWrapper(
         raw if out.write_through else io.BufferedWriter(raw),  # as Python does it
         encoding=out.encoding,

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from dpsweep.accounting.printing import visible
+from dpsweep.accounting.printing import escape_invisible_characters
 
 PLAIN = box.SIMPLE_HEAD
 FRAME = box.HEAVY_HEAD
@@ -28,7 +28,7 @@ class TerminalTable:
     """A table whose cells are visible text; a header may have a line break of ours."""
 
     def __init__(self, title: str = "", **layout: Any) -> None:
-        shown = Text(visible(title), style=TITLE) if title else None
+        shown = Text(escape_invisible_characters(title), style=TITLE) if title else None
         self.table = Table(title=shown, title_justify="left", **layout)
 
     def add_column(self, header: str = "", *, justify: Justify = "left", **layout: Any) -> None:
@@ -37,7 +37,7 @@ class TerminalTable:
 
     def add_row(self, *cells: str, style: str | None = None) -> None:
         """Adds a row."""
-        self.table.add_row(*(Text(visible(cell)) for cell in cells), style=style)
+        self.table.add_row(*(Text(escape_invisible_characters(cell)) for cell in cells), style=style)
 
 
 class Terminal:
@@ -49,31 +49,31 @@ class Terminal:
 
     def print_line(self, sentence: str, style: str | None = None) -> None:
         """Prints a sentence."""
-        self.console.print(Text(visible(sentence)), style=style, soft_wrap=self._wrap)
+        self.console.print(Text(escape_invisible_characters(sentence)), style=style, soft_wrap=self._wrap)
 
     def print_table(self, table: TerminalTable) -> None:
         """Prints a table."""
         self.console.print(table.table, soft_wrap=self._wrap)
 
 
-def bar_of(terminal: Terminal, width: int, *, disable: bool) -> Progress:
+def progress_bar_on_terminal(terminal: Terminal, width: int, *, disable: bool) -> Progress:
     """A bar with the fields `counts` and `state` of its task."""
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=_unshortened_column(6)),
-        BarColumn(bar_width=width, table_column=_unshortened_column(width)),
-        TextColumn("{task.fields[counts]}", markup=False, table_column=_unshortened_column(3)),
-        TimeElapsedColumn(table_column=_unshortened_column(7)),
+        TextColumn("{task.description}", markup=False, table_column=_column_of_minimum_width(6)),
+        BarColumn(bar_width=width, table_column=_column_of_minimum_width(width)),
+        TextColumn("{task.fields[counts]}", markup=False, table_column=_column_of_minimum_width(3)),
+        TimeElapsedColumn(table_column=_column_of_minimum_width(7)),
         TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=terminal.console,
         disable=disable,
     )
 
 
-def draws_bars(console: Console) -> bool:
+def can_draw_progress_bar(console: Console) -> bool:
     """Whether a bar can be drawn: on a terminal, and in a notebook that has ipywidgets."""
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
-def _unshortened_column(width: int) -> Column:
+def _column_of_minimum_width(width: int) -> Column:
     """A column that a narrow terminal does not shorten."""
     return Column(no_wrap=True, min_width=width)

@@ -21,10 +21,10 @@ from hydra.types import RunMode
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.hydra_app import CONF, words_for_hydra
+from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line
 from dpsweep.sweeper.coordinator.request import plan_settings
-from dpsweep.sweeper.planning.grid import Grid, read_request
-from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
 from tests.embedded_fonts import embed_quickly
@@ -162,10 +162,10 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
-            request = read_request(words_for_hydra(arguments), loader)
+            request = sort_overrides_into_request(hydra_arguments_from_command_line(arguments), loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
-            offered = grid.offered_rules() if "tuning=auto" in arguments else {}
-            return compose_plan(grid.points(), plan_settings(config, request.keys, offered))
+            offered = grid.selection_rule_configs_by_name() if "tuning=auto" in arguments else {}
+            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, offered))
 
     return compose

@@ -28,7 +28,9 @@ def assert_exact(model: nn.Module, inputs: Tensor, transform, chunk: int | None 
     targets = torch.arange(len(inputs)) % CLASSES
     rows = rows_alone(model, inputs, targets)
     target = transform.factors(rows.norm(dim=1)) @ rows
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk))
+    total, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk)
+    )
     assert torch.allclose(norms, rows.norm(dim=1), rtol=EXACT, atol=EXACT)
     assert float((total - target).norm()) <= EXACT * max(float(target.norm()), EXACT)
 

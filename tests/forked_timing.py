@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
 from dpsweep.sweeper.timing import time_estimate
-from dpsweep.sweeper.timing.step_timing import time_steps
+from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import TIMEOUT_SECONDS, Cost, Shape
 
 FORKED = get_context("fork")
@@ -27,7 +27,7 @@ def time_in_forks() -> None:
 def asked(
     shapes: Sequence[Shape], device: str, threads: int | None, most: int
 ) -> Iterator[Callable[[], list[Cost] | None]]:
-    """As `time_estimate.asked`: the costs of these shapes, None if there are none."""
+    """As `time_estimate.time_unknown_costs_in_background`: the costs of these shapes, None if there are none."""
     read, write = FORKED.Pipe(duplex=False)
     process = FORKED.Process(target=_time, args=(write, shapes, device, threads, most))
     process.start()
@@ -53,4 +53,4 @@ def _time(write: Connection, shapes: Sequence[Shape], device: str, threads: int 
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nothing, stream)
-    write.send(time_steps(shapes, device, threads, most).costs)
+    write.send(time_training_steps_of_shapes(shapes, device, threads, most).costs)

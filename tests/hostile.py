@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.chain.hash_chain import digest
+from dpsweep.accounting.chain.hash_chain import digest_of_row
 from dpsweep.accounting.records.plan import Plan, Trial
 
 DEEP = "@nested without end@"
@@ -134,7 +134,7 @@ def forge(path: Path, sql: str, renamed: dict[str, str], edit: Callable[[dict[st
             if edit is not None:
                 edit(row)
             row["previous"] = previous
-            row["digest"] = previous = digest(row)
+            row["digest"] = previous = digest_of_row(row)
             columns = ", ".join(f'"{name}" = :{name}' for name in row)
             made.execute(f"UPDATE entries SET {columns} WHERE seq = :seq", row)
         made.commit()

@@ -17,6 +17,6 @@ def both(folder: Path) -> TrialPlace:
 def launched(root: Path) -> PrivateStore:
     """A private store whose last launch has the nonce `NONCE`."""
     store = PrivateStore(root=root)
-    store.announce(NONCE, last=None)
-    store.confirm(NONCE)
+    store.announce_launch(NONCE, last=None)
+    store.confirm_launch(NONCE)
     return store

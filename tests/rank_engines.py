@@ -20,16 +20,16 @@ class InFloat64:
     engine: type[Engine] = Fused
     stacks: ClassVar[bool] = False
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        return self.engine().weighted_sum(model, replace(batch, inputs=batch.inputs.double()), task)
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+        return self.engine().bounded_gradient_sum_and_norms(model, replace(batch, inputs=batch.inputs.double()), task)
 
 
 @dataclass(frozen=True)
 class WithNoise(InFloat64):
     """Adds noise wherever it computes a sum, so once for each process."""
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
-        total, norms = super().weighted_sum(model, batch, task)
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+        total, norms = super().bounded_gradient_sum_and_norms(model, batch, task)
         generator = torch.Generator().manual_seed(len(batch))
         return total + 0.2 * torch.randn(total.shape, generator=generator, dtype=total.dtype), norms
 
@@ -38,7 +38,7 @@ class WithNoise(InFloat64):
 class EndsElsewhere(InFloat64):
     """Ends every process that another one started."""
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         if multiprocessing.parent_process() is not None:
             raise SystemExit(7)
-        return super().weighted_sum(model, batch, task)
+        return super().bounded_gradient_sum_and_norms(model, batch, task)

@@ -64,12 +64,12 @@ def test_planning_any_method_stays_light() -> None:
     program = """
 import yaml
 from pathlib import Path
-from dpsweep.accounting.stored_names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 for path in sorted(Path("conf/trainer").glob("*.yaml")):
     node = yaml.safe_load(path.read_text())
     if node.get("_target_"):
-        made = build_own(node, "trainer")
-        made.transform.bound, made.update, made.noiseless
+        made = build_from_stored_form(node, "trainer")
+        made.transform.norm_bound, made.update, made.noiseless
 """
     assert loaded(program, "torch opacus hydra optuna") == []
 

@@ -94,24 +94,24 @@ def reproducible_streams(seed: int, identity: str) -> Streams:
     )
 
 
-def initial_seed(identity: str) -> int:
+def public_seed_of_initial_weights(identity: str) -> int:
     """The public seed of a trial's initial weights, of 32 bits: torch's CPU generator uses no more."""
-    return int.from_bytes(_digest(_SEED_BYTES, "initial weights", identity), "big")
+    return int.from_bytes(_digest_of_texts(_SEED_BYTES, "initial weights", identity), "big")
 
 
 def _secret_generator() -> np.random.Generator:
-    return _aes(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
+    return _aes_generator(secrets.randbits(_KEY_BITS), secrets.randbits(_COUNTER_BITS))
 
 
 def _derived_generator(seed: int, identity: str, use: str) -> np.random.Generator:
-    return _aes(int.from_bytes(_digest(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
+    return _aes_generator(int.from_bytes(_digest_of_texts(_KEY_BITS // 8, use, str(seed), identity), "big"), 0)
 
 
-def _aes(key: int, counter: int) -> np.random.Generator:
+def _aes_generator(key: int, counter: int) -> np.random.Generator:
     return np.random.Generator(AESCounter(key=key, counter=counter))
 
 
-def _digest(size: int, *parts: str) -> bytes:
+def _digest_of_texts(size: int, *parts: str) -> bytes:
     """A digest of the parts; two different lists of parts never form the same text."""
     return blake2b("".join(f"{len(part)}:{part}" for part in parts).encode(), digest_size=size).digest()
 
@@ -122,12 +122,12 @@ _BITS = 53
 _LEAST, _MOST = 2.0**-900, 2.0**900  # standard deviations at which noise and lattice neither underflow nor overflow
 
 
-def spacing(noise_std: float) -> float:
+def lattice_spacing(noise_std: float) -> float:
     """The lattice's spacing: the largest power of two that is no more than noise_std * 2**-10; 0 without noise.
 
     Errors: ValueError where noise_std is so small or so large that float64 cannot divide exactly by the spacing.
 
-    >>> spacing(1.0) == 2.0**-10, spacing(3.0) == 2.0**-9, spacing(0.0)
+    >>> lattice_spacing(1.0) == 2.0**-10, lattice_spacing(3.0) == 2.0**-9, lattice_spacing(0.0)
     (True, True, 0.0)
     """
     if not noise_std:
@@ -143,15 +143,17 @@ def standard_normal(rng: np.random.Generator, shape: int | tuple[int, ...]) -> N
     flat = noise.reshape(-1)
     tail = np.flatnonzero((flat >= _R) | (flat <= -_R))
     if tail.size:
-        flat[tail] = np.copysign(_tail(rng, tail.size), flat[tail])
+        flat[tail] = np.copysign(_draw_normal_tail_magnitudes(rng, tail.size), flat[tail])
     return noise
 
 
-def add_noise(exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def add_gaussian_noise_on_lattice(
+    exact: NDArray[np.float64], noise_std: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """The exact numbers plus Gaussian noise, rounded to the lattice."""
     if not noise_std:
         return exact
-    cell = spacing(noise_std)
+    cell = lattice_spacing(noise_std)
     noisy: NDArray[np.float64] = np.rint((exact + noise_std * standard_normal(rng, exact.shape)) / cell) * cell
     return noisy
 
@@ -165,14 +167,14 @@ class Lattices:
     silent: bool
 
     @classmethod
-    def of(cls, stds: Sequence[float], device: torch.device | str) -> Lattices:
+    def from_noise_stds(cls, stds: Sequence[float], device: torch.device | str) -> Lattices:
         """The lattices for these standard deviations; some of them may be 0."""
         import torch
 
-        columns = torch.tensor([[std, spacing(std) or 1.0] for std in stds], dtype=torch.float64).to(device)
+        columns = torch.tensor([[std, lattice_spacing(std) or 1.0] for std in stds], dtype=torch.float64).to(device)
         return cls(stds=columns[:, :1], cells=columns[:, 1:], silent=not all(stds))
 
-    def add(self, sums: Tensor, noise: Tensor) -> Tensor:
+    def add_noise_to_sums(self, sums: Tensor, noise: Tensor) -> Tensor:
         """Sums [K, P] plus their noise, in float64 on the lattices; rows without noise stay exact.
 
         `noise` [K, P] is standard normal in float64, and this call overwrites it.
@@ -182,16 +184,16 @@ class Lattices:
         return noisy.where(self.stds > 0, sums.double()) if self.silent else noisy
 
 
-def _tail(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _draw_normal_tail_magnitudes(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     """Magnitudes of standard normal numbers that are at least R. Source: Marsaglia 1964."""
     magnitudes: NDArray[np.float64] = np.empty(0)
     while (missing := count - len(magnitudes)) > 0:
-        excess, height = _exponential(rng, missing) / _R, _exponential(rng, missing)
+        excess, height = _draw_exponential(rng, missing) / _R, _draw_exponential(rng, missing)
         magnitudes = np.concatenate([magnitudes, _R + excess[2 * height > excess**2]])
     return magnitudes
 
 
-def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+def _draw_exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     """Exponential numbers -ln(u), where u = 2**-zeros * (1 + v) / 2 has 53 random bits even where u is tiny."""
     first, second = rng.integers(2**_BITS, size=(2, count)).astype(np.float64)
     zeros = np.where(first > 0, _BITS - np.frexp(first)[1], 2 * _BITS - np.frexp(second)[1])

@@ -4,8 +4,8 @@ Libraries try imports that fail (`org` in the standard library's copy, `pytz`, `
 place, answers them, so that a folder of somebody else's would run code. So the folder is asked for two kinds of
 top-level modules alone, and only after Python has found none of that name anywhere else:
 
-* the first part of a path that `name_module` was given: of a class that the command line or the user's own
-  configuration names, which every caller has to make sure of;
+* the first part of a path that `allow_import_of_module_of_user_class` was given: of a class that the command line or
+  the user's own configuration names, which every caller has to make sure of;
 * what a module that was itself found in this folder imports, at its top or later.
 
 A process that unpickles objects of such classes unpickles `FINDER` before them, which installs it there.
@@ -35,54 +35,58 @@ class UserModules:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The module in the folder, if it may be asked for; None for every module inside a package."""
-        if path is not None or self.folder is None or not (name in self.names or _importer() in self.found):
+        if (
+            path is not None
+            or self.folder is None
+            or not (name in self.names or _top_package_of_importer() in self.found)
+        ):
             return None
         spec = PathFinder.find_spec(name, [self.folder])
         if spec is not None:
             self.found.add(name)
         return spec
 
-    def install(self, folder: str | None) -> None:
+    def install_finder_for_folder(self, folder: str | None) -> None:
         """Asks this folder from now on, after all other finders."""
         self.folder = folder
         if self not in sys.meta_path:
             sys.meta_path.append(self)
 
     def __reduce__(self) -> tuple[Callable[..., UserModules], tuple[str | None, set[str], set[str]]]:
-        return _install_in_other_process, (self.folder, self.names, self.found)
+        return _recreate_finder_in_this_process, (self.folder, self.names, self.found)
 
 
 FINDER = UserModules()
 """The finder of this process."""
 
 
-def find_user_modules(folder: Path) -> None:
+def set_folder_of_user_modules(folder: Path) -> None:
     """Lets the user's classes be found in this folder from now on, and nothing else."""
-    FINDER.install(str(folder.absolute()))
+    FINDER.install_finder_for_folder(str(folder.absolute()))
 
 
-def name_module(path: str) -> None:
+def allow_import_of_module_of_user_class(path: str) -> None:
     """Lets the first module of a class's dotted path be found in the user's folder; other texts change nothing."""
     parts = path.split(".")
     if all(part.isidentifier() for part in parts):
         FINDER.names.add(parts[0])
 
 
-def _install_in_other_process(folder: str | None, names: set[str], found: set[str]) -> UserModules:
+def _recreate_finder_in_this_process(folder: str | None, names: set[str], found: set[str]) -> UserModules:
     """The finder of another process, in this one: what was found there may be asked for here, as by `pickle`."""
     FINDER.names |= names | found
     if folder is not None:
-        FINDER.install(folder)
+        FINDER.install_finder_for_folder(folder)
     return FINDER
 
 
-def _importer() -> str:
+def _top_package_of_importer() -> str:
     """The top-level package of the module whose code asks for an import."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and (package := _package_of(frame)) in _IMPORT_SYSTEM:
+    while frame is not None and (package := _top_package_of_frame(frame)) in _IMPORT_SYSTEM:
         frame = frame.f_back
     return "" if frame is None else package
 
 
-def _package_of(frame: FrameType) -> str:
+def _top_package_of_frame(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]

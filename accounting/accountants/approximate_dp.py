@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpsweep.accounting.events.build import DpEvent, Leaves, compose, flatten, repeat, select
+from dpsweep.accounting.events.build import DpEvent, Leaves, best_of_tries, compose, leaves_with_counts, repeat
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, Recent, SelectionDpEvent, ThresholdDpEvent
 
 EpsilonAt = Callable[[DpEvent, float], float]
@@ -21,7 +21,7 @@ Theorem = Callable[[Any, float, EpsilonAt], float]
 _STEPS = 60
 
 
-def approximate_dp_epsilon(
+def approximate_dp_epsilon_or_none(
     event: DpEvent, delta: float, epsilon_at: EpsilonAt, *, profiled_limit: int = 0
 ) -> float | None:
     """Epsilon of a composition with leaves of this module; None for a composition without them.
@@ -30,26 +30,26 @@ def approximate_dp_epsilon(
     a limit of at most `profiled_limit` tries.
     """
 
-    def is_separate(leaf: DpEvent) -> bool:
+    def is_priced_by_own_theorem(leaf: DpEvent) -> bool:
         profiled = isinstance(leaf, SelectionDpEvent) and leaf.limit is not None and leaf.limit <= profiled_limit
-        return _theorem_of_leaf(leaf) is not None and not profiled
+        return _theorem_of_leaf_or_none(leaf) is not None and not profiled
 
-    leaves = flatten(event)
-    if _has_no_theorem(leaves):
+    leaves = leaves_with_counts(event)
+    if _has_no_leaf_with_theorem(leaves):
         return None
-    separate = [(leaf, count) for leaf, count in leaves if is_separate(leaf)]
+    separate = [(leaf, count) for leaf, count in leaves if is_priced_by_own_theorem(leaf)]
     if not separate:
         return None
-    rest = compose(repeat(leaf, count) for leaf, count in leaves if not is_separate(leaf))
-    shares = sum(count for _, count in separate) + bool(flatten(rest))
-    total = epsilon_at(rest, delta / shares) if flatten(rest) else 0.0
+    rest = compose(repeat(leaf, count) for leaf, count in leaves if not is_priced_by_own_theorem(leaf))
+    shares = sum(count for _, count in separate) + bool(leaves_with_counts(rest))
+    total = epsilon_at(rest, delta / shares) if leaves_with_counts(rest) else 0.0
     for leaf, count in separate:
-        theorem = _theorem_of_leaf(leaf)
+        theorem = _theorem_of_leaf_or_none(leaf)
         total += count * (math.inf if theorem is None else theorem(leaf, delta / shares, epsilon_at))
     return total
 
 
-def random_stopping(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+def random_stopping_epsilon(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
     """3 eps1 + 3 sqrt(2 delta1) at the largest delta1 with sqrt(2 delta1) T + delta2 <= delta.
 
     *Source*: Liu and Talwar 2019 (Private Selection from Private Candidates), Theorem 3.4.
@@ -60,7 +60,7 @@ def random_stopping(leaf: RandomStoppingDpEvent, delta: float, epsilon_at: Epsil
     return 3 * epsilon_at(leaf.event, root**2 / 2) + 3 * root
 
 
-def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+def above_threshold_epsilon(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
     """eps1 + ln(exp(eps1) + delta1 / gamma), at delta1 / gamma plus the cost of the hard stop.
 
     *Source*: Liu and Talwar 2019, Theorem 3.1, with our own constants. Without the stop, an outcome o is released with
@@ -72,66 +72,72 @@ def above_threshold(leaf: ThresholdDpEvent, delta: float, epsilon_at: EpsilonAt)
     """
     gamma = leaf.tries.gamma
 
-    def without_stop(share: float) -> float:
+    def epsilon_without_hard_stop(share: float) -> float:
         inner = epsilon_at(leaf.event, share * gamma)
-        return inner + float(_log_add(inner, share))
+        return inner + float(_log_of_exp_plus_value(inner, share))
 
     tail = (1 - gamma) ** leaf.tries.limit
-    return without_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
+    return epsilon_without_hard_stop(delta - tail) - math.log1p(-tail) if tail < delta else math.inf
 
 
-def hard_stop(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
+def hard_stopped_selection_epsilon(leaf: SelectionDpEvent, delta: float, epsilon_at: EpsilonAt) -> float:
     """Selection that ends after `limit` tries: the distribution of K changes by P(K > limit) in total variation."""
     if leaf.limit is None:
         return epsilon_at(leaf, delta)
-    return _with_stop(
-        lambda share: epsilon_at(select(leaf.event, leaf.tries), share), delta, leaf.tries.beyond(leaf.limit)
+    return _least_epsilon_with_hard_stop(
+        lambda share: epsilon_at(best_of_tries(leaf.event, leaf.tries), share),
+        delta,
+        leaf.tries.probability_beyond(leaf.limit),
     )
 
 
-def _with_stop(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
+def _least_epsilon_with_hard_stop(epsilon_of: Callable[[float], float], delta: float, tail: float) -> float:
     """The least epsilon with epsilon_of(delta - (1 + exp(epsilon)) tail) <= epsilon: by bisection, rounded up."""
     if tail == 0:
         return epsilon_of(delta)
 
-    def enough(epsilon: float) -> bool:
+    def is_epsilon_enough(epsilon: float) -> bool:
         remaining = delta - (1 + math.exp(min(epsilon, 700.0))) * tail
         return remaining > 0 and epsilon_of(remaining) <= epsilon
 
     low = high = epsilon_of(delta)
     step = 1e-9
-    while not enough(high):
+    while not is_epsilon_enough(high):
         low, high, step = high, high + step, 2 * step
         if (1 + math.exp(min(low, 700.0))) * tail >= delta:
             return math.inf
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_epsilon_enough(middle) else (middle, high)
     return high
 
 
-def _log_add(exponent: float, value: float) -> float:
+def _log_of_exp_plus_value(exponent: float, value: float) -> float:
     """ln(exp(exponent) + value), for value >= 0."""
     return exponent + math.log1p(value * math.exp(-exponent))
 
 
-def _has_no_theorem(leaves: Leaves) -> bool:
+def _has_no_leaf_with_theorem(leaves: Leaves) -> bool:
     """Whether none of the leaves has a theorem of this module; a plan with a schedule has thousands of leaves."""
-    known = _WITHOUT.of(leaves)
-    return _WITHOUT.keep(leaves, all(_theorem_of_leaf(leaf) is None for leaf, _ in leaves)) if known is None else known
+    known = _WITHOUT.find_kept_value(leaves)
+    return (
+        _WITHOUT.keep_value(leaves, all(_theorem_of_leaf_or_none(leaf) is None for leaf, _ in leaves))
+        if known is None
+        else known
+    )
 
 
 _WITHOUT: Recent[bool] = Recent(most=64)
 
 
-def _theorem_of_leaf(leaf: DpEvent) -> Theorem | None:
+def _theorem_of_leaf_or_none(leaf: DpEvent) -> Theorem | None:
     if isinstance(leaf, SelectionDpEvent) and leaf.limit is None:
         return None
     return _THEOREMS.get(type(leaf))
 
 
 _THEOREMS: Mapping[type[DpEvent], Theorem] = {
-    RandomStoppingDpEvent: random_stopping,
-    ThresholdDpEvent: above_threshold,
-    SelectionDpEvent: hard_stop,
+    RandomStoppingDpEvent: random_stopping_epsilon,
+    ThresholdDpEvent: above_threshold_epsilon,
+    SelectionDpEvent: hard_stopped_selection_epsilon,
 }

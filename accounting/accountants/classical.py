@@ -16,12 +16,17 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
+from dpsweep.accounting.accountants.interface import (
+    GaussianSteps,
+    check_delta,
+    gaussian_part,
+    limit_noise_levels_of_steps,
+)
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.types import word
+from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, Sampled
 from dpsweep.accounting.references import BALLE_2018, KAIROUZ_2015, Work
 
@@ -59,22 +64,27 @@ class Classical:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(others[0][0])}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(others[0][0])}.")
         if not steps:
             return 0.0
         if any(step.noise_multiplier == 0 for step in steps):
             return math.inf
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no proven bound under {Adjacency(adjacency).value}.")
-        steps = coarser(steps, KINDS_OF_STEP)
-        return min(_basic(steps, delta), *(_advanced_composition(steps, delta, share) for share in self.shares))
+        steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
+        return min(
+            _basic_composition_epsilon(steps, delta),
+            *(_advanced_composition_epsilon(steps, delta, share) for share in self.shares),
+        )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """0: composition theorems give upper bounds only."""
         return 0.0
 
 
-def lecture_noise(*, records: int, steps: int, epsilon: float, delta: float, lipschitz: float = 1.0) -> float:
+def dp_sgd_noise_std_by_lecture_theorem(
+    *, records: int, steps: int, epsilon: float, delta: float, lipschitz: float = 1.0
+) -> float:
     """Standard deviation of the noise on each per-example gradient, by the lecture's theorem.
 
     *Guarantee*: `steps` steps on one record each, drawn uniformly, are (epsilon, delta)-private under replacement (the
@@ -91,28 +101,30 @@ def lecture_noise(*, records: int, steps: int, epsilon: float, delta: float, lip
     check_delta(delta)
     per_step = records * epsilon / (4 * math.sqrt(2 * steps * math.log(2 / delta)))
     if per_step >= 1:
-        raise ValueError(f"Expected steps={steps} to be so many that a gradient's epsilon={epsilon_up(per_step)} < 1.")
+        raise ValueError(
+            f"Expected steps={steps} to be so many that a gradient's epsilon={epsilon_text_rounded_up(per_step)} < 1."
+        )
     logs = math.log(2 / delta) * math.log(2.5 * steps / (delta * records))
     return 16 * lipschitz * math.sqrt(steps * logs) / (records * epsilon)
 
 
-def _basic(steps: tuple[GaussianSteps, ...], delta: float) -> float:
+def _basic_composition_epsilon(steps: tuple[GaussianSteps, ...], delta: float) -> float:
     """Basic composition: the sum of the epsilons."""
-    return sum(epsilon * count for epsilon, count in _claims(steps, delta))
+    return sum(epsilon * count for epsilon, count in _epsilon_and_count_per_step_kind(steps, delta))
 
 
-def _advanced_composition(steps: tuple[GaussianSteps, ...], delta: float, share: float) -> float:
+def _advanced_composition_epsilon(steps: tuple[GaussianSteps, ...], delta: float, share: float) -> float:
     """Advanced composition: the mean of the privacy loss plus its deviation at `share` of delta.
 
     A loss of at most e has a mean of at most e tanh(e / 2); Hoeffding's inequality bounds the sum of these losses.
     """
-    claims = _claims(steps, delta * (1 - share))
+    claims = _epsilon_and_count_per_step_kind(steps, delta * (1 - share))
     mean = sum(count * epsilon * math.tanh(epsilon / 2) for epsilon, count in claims)
     squares = sum(count * epsilon**2 for epsilon, count in claims)
     return mean + math.sqrt(2 * squares * -math.log(delta * share))
 
 
-def _claims(steps: tuple[GaussianSteps, ...], delta: float) -> list[tuple[float, int]]:
+def _epsilon_and_count_per_step_kind(steps: tuple[GaussianSteps, ...], delta: float) -> list[tuple[float, int]]:
     """The epsilon of each kind of step and its count, if all steps get equal parts of `delta`."""
     part = delta / sum(step.count for step in steps)
     return [

@@ -12,7 +12,9 @@ from dpsweep.accounting.accountants.interface import check_delta
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile
 
 
-def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+def dp_sgd_epsilon_by_closed_renyi_formula(
+    *, sample_rate: float, noise_multiplier: float, steps: int, delta: float
+) -> float:
     """Epsilon by Renyi divergences 7 q^2 a / sigma^2 at orders a <= sigma^2 / 2 ln(1 / q), and Mironov's conversion.
 
     Not a bound: for batches of 1000 out of 50000 records, noise multiplier 1.2 and 5000 steps it gives 30.88, but an
@@ -21,10 +23,10 @@ def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, d
     *Source*: Yang, Zhang, Chen, Liu 2022 (Normalized/Clipped SGD with Perturbation for DP Non-Convex Optimization),
     Proposition E.3 and the proof of Lemma 3.1.
 
-    >>> round(proposition_e3(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
+    >>> round(dp_sgd_epsilon_by_closed_renyi_formula(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
     8.133
     """
-    _require_valid_steps(sample_rate, noise_multiplier, steps, delta)
+    _require_valid_step_parameters(sample_rate, noise_multiplier, steps, delta)
     largest = noise_multiplier**2 / 2 * math.log(1 / sample_rate)
     if largest <= 1:
         return math.inf
@@ -33,21 +35,21 @@ def proposition_e3(*, sample_rate: float, noise_multiplier: float, steps: int, d
     return slope * order - math.log(delta) / (order - 1)
 
 
-def gaussian_limit(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+def dp_sgd_epsilon_by_gaussian_limit(*, sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
     """Epsilon of the limit of `steps` Poisson-sampled steps, a Gaussian with mu = q sqrt(T (e^(1/sigma^2) - 1)).
 
     Not a bound: a limit theorem does not hold at a finite number of steps, and the value is below the true one in every
     setting of the papers (1.557 against 1.569, 6.583 against 6.756).
     *Source*: Bu, Dong, Long, Su 2020 (Deep Learning with Gaussian Differential Privacy), Theorem 5.
 
-    >>> round(gaussian_limit(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
+    >>> round(dp_sgd_epsilon_by_gaussian_limit(sample_rate=0.02, noise_multiplier=3.6, steps=5000, delta=1e-5), 3)
     1.557
     """
-    _require_valid_steps(sample_rate, noise_multiplier, steps, delta)
+    _require_valid_step_parameters(sample_rate, noise_multiplier, steps, delta)
     return GaussianProfile(mu=sample_rate * math.sqrt(steps * math.expm1(noise_multiplier**-2))).epsilon(delta)
 
 
-def _require_valid_steps(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> None:
+def _require_valid_step_parameters(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> None:
     if not 0 < sample_rate < 1:
         raise ValueError(f"Expected sample_rate={sample_rate} in (0, 1).")
     if not (math.isfinite(noise_multiplier) and noise_multiplier > 0):

@@ -12,9 +12,9 @@ import numpy as np
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
-    as_fixed_size_step,
-    as_gaussian_step,
-    flatten,
+    leaves_with_counts,
+    rate_and_noise_of_gaussian_step,
+    size_records_and_noise_of_fixed_step,
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.types import Recent
@@ -49,7 +49,7 @@ class Accountant(Protocol):
 
 def plan_epsilon(accountant: Accountant, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
     """Epsilon of a plan: the larger epsilon of its two disjoint populations."""
-    return max(accountant.epsilon(part, delta, adjacency) for part in event.parts.values())
+    return max(accountant.epsilon(part, delta, adjacency) for part in event.events_by_population.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +68,19 @@ _PARTS: Mapping[Adjacency, Recent[GaussianPart]] = {adjacency: Recent(most=64) f
 
 def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
     """A composition as its Gaussian steps, and its other leaves with their multiplicities."""
-    leaves = flatten(event)
-    known = _PARTS[adjacency].of(leaves)
-    return _PARTS[adjacency].keep(leaves, _gaussian_part(leaves, adjacency)) if known is None else known
+    leaves = leaves_with_counts(event)
+    known = _PARTS[adjacency].find_kept_value(leaves)
+    return (
+        _PARTS[adjacency].keep_value(leaves, _split_leaves_into_steps_and_others(leaves, adjacency))
+        if known is None
+        else known
+    )
 
 
-def _gaussian_part(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) -> GaussianPart:
+def _split_leaves_into_steps_and_others(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) -> GaussianPart:
     steps, others = [], []
     for leaf, count in leaves:
-        step = as_gaussian_step(leaf, adjacency)
+        step = rate_and_noise_of_gaussian_step(leaf, adjacency)
         if step is None:
             others.append((leaf, count))
         else:
@@ -84,7 +88,7 @@ def _gaussian_part(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) 
     return tuple(steps), tuple(others)
 
 
-def coarser(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:
+def limit_noise_levels_of_steps(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps, ...]:
     """At most `most` kinds of step per sample rate: each noise multiplier is rounded down to the smallest of its group.
 
     *Guarantee*: less noise never costs less, so an upper bound for the result is an upper bound for `steps`.
@@ -96,28 +100,31 @@ def coarser(steps: tuple[GaussianSteps, ...], most: int) -> tuple[GaussianSteps,
     return tuple(
         GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
         for rate in sorted(counts)
-        for noise, count in sorted(_rounded_down(counts[rate], most).items())
+        for noise, count in sorted(_round_noises_down_in_groups(counts[rate], most).items())
     )
 
 
-def coarser_batches(leaves: tuple[tuple[DpEvent, int], ...], most: int) -> tuple[tuple[DpEvent, int], ...]:
-    """The leaves, with at most `most` kinds of step per fixed batch size, rounded down as in `coarser`."""
+def limit_noise_levels_of_fixed_batches(
+    leaves: tuple[tuple[DpEvent, int], ...], most: int
+) -> tuple[tuple[DpEvent, int], ...]:
+    """The leaves, with at most `most` kinds of step per fixed batch size, rounded down as in "
+    "`limit_noise_levels_of_steps`."""
     batches: dict[tuple[int, int], dict[float, int]] = {}
     result = []
     for leaf, count in leaves:
-        step = as_fixed_size_step(leaf)
+        step = size_records_and_noise_of_fixed_step(leaf)
         if step is None:
             result.append((leaf, count))
         else:
             batches.setdefault(step[:2], {})[step[2]] = count
     for (size, records), counts in batches.items():
-        for noise, count in _rounded_down(counts, most).items():
+        for noise, count in _round_noises_down_in_groups(counts, most).items():
             leaf = without_replacement_gaussian(records=records, batch_size=size, noise_multiplier=noise)
             result.append((leaf, count))
     return tuple(result)
 
 
-def _rounded_down(counts: Mapping[float, int], most: int) -> dict[float, int]:
+def _round_noises_down_in_groups(counts: Mapping[float, int], most: int) -> dict[float, int]:
     """The count of each noise multiplier after grouping neighbouring values; each group gets its smallest noise.
 
     There are at most `most` groups. The next split is where it saves most precision 1 / noise^2, to which the cost of
@@ -129,16 +136,16 @@ def _rounded_down(counts: Mapping[float, int], most: int) -> dict[float, int]:
     before = np.concatenate([[0], np.cumsum([counts[float(noise)] for noise in noises])])
     precision = (noises / noises[0]) ** -2.0
 
-    def best_split(first: int, last: int) -> tuple[float, int, int, int]:
+    def best_split_of_group(first: int, last: int) -> tuple[float, int, int, int]:
         saved = (before[last] - before[first:last]) * (precision[first] - precision[first:last])
         place = int(saved.argmax())
         return -float(saved[place]), first, first + place, last
 
-    groups = [best_split(0, len(noises))]
+    groups = [best_split_of_group(0, len(noises))]
     while len(groups) < most and groups[0][0] < 0:
         _, first, place, last = heappop(groups)
-        heappush(groups, best_split(first, place))
-        heappush(groups, best_split(place, last))
+        heappush(groups, best_split_of_group(first, place))
+        heappush(groups, best_split_of_group(place, last))
     return {float(noises[first]): int(before[last] - before[first]) for _, first, _, last in groups}
 
 

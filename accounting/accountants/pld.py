@@ -17,11 +17,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
-from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
+from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon_or_none
+from dpsweep.accounting.accountants.interface import (
+    GaussianSteps,
+    check_delta,
+    gaussian_part,
+    limit_noise_levels_of_fixed_batches,
+    limit_noise_levels_of_steps,
+)
 from dpsweep.accounting.accountants.rdp import Rdp, noisy_max_epsilon
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, as_fixed_size_step, compose, poisson_gaussian, repeat
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    compose,
+    poisson_gaussian,
+    repeat,
+    size_records_and_noise_of_fixed_step,
+)
 from dpsweep.accounting.events.trial_counts import MOST_TRIES, EachPoint, Tries
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -33,18 +45,18 @@ from dpsweep.accounting.events.types import (
     SelectionDpEvent,
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
-    word,
+    event_name_for_sentence,
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.loss_grid import Losses
 from dpsweep.accounting.profiles.privacy_loss import (
     Direction,
     OneStep,
-    directions,
+    directions_of_poisson_step,
+    directions_of_truncated_poisson_step,
+    largest_gaussian_loss,
+    largest_loss_of_replaced_record,
     loss_probabilities,
-    reach_gaussian,
-    reach_replaced,
-    truncated_directions,
 )
 from dpsweep.accounting.profiles.privacy_profiles import (
     SMALLEST_DELTA,
@@ -60,7 +72,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert_profile,
 )
-from dpsweep.accounting.profiles.selection_envelope import best_of, forget_curves
+from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
 
@@ -77,16 +89,18 @@ class EqualMechanisms:
     count: int
 
     @classmethod
-    def of(cls, interval: float, ahead: Direction, behind: Direction, count: int) -> EqualMechanisms:
+    def from_hockey_stick_curves(
+        cls, interval: float, ahead: Direction, behind: Direction, count: int
+    ) -> EqualMechanisms:
         """The losses from both hockey-stick curves on a grid."""
-        forth = _on_grid(ahead, interval)
+        forth = _hockey_stick_curve_on_grid(ahead, interval)
         if behind is ahead:
-            both = _losses_from_curves(interval, forth, forth)
+            both = _loss_distribution_from_curves(interval, forth, forth)
             return cls(ahead=both, behind=both, count=count)
-        back = _on_grid(behind, interval)
+        back = _hockey_stick_curve_on_grid(behind, interval)
         return cls(
-            ahead=_losses_from_curves(interval, forth, back),
-            behind=_losses_from_curves(interval, back, forth),
+            ahead=_loss_distribution_from_curves(interval, forth, back),
+            behind=_loss_distribution_from_curves(interval, back, forth),
             count=count,
         )
 
@@ -98,7 +112,7 @@ class ComposedProfile:
     directions: tuple[ComposedLosses, ...]
 
     @classmethod
-    def of(cls, parts: Sequence[EqualMechanisms]) -> ComposedProfile:
+    def from_equal_mechanisms(cls, parts: Sequence[EqualMechanisms]) -> ComposedProfile:
         """The profile of all these mechanisms together."""
         ahead = ComposedLosses([(part.ahead, part.count) for part in parts])
         if all(part.ahead is part.behind for part in parts):
@@ -106,7 +120,7 @@ class ComposedProfile:
         return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
     @property
-    def interval(self) -> float:
+    def grid_step(self) -> float:
         """The grid step of the losses."""
         return self.directions[0].interval
 
@@ -120,31 +134,39 @@ class ComposedProfile:
             raise UnsupportedEvent(f"PLD is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
         return max(direction.epsilon(delta) for direction in self.directions)
 
-    def lower(self, delta: float) -> float:
+    def epsilon_lower_bound(self, delta: float) -> float:
         """An epsilon at which the discretised losses have at least this delta; 0 if rounding leaves it open."""
-        return max(direction.lower(delta) for direction in self.directions)
+        return max(direction.epsilon_lower_bound(delta) for direction in self.directions)
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def steps_profile(steps: tuple[GaussianSteps, ...], interval: float, adjacency: Adjacency) -> ComposedProfile:
+def profile_of_gaussian_steps(
+    steps: tuple[GaussianSteps, ...], interval: float, adjacency: Adjacency
+) -> ComposedProfile:
     """The profile of a composition of Gaussian steps; cached, because rules price the same run many times."""
-    return ComposedProfile.of([steps_together(step, interval, adjacency) for step in steps])
+    return ComposedProfile.from_equal_mechanisms(
+        [equal_mechanisms_of_gaussian_steps(step, interval, adjacency) for step in steps]
+    )
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def steps_together(step: GaussianSteps, interval: float, adjacency: Adjacency) -> EqualMechanisms:
+def equal_mechanisms_of_gaussian_steps(step: GaussianSteps, interval: float, adjacency: Adjacency) -> EqualMechanisms:
     """All these steps; unsampled Gaussian steps are exactly one step with less noise."""
     rate, noise = step.sample_rate, step.noise_multiplier
     if rate == 1:
-        return EqualMechanisms.of(interval, *directions(1.0, noise / math.sqrt(step.count), adjacency), 1)
-    return EqualMechanisms.of(interval, *directions(rate, noise, adjacency), step.count)
+        return EqualMechanisms.from_hockey_stick_curves(
+            interval, *directions_of_poisson_step(1.0, noise / math.sqrt(step.count), adjacency), 1
+        )
+    return EqualMechanisms.from_hockey_stick_curves(
+        interval, *directions_of_poisson_step(rate, noise, adjacency), step.count
+    )
 
 
-def _on_grid(direction: Direction, interval: float) -> np.ndarray:
+def _hockey_stick_curve_on_grid(direction: Direction, interval: float) -> np.ndarray:
     return direction.curve(interval * np.arange(max(1, math.ceil(direction.reach / interval)) + 1))
 
 
-def _losses_from_curves(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
+def _loss_distribution_from_curves(interval: float, curve: np.ndarray, other: np.ndarray) -> Losses:
     return Losses(
         lowest=1 - len(other),
         interval=interval,
@@ -154,23 +176,23 @@ def _losses_from_curves(interval: float, curve: np.ndarray, other: np.ndarray) -
 
 
 @lru_cache(maxsize=16)
-def truncated_steps(
+def equal_mechanisms_of_truncated_steps(
     leaf: TruncatedSubsampledGaussianDpEvent, count: int, interval: float, adjacency: Adjacency
 ) -> EqualMechanisms:
     """Poisson-sampled steps whose batches are cut to a largest size."""
-    both = truncated_directions(
+    both = directions_of_truncated_poisson_step(
         leaf.sampling_probability,
         leaf.noise_multiplier,
         adjacency,
         records=leaf.dataset_size,
         largest_batch=leaf.truncated_batch_size,
     )
-    return EqualMechanisms.of(interval, *both, count)
+    return EqualMechanisms.from_hockey_stick_curves(interval, *both, count)
 
 
-def forget_distributions() -> None:
+def clear_cached_distributions() -> None:
     """Frees the distributions that are kept for further prices of the same steps."""
-    for kept in (steps_profile, steps_together, truncated_steps):
+    for kept in (profile_of_gaussian_steps, equal_mechanisms_of_gaussian_steps, equal_mechanisms_of_truncated_steps):
         kept.cache_clear()
 
 
@@ -233,10 +255,14 @@ class Pld:
         check_delta(delta)
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(f"{self.name} is not safe at delta={delta:.3g} < {SMALLEST_DELTA:g}; use RDP.")
-        separate = approximate_dp_epsilon(
+        separate = approximate_dp_epsilon_or_none(
             event, delta, lambda inner, share: self.epsilon(inner, share, adjacency), profiled_limit=MOST_TRIES
         )
-        return separate if separate is not None else max(0.0, self._run_profile(event, adjacency).epsilon(delta))
+        return (
+            separate
+            if separate is not None
+            else max(0.0, self._profile_on_finest_grid(event, adjacency).epsilon(delta))
+        )
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
@@ -249,20 +275,20 @@ class Pld:
         no noise, or if no tilt of Y decides on which side of delta + b its delta is.
         """
         steps, others = gaussian_part(event, adjacency)
-        if others or len(coarser(steps, KINDS_OF_STEP)) < len(steps):
+        if others or len(limit_noise_levels_of_steps(steps, KINDS_OF_STEP)) < len(steps):
             return 0.0
-        profile = self._run_profile(event, adjacency)
+        profile = self._profile_on_finest_grid(event, adjacency)
         if isinstance(profile, (GaussianProfile, OneStep)):
             exact = profile.epsilon(delta)
             return max(0.0, exact - 1e-9) if math.isfinite(exact) else 0.0
         if not isinstance(profile, ComposedProfile):
             return 0.0
         count = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
-        interval = profile.interval
+        interval = profile.grid_step
         shift = count * interval**2 / 8 + interval * math.sqrt(count / 2 * math.log(100 / delta))
-        return max(0.0, profile.lower(1.01 * delta) - shift - 1e-9)
+        return max(0.0, profile.epsilon_lower_bound(1.01 * delta) - shift - 1e-9)
 
-    def _run_profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
+    def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
@@ -271,61 +297,71 @@ class Pld:
         sampled = [step for step in steps if step.sample_rate < 1 and step.noise_multiplier > 0]
         if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
             return self.profile(event, adjacency)
-        steps = coarser(steps, KINDS_OF_STEP)
-        return steps_profile(steps, self._grid_step(steps, (), (), _reach), adjacency)
+        steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
+        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""
         steps, others = gaussian_part(event, Adjacency(adjacency))
         unknown = [leaf for leaf, _ in others if type(leaf) not in (*_PROFILES, TruncatedSubsampledGaussianDpEvent)]
         if unknown:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(unknown[0])}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(unknown[0])}.")
         if not steps and not others:
             return Nothing()
-        if any(step.noise_multiplier == 0 for step in (*steps, *_untruncated_steps(others))):
+        if any(step.noise_multiplier == 0 for step in (*steps, *_truncated_steps_as_plain_steps(others))):
             return Everything()
         if not others and all(step.sample_rate == 1 for step in steps):
             precision = sum(step.count / step.noise_multiplier**2 for step in steps)
             return GaussianProfile(mu=math.sqrt(precision) * (2 if adjacency is Adjacency.REPLACE_ONE else 1))
         if not others and len(steps) == 1 and steps[0].count == 1:
-            return OneStep(directions=directions(steps[0].sample_rate, steps[0].noise_multiplier, adjacency))
+            return OneStep(
+                directions=directions_of_poisson_step(steps[0].sample_rate, steps[0].noise_multiplier, adjacency)
+            )
         if not steps and len(others) == 1 and others[0][1] == 1 and type(others[0][0]) in _PROFILES:
             return _PROFILES[type(others[0][0])](self, others[0][0], adjacency)
-        steps, others = coarser(steps, KINDS_OF_STEP), coarser_batches(others, KINDS_OF_STEP)
-        return self._convolution(steps, others, adjacency)
+        steps, others = (
+            limit_noise_levels_of_steps(steps, KINDS_OF_STEP),
+            limit_noise_levels_of_fixed_batches(others, KINDS_OF_STEP),
+        )
+        return self._profile_by_convolution(steps, others, adjacency)
 
     @lru_cache(maxsize=KEPT)  # noqa: B019 - of values that are few and small
-    def _convolution(
+    def _profile_by_convolution(
         self, steps: tuple[GaussianSteps, ...], others: tuple[tuple[DpEvent, int], ...], adjacency: Adjacency
     ) -> Profile:
         if not others:
-            return steps_profile(steps, self._grid_step(steps, (), ()), adjacency)
+            return profile_of_gaussian_steps(steps, self._grid_step(steps, (), ()), adjacency)
         profiles = [
             (_PROFILES[type(leaf)](self, leaf, adjacency), count) for leaf, count in others if type(leaf) in _PROFILES
         ]
-        if any(_infinite(profile) >= 1 for profile, _ in profiles):
+        if any(_infinite_loss_probability(profile) >= 1 for profile, _ in profiles):
             return Everything()
-        tops = [invert_profile(profile, _infinite(profile) * (1 + 1e-9) + TAIL / count) for profile, count in profiles]
-        interval = self._grid_step((*steps, *_untruncated_steps(others)), tops, _batches(others))
-        parts = [steps_together(step, interval, adjacency) for step in steps]
+        tops = [
+            invert_profile(profile, _infinite_loss_probability(profile) * (1 + 1e-9) + TAIL / count)
+            for profile, count in profiles
+        ]
+        interval = self._grid_step(
+            (*steps, *_truncated_steps_as_plain_steps(others)), tops, _fixed_batches_as_sampled_steps(others)
+        )
+        parts = [equal_mechanisms_of_gaussian_steps(step, interval, adjacency) for step in steps]
         parts += [
-            EqualMechanisms.of(interval, both, both, count)
+            EqualMechanisms.from_hockey_stick_curves(interval, both, both, count)
             for (profile, count), top in zip(profiles, tops, strict=True)
             for both in (Direction(curve=profile.delta, reach=top),)
         ]
         parts += [
-            truncated_steps(leaf, count, interval, adjacency)
+            equal_mechanisms_of_truncated_steps(leaf, count, interval, adjacency)
             for leaf, count in others
             if isinstance(leaf, TruncatedSubsampledGaussianDpEvent)
         ]
-        return ComposedProfile.of(parts)
+        return ComposedProfile.from_equal_mechanisms(parts)
 
     def _grid_step(
         self,
         steps: tuple[GaussianSteps, ...],
         tops: Sequence[float],
         batches: Sequence[GaussianSteps],
-        reach: Callable[[GaussianSteps], float] = lambda step: reach_gaussian(1 / step.noise_multiplier),
+        reach: Callable[[GaussianSteps], float] = lambda step: largest_gaussian_loss(1 / step.noise_multiplier),
     ) -> float:
         """A grid step that is fine enough for small sample rates and coarse enough for memory; any step is pessimistic.
 
@@ -337,7 +373,11 @@ class Pld:
             least = min(step.noise_multiplier for step in steps)
             if least < SMALLEST_NOISE:
                 raise UnsupportedEvent(f"{self.name} needs too much memory at noise_multiplier={least:.3g}; use RDP.")
-            rough = Rdp().epsilon(compose(map(_event, coarser(steps, ROUGH_KINDS))), ROUGH_DELTA, _ADD_OR_REMOVE)
+            rough = Rdp().epsilon(
+                compose(map(_event_of_gaussian_steps, limit_noise_levels_of_steps(steps, ROUGH_KINDS))),
+                ROUGH_DELTA,
+                _ADD_OR_REMOVE,
+            )
             if not math.isfinite(rough):
                 raise UnsupportedEvent(f"{self.name} needs too much memory at epsilon near {rough:.3g}; use RDP.")
             wide = WIDTH * (math.sqrt(ROUGH_REACH**2 + 2 * rough) - ROUGH_REACH)
@@ -347,45 +387,51 @@ class Pld:
         finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=widest)
         return max(min(widest, finest), 2 * span / LARGEST_GRID, wide / LARGEST_WINDOW)
 
-    def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
+    def _black_box_profile(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:
-            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
+            raise UnsupportedEvent(
+                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+            )
         return Claimed(at=leaf.epsilon, beyond=leaf.delta)
 
-    def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
+    def _noisy_max_profile(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> Profile:
         return Claimed(at=noisy_max_epsilon(leaf, adjacency), beyond=0.0)
 
     def _selection_profile(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> Profile:
         inner: Any = self.profile(leaf.event, adjacency)
         if isinstance(leaf.tries, EachPoint):
             all_runs = self.profile(repeat(leaf.event, leaf.tries.count), adjacency)
-            return Least(inner=(_search(inner, leaf.tries), all_runs))
-        return _search(inner, leaf.made)
+            return Least(inner=(_best_of_tries_profile(inner, leaf.tries), all_runs))
+        return _best_of_tries_profile(inner, leaf.law_of_tries_with_limit)
 
-    def _random_allocation(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> Profile:
+    def _random_allocation_profile(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
-            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
+            raise UnsupportedEvent(
+                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+            )
         step = poisson_gaussian(sample_rate=1 / leaf.steps, noise_multiplier=leaf.noise_multiplier)
         sampled = self.profile(repeat(step, leaf.steps), adjacency)
         if leaf.steps == 1 or isinstance(sampled, Everything):
             return sampled
         return Allocated(sampled=sampled, share=-math.expm1(leaf.steps * math.log1p(-1 / leaf.steps)))
 
-    def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
+    def _worst_profile(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
 
-    def _mixture(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> Profile:
+    def _mixture_profile(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> Profile:
         return Mixture(inner=tuple(self.profile(event, adjacency) for event in leaf.events), weights=leaf.weights)
 
-    def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> Profile:
+    def _poisson_sampled_profile(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> Profile:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no bound for a sampled search under {adjacency.value}.")
         return Sampled(inner=self.profile(leaf.event, adjacency), rate=leaf.sampling_probability)
 
-    def _without_replacement(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> Profile:
+    def _without_replacement_profile(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> Profile:
         inner = gaussian_part(leaf.event, adjacency)[0]
         if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
-            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
+            raise UnsupportedEvent(
+                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+            )
         if inner[0].noise_multiplier == 0:
             return Everything()
         gaussian = GaussianProfile(mu=2 / inner[0].noise_multiplier)
@@ -393,24 +439,24 @@ class Pld:
 
 
 _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
-    BlackBoxDpEvent: Pld._black_box,
-    NoisyMaxDpEvent: Pld._noisy_max,
+    BlackBoxDpEvent: Pld._black_box_profile,
+    NoisyMaxDpEvent: Pld._noisy_max_profile,
     SelectionDpEvent: Pld._selection_profile,
-    WorstDpEvent: Pld._worst,
-    MixtureDpEvent: Pld._mixture,
-    PoissonSampledDpEvent: Pld._sampled,
-    SampledWithoutReplacementDpEvent: Pld._without_replacement,
-    RandomAllocationDpEvent: Pld._random_allocation,
+    WorstDpEvent: Pld._worst_profile,
+    MixtureDpEvent: Pld._mixture_profile,
+    PoissonSampledDpEvent: Pld._poisson_sampled_profile,
+    SampledWithoutReplacementDpEvent: Pld._without_replacement_profile,
+    RandomAllocationDpEvent: Pld._random_allocation_profile,
 }
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _search(inner: Profile, tries: Tries) -> Profile:
+def _best_of_tries_profile(inner: Profile, tries: Tries) -> Profile:
     """The profile of a search; cached, because it is priced at several deltas."""
-    return best_of(inner, tries)
+    return profile_of_best_try(inner, tries)
 
 
-def _untruncated_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
+def _truncated_steps_as_plain_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
     """The truncated steps as plain Poisson-sampled steps."""
     return [
         GaussianSteps(sample_rate=leaf.sampling_probability, noise_multiplier=leaf.noise_multiplier, count=count)
@@ -419,31 +465,31 @@ def _untruncated_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSt
     ]
 
 
-def _batches(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
+def _fixed_batches_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
     """Steps on batches of a fixed size, as steps with the sample rate size / records."""
-    batches = [(as_fixed_size_step(leaf), count) for leaf, count in leaves]
+    batches = [(size_records_and_noise_of_fixed_step(leaf), count) for leaf, count in leaves]
     return [
         GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
         for (size, records, noise), count in ((step, count) for step, count in batches if step is not None)
     ]
 
 
-def _reach(step: GaussianSteps) -> float:
+def _largest_loss_of_step(step: GaussianSteps) -> float:
     """The largest loss of a sampled step, for either adjacency."""
-    return reach_replaced(step.sample_rate, step.noise_multiplier)
+    return largest_loss_of_replaced_record(step.sample_rate, step.noise_multiplier)
 
 
-def _infinite(profile: Profile) -> float:
+def _infinite_loss_probability(profile: Profile) -> float:
     """The probability of an infinite loss in a profile."""
     return float(profile.delta(np.array([FAR]))[0])
 
 
-def _event(step: GaussianSteps) -> DpEvent:
+def _event_of_gaussian_steps(step: GaussianSteps) -> DpEvent:
     return repeat(poisson_gaussian(sample_rate=step.sample_rate, noise_multiplier=step.noise_multiplier), step.count)
 
 
-def forget_prices() -> None:
+def clear_cached_prices() -> None:
     """Frees what is kept for further prices, hundreds of megabytes for thousands of runs; prices stay the same."""
-    Pld._convolution.cache_clear()
-    forget_distributions()
-    forget_curves()
+    Pld._profile_by_convolution.cache_clear()
+    clear_cached_distributions()
+    clear_cached_curves()

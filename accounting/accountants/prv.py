@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, gaussian_part
+from dpsweep.accounting.accountants.interface import (
+    GaussianSteps,
+    check_delta,
+    gaussian_part,
+    limit_noise_levels_of_steps,
+)
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.events.types import word
+from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.references import GOPI_2021, Work
 
 SMALLEST_DELTA = 1e-10
@@ -52,17 +57,17 @@ class Prv:
 
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The library's upper bound; 0 without an access, infinity for an access without noise."""
-        return self._interval(event, delta, adjacency)[1]
+        return self._lower_and_upper_epsilon(event, delta, adjacency)[1]
 
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The library's lower bound."""
-        return self._interval(event, delta, adjacency)[0]
+        return self._lower_and_upper_epsilon(event, delta, adjacency)[0]
 
-    def _interval(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
+    def _lower_and_upper_epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> tuple[float, float]:
         check_delta(delta)
         steps, others = gaussian_part(event, adjacency)
         if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {word(others[0][0])}.")
+            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(others[0][0])}.")
         if not steps:
             return 0.0, 0.0
         if any(step.noise_multiplier == 0 for step in steps):
@@ -70,21 +75,25 @@ class Prv:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"PRV has no proven bound under {adjacency.value}.")
         if delta < SMALLEST_DELTA:
-            raise UnsupportedEvent(f"PRV is not safe at delta={delta_down(delta)} < {SMALLEST_DELTA:g}; use RDP.")
+            raise UnsupportedEvent(
+                f"PRV is not safe at delta={delta_text_rounded_down(delta)} < {SMALLEST_DELTA:g}; use RDP."
+            )
         rough = Rdp().epsilon(event, delta, adjacency)
         error = max(1e-3, self.relative_error * rough)
-        total, kinds = sum(step.count for step in steps), coarser(steps, KINDS_OF_STEP)
+        total, kinds = sum(step.count for step in steps), limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
         mesh = error / math.sqrt(total / 2 * math.log(12_000 / delta))
         if 2 * (rough + 10) / mesh * len(kinds) > LARGEST_GRID:
             raise UnsupportedEvent(
                 f"PRV needs more than 2 GB for {total} steps at relative_error={self.relative_error}."
             )
-        lower, upper = _bounds(kinds, delta, error)
+        lower, upper = _lower_and_upper_epsilon_of_library(kinds, delta, error)
         return lower if len(kinds) == len(steps) else 0.0, upper
 
 
 @lru_cache(maxsize=64)
-def _bounds(steps: tuple[GaussianSteps, ...], delta: float, error: float) -> tuple[float, float]:
+def _lower_and_upper_epsilon_of_library(
+    steps: tuple[GaussianSteps, ...], delta: float, error: float
+) -> tuple[float, float]:
     from prv_accountant import PRVAccountant
     from prv_accountant.privacy_random_variables import GaussianMechanism, PoissonSubsampledGaussianMechanism
 

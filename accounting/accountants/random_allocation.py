@@ -48,18 +48,18 @@ MARGIN = 1e-12
 NEGLIGIBLE = math.log(1e-18)
 
 
-def random_allocation_curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
+def random_allocation_renyi_curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
     """Upper bounds on the Renyi divergence of one epoch, in both directions, shape [len(orders)].
 
     Never above the curve of one Gaussian mechanism, which an epoch is for every fixed assignment of records to steps.
     """
     if noise_multiplier == 0:
         return np.full(len(orders), np.inf)
-    return _curve(steps, noise_multiplier, orders)
+    return _cached_renyi_curve(steps, noise_multiplier, orders)
 
 
 @lru_cache(maxsize=64)
-def _curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
+def _cached_renyi_curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np.ndarray:
     at = np.array(orders)
     gaussian = at / (2 * noise_multiplier**2)
     if steps == 1 or noise_multiplier < SMALLEST_NOISE:
@@ -68,42 +68,43 @@ def _curve(steps: int, noise_multiplier: float, orders: tuple[float, ...]) -> np
     if not near.any():
         return gaussian
     moments = np.maximum(
-        _log_moment_removed(steps, noise_multiplier, at[near]), _log_moment_added(steps, noise_multiplier, at[near])
+        _log_moment_for_removed_record(steps, noise_multiplier, at[near]),
+        _log_moment_for_added_record(steps, noise_multiplier, at[near]),
     )
-    bound = (moments + MARGIN * _summands(steps, noise_multiplier, at[near])) / (at[near] - 1)
+    bound = (moments + MARGIN * _magnitude_of_log_moment_summands(steps, noise_multiplier, at[near])) / (at[near] - 1)
     gaussian[near] = np.minimum(gaussian[near], np.maximum(bound, 0.0))
     return gaussian
 
 
-def _summands(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _magnitude_of_log_moment_summands(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """The size of the logarithms that a log-moment is the sum of."""
     return np.asarray(1 + orders * math.log(steps) + gammaln(orders + 1) + (orders / noise_multiplier) ** 2)
 
 
-def _log_moment_removed(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _log_moment_for_removed_record(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """ln E[X^order], by chords between integers."""
     powers = np.arange(math.ceil(orders.max()) + 1)
     one = powers * (powers - 1) / (2 * noise_multiplier**2) - gammaln(powers + 1)
-    coefficients = _power(one, steps)
+    coefficients = _log_coefficients_of_power(one, steps)
     moments = coefficients + gammaln(powers + 1) - powers * math.log(steps)
     moments[:2] = 0.0
     return np.asarray(np.interp(orders, powers, moments))
 
 
-def _power(series: np.ndarray, exponent: int) -> np.ndarray:
+def _log_coefficients_of_power(series: np.ndarray, exponent: int) -> np.ndarray:
     """Logarithms of the coefficients of a power of a series with positive coefficients, given by their logarithms."""
     result = np.full(len(series), -np.inf)
     result[0] = 0.0
     while exponent:
         if exponent % 2:
-            result = _product(result, series)
+            result = _log_coefficients_of_product(result, series)
         exponent //= 2
         if exponent:
-            series = _product(series, series)
+            series = _log_coefficients_of_product(series, series)
     return result
 
 
-def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _log_coefficients_of_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Logarithms of the coefficients of a product of two series, up to their length."""
     place = np.arange(len(left))
     apart = place[:, None] - place[None, :]
@@ -111,10 +112,10 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(logsumexp(terms, axis=1))
 
 
-def _log_moment_added(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _log_moment_for_added_record(steps: int, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """ln E[X^(1 - order)], from above; infinity where the nodes, or the bounds beyond them, do not decide it."""
     logs = np.arange(-60.0, 40.0 + math.log(steps), NODES)
-    decay, slope = _laplace(logs - math.log(steps), noise_multiplier)
+    decay, slope = _log_laplace_transform_and_slope(logs - math.log(steps), noise_multiplier)
     density = logs + (steps - 1) * decay + slope
     inner = (orders - 1)[:, None] * logs + density
     integral = logsumexp(inner, axis=1) + math.log(NODES)
@@ -122,7 +123,7 @@ def _log_moment_added(steps: int, noise_multiplier: float, orders: np.ndarray) -
     return np.where(covered, integral - gammaln(orders), np.inf)
 
 
-def _laplace(logs: np.ndarray, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
+def _log_laplace_transform_and_slope(logs: np.ndarray, noise_multiplier: float) -> tuple[np.ndarray, np.ndarray]:
     """ln E[exp(-v Y)] and ln E[Y exp(-v Y)] at v = exp(logs), from above.
 
     Beyond the nodes exp(-v Y) is at most 1, and Y there has at most the mean `BEYOND`: its density times Y is a normal

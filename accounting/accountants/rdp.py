@@ -16,11 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsweep.accounting.accountants import renyi_curves as renyi
-from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon
-from dpsweep.accounting.accountants.interface import GaussianSteps, check_delta, coarser, coarser_batches, gaussian_part
-from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
+from dpsweep.accounting.accountants.approximate_dp import approximate_dp_epsilon_or_none
+from dpsweep.accounting.accountants.interface import (
+    GaussianSteps,
+    check_delta,
+    gaussian_part,
+    limit_noise_levels_of_fixed_batches,
+    limit_noise_levels_of_steps,
+)
+from dpsweep.accounting.accountants.random_allocation import random_allocation_renyi_curve
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, black_box, compose, flatten, repeat
+from dpsweep.accounting.events.build import DpEvent, black_box, compose, leaves_with_counts, repeat
 from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial
 from dpsweep.accounting.events.types import (
     BlackBoxDpEvent,
@@ -31,7 +37,7 @@ from dpsweep.accounting.events.types import (
     SampledWithoutReplacementDpEvent,
     SelectionDpEvent,
     WorstDpEvent,
-    word,
+    event_name_for_sentence,
 )
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.references import BALLE_2020, MIRONOV_2017, MIRONOV_2019, Work
@@ -90,21 +96,23 @@ class Rdp:
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smallest conversion over all orders; 0 without an access, infinity for an access without noise."""
         check_delta(delta)
-        separate = approximate_dp_epsilon(event, delta, lambda inner, share: self.epsilon(inner, share, adjacency))
+        separate = approximate_dp_epsilon_or_none(
+            event, delta, lambda inner, share: self.epsilon(inner, share, adjacency)
+        )
         if separate is not None:
             return separate
-        event, used = _pure_claims(event)
+        event, used = _event_with_pure_claims_and_delta_sum(event)
         if used >= delta:
             return math.inf
-        near = self._at_summed_orders
-        curve = near.curve(event, adjacency)
-        epsilon = near.convert(curve, delta - used)
+        near = self._accountant_without_large_orders
+        curve = near.renyi_curve(event, adjacency)
+        epsilon = near.epsilon_from_curve(curve, delta - used)
         if near is self or float(curve[-1]) >= FAR_FROM * epsilon + 1:
             return epsilon
-        return self.convert(self.curve(event, adjacency), delta - used)
+        return self.epsilon_from_curve(self.renyi_curve(event, adjacency), delta - used)
 
     @cached_property
-    def _at_summed_orders(self) -> Rdp:
+    def _accountant_without_large_orders(self) -> Rdp:
         """The same accountant at the orders up to the largest that are summed; itself if these are all.
 
         Larger orders take most of the time. Divergences grow with the order, and epsilon is about as large as the
@@ -117,23 +125,23 @@ class Rdp:
         """0: Renyi curves give upper bounds only."""
         return 0.0
 
-    def curve(self, event: DpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def renyi_curve(self, event: DpEvent, adjacency: Adjacency) -> renyi.Curve:
         """Renyi divergence of the whole event at each of `orders`, shape [len(orders)]."""
         total = np.zeros(len(self.orders))
         steps, others = gaussian_part(event, adjacency)
-        for step in coarser(steps, KINDS_OF_STEP):
-            total = total + step.count * self._gaussian(step, Adjacency(adjacency))
-        for leaf, count in coarser_batches(others, KINDS_OF_BATCH):
+        for step in limit_noise_levels_of_steps(steps, KINDS_OF_STEP):
+            total = total + step.count * self._gaussian_curve(step, Adjacency(adjacency))
+        for leaf, count in limit_noise_levels_of_fixed_batches(others, KINDS_OF_BATCH):
             if type(leaf) not in _CURVES:
-                raise UnsupportedEvent(f"{self.name} has no proven bound for {word(leaf)}.")
+                raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(leaf)}.")
             total = total + count * _CURVES[type(leaf)](self, leaf, Adjacency(adjacency))
         return total
 
     def delta(self, event: DpEvent, epsilon: float, adjacency: Adjacency) -> float:
         """The smallest delta over all orders at which the event is (epsilon, delta)-private."""
-        return float(self.deltas(self.curve(event, adjacency), np.array([epsilon]))[0])
+        return float(self.deltas_from_curve(self.renyi_curve(event, adjacency), np.array([epsilon]))[0])
 
-    def deltas(self, curve: renyi.Curve, epsilons: np.ndarray) -> np.ndarray:
+    def deltas_from_curve(self, curve: renyi.Curve, epsilons: np.ndarray) -> np.ndarray:
         """The smallest delta over all orders at each epsilon, shape [n], for a curve at `orders`."""
         if not curve.any():
             return np.zeros(len(epsilons))
@@ -143,12 +151,12 @@ class Rdp:
             logs = logs + (orders - 1) * np.log1p(-1 / orders) - np.log(orders)
         return np.asarray(np.exp(np.minimum(0.0, logs.min(axis=1))))
 
-    def deciding(self, event: DpEvent, delta: float, adjacency: Adjacency) -> int:
+    def index_of_deciding_order(self, event: DpEvent, delta: float, adjacency: Adjacency) -> int:
         """The index in `orders` of the order that gives epsilon at this delta; divergences of runs add at one order."""
         check_delta(delta)
-        return int(np.nanargmin(self._epsilons_by_order(self.curve(event, adjacency), delta)))
+        return int(np.nanargmin(self._epsilons_by_order(self.renyi_curve(event, adjacency), delta)))
 
-    def convert(self, curve: renyi.Curve, delta: float) -> float:
+    def epsilon_from_curve(self, curve: renyi.Curve, delta: float) -> float:
         """The smallest epsilon over all orders at `delta`, for a curve at `orders`; infinity if none is known."""
         if not curve.any():
             return 0.0
@@ -163,7 +171,7 @@ class Rdp:
             converted = converted + np.log1p(-1 / orders) - np.log(orders) / (orders - 1)
         return np.asarray(converted)
 
-    def _gaussian(self, step: GaussianSteps, adjacency: Adjacency) -> renyi.Curve:
+    def _gaussian_curve(self, step: GaussianSteps, adjacency: Adjacency) -> renyi.Curve:
         if step.noise_multiplier == 0:
             return np.full(len(self.orders), np.inf)
         replaced = adjacency is Adjacency.REPLACE_ONE
@@ -172,65 +180,69 @@ class Rdp:
         noise = step.noise_multiplier / 2 if replaced else step.noise_multiplier
         return renyi.sampled_gaussian_curve(step.sample_rate, noise, self.orders)
 
-    def _black_box(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def _black_box_curve(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if leaf.delta > 0 or leaf.adjacency is not adjacency:
-            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
-        return renyi.pure(leaf.epsilon, np.array(self.orders))
+            raise UnsupportedEvent(
+                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+            )
+        return renyi.pure_dp_curve(leaf.epsilon, np.array(self.orders))
 
-    def _noisy_max(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> renyi.Curve:
-        return renyi.pure(noisy_max_epsilon(leaf, adjacency), np.array(self.orders))
+    def _noisy_max_curve(self, leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> renyi.Curve:
+        return renyi.pure_dp_curve(noisy_max_epsilon(leaf, adjacency), np.array(self.orders))
 
-    def _worst(self, leaf: WorstDpEvent, adjacency: Adjacency) -> renyi.Curve:
-        return np.asarray(np.max([self.curve(event, adjacency) for event in leaf.events], axis=0))
+    def _worst_curve(self, leaf: WorstDpEvent, adjacency: Adjacency) -> renyi.Curve:
+        return np.asarray(np.max([self.renyi_curve(event, adjacency) for event in leaf.events], axis=0))
 
-    def _mixture(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> renyi.Curve:
-        curves = [self.curve(event, adjacency) for event in leaf.events]
-        return renyi.mixture(curves, leaf.weights, np.array(self.orders))
+    def _mixture_curve(self, leaf: MixtureDpEvent, adjacency: Adjacency) -> renyi.Curve:
+        curves = [self.renyi_curve(event, adjacency) for event in leaf.events]
+        return renyi.mixture_curve(curves, leaf.weights, np.array(self.orders))
 
-    def _sampled(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def _poisson_sampled_curve(self, leaf: PoissonSampledDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
             raise UnsupportedEvent(f"{self.name} has no proven bound for Poisson sampling under {adjacency.value}.")
 
-        def inner(orders: np.ndarray) -> renyi.Curve:
-            return replace(self, orders=tuple(orders)).curve(leaf.event, adjacency)
+        def inner_curve_at_orders(orders: np.ndarray) -> renyi.Curve:
+            return replace(self, orders=tuple(orders)).renyi_curve(leaf.event, adjacency)
 
-        return renyi.sampled_curve(leaf.sampling_probability, np.array(self.orders), inner)
+        return renyi.poisson_sampled_curve(leaf.sampling_probability, np.array(self.orders), inner_curve_at_orders)
 
-    def _without_replacement(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def _without_replacement_curve(self, leaf: SampledWithoutReplacementDpEvent, adjacency: Adjacency) -> renyi.Curve:
         inner = gaussian_part(leaf.event, adjacency)[0]
         if adjacency is not Adjacency.REPLACE_ONE or len(inner) != 1 or inner[0].count != 1:
-            raise UnsupportedEvent(f"{self.name} has no bound for {word(leaf)} under {adjacency.value}.")
+            raise UnsupportedEvent(
+                f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
+            )
         rate, noise = leaf.sample_size / leaf.source_dataset_size, inner[0].noise_multiplier / 2
-        return renyi.without_replacement(rate, noise, self.orders)
+        return renyi.without_replacement_gaussian_curve(rate, noise, self.orders)
 
-    def _random_allocation(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def _random_allocation_curve(self, leaf: RandomAllocationDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if adjacency is Adjacency.REPLACE_ONE:  # no bound is known that is better than that for fixed assignments
             step = GaussianSteps(sample_rate=1.0, noise_multiplier=leaf.noise_multiplier, count=1)
-            return self._gaussian(step, adjacency)
-        return random_allocation_curve(leaf.steps, leaf.noise_multiplier, self.orders)
+            return self._gaussian_curve(step, adjacency)
+        return random_allocation_renyi_curve(leaf.steps, leaf.noise_multiplier, self.orders)
 
-    def _selection(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> renyi.Curve:
+    def _selection_curve(self, leaf: SelectionDpEvent, adjacency: Adjacency) -> renyi.Curve:
         if leaf.limit is not None:
-            raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {word(leaf)}.")
-        curve, orders = self.curve(leaf.event, adjacency), np.array(self.orders)
+            raise UnsupportedEvent(f"{self.name} has no bound for a hard stop inside {event_name_for_sentence(leaf)}.")
+        curve, orders = self.renyi_curve(leaf.event, adjacency), np.array(self.orders)
         if isinstance(leaf.tries, EachPoint):  # all runs pay; no better curve is known
             return np.asarray(curve * leaf.tries.count)
         if not curve.any():
             return curve
         if isinstance(leaf.tries, NegativeBinomial):
-            return renyi.selection_curve(curve, orders, leaf.tries)
-        return renyi.selected_poisson(curve, orders, leaf.tries, partial(self.deltas, curve))
+            return renyi.negative_binomial_selection_curve(curve, orders, leaf.tries)
+        return renyi.poisson_selection_curve(curve, orders, leaf.tries, partial(self.deltas_from_curve, curve))
 
 
 _CURVES: Mapping[type[DpEvent], Callable[[Rdp, Any, Adjacency], renyi.Curve]] = {
-    BlackBoxDpEvent: Rdp._black_box,
-    NoisyMaxDpEvent: Rdp._noisy_max,
-    WorstDpEvent: Rdp._worst,
-    MixtureDpEvent: Rdp._mixture,
-    PoissonSampledDpEvent: Rdp._sampled,
-    RandomAllocationDpEvent: Rdp._random_allocation,
-    SampledWithoutReplacementDpEvent: Rdp._without_replacement,
-    SelectionDpEvent: Rdp._selection,
+    BlackBoxDpEvent: Rdp._black_box_curve,
+    NoisyMaxDpEvent: Rdp._noisy_max_curve,
+    WorstDpEvent: Rdp._worst_curve,
+    MixtureDpEvent: Rdp._mixture_curve,
+    PoissonSampledDpEvent: Rdp._poisson_sampled_curve,
+    RandomAllocationDpEvent: Rdp._random_allocation_curve,
+    SampledWithoutReplacementDpEvent: Rdp._without_replacement_curve,
+    SelectionDpEvent: Rdp._selection_curve,
 }
 
 
@@ -245,13 +257,13 @@ def noisy_max_epsilon(leaf: NoisyMaxDpEvent, adjacency: Adjacency) -> float:
     return (2 if adjacency is Adjacency.REPLACE_ONE else 1) / leaf.noise_scale
 
 
-def _pure_claims(event: DpEvent) -> tuple[DpEvent, float]:
+def _event_with_pure_claims_and_delta_sum(event: DpEvent) -> tuple[DpEvent, float]:
     """The event with its (epsilon, delta) claims replaced by pure epsilon claims, and the sum of their deltas.
 
     *Source*: Kairouz, Oh, Viswanath 2015 (The Composition Theorem for DP), Theorem 3.3: the worst case of a claim is
     randomised response that reveals everything with probability delta.
     """
-    used, parts, leaves = 0.0, [], flatten(event)
+    used, parts, leaves = 0.0, [], leaves_with_counts(event)
     if not any(isinstance(leaf, BlackBoxDpEvent) for leaf, _ in leaves):
         return event, 0.0
     for leaf, count in leaves:

@@ -55,7 +55,7 @@ Curve = np.ndarray
 """Divergences in nats, one for each order of an accountant."""
 
 
-def pure(epsilon: float, orders: np.ndarray) -> Curve:
+def pure_dp_curve(epsilon: float, orders: np.ndarray) -> Curve:
     """The curve of randomised response, the largest of all epsilon-private mechanisms."""
     if not math.isfinite(epsilon):
         return np.full(len(orders), np.inf)
@@ -64,7 +64,7 @@ def pure(epsilon: float, orders: np.ndarray) -> Curve:
     return np.asarray(np.clip((moments + ROUNDING) / (orders - 1), 0.0, epsilon))
 
 
-def mixture(curves: Sequence[Curve], weights: Sequence[float], orders: np.ndarray) -> Curve:
+def mixture_curve(curves: Sequence[Curve], weights: Sequence[float], orders: np.ndarray) -> Curve:
     """The curve of one of several mechanisms that is drawn with these probabilities and named by the output.
 
     Exact for each direction: the moment of the laws on pairs (draw, output) is the mean of the mechanisms' moments.
@@ -74,7 +74,7 @@ def mixture(curves: Sequence[Curve], weights: Sequence[float], orders: np.ndarra
     return np.asarray(np.clip((moments + ROUNDING * (1 + np.abs(moments))) / (orders - 1), 0.0, np.max(curves, axis=0)))
 
 
-def sampled_curve(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
+def poisson_sampled_curve(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarray], Curve]) -> Curve:
     """The curve of any mechanism on a Poisson sample with sample rate `rate`.
 
     `curve_at` computes the mechanism's own curve at other orders.
@@ -84,17 +84,20 @@ def sampled_curve(rate: float, orders: np.ndarray, curve_at: Callable[[np.ndarra
     near = orders <= LARGEST_SUMMED
     integers = np.arange(2, int(np.ceil(orders[near].max())) + 1)
     inner = (integers - 1) * curve_at(integers.astype(float))
-    return _infinite_elsewhere(near, _between_integers(orders[near], lambda order: _sampled_moment(rate, order, inner)))
+    return _curve_with_infinity_outside_mask(
+        near,
+        _curve_from_integer_log_moments(orders[near], lambda order: _poisson_sampled_log_moment(rate, order, inner)),
+    )
 
 
-def _infinite_elsewhere(near: np.ndarray, curve: Curve) -> Curve:
+def _curve_with_infinity_outside_mask(near: np.ndarray, curve: Curve) -> Curve:
     """The curve at all orders: `curve` at the orders under the mask `near`, infinity at others."""
     whole = np.full(len(near), np.inf)
     whole[near] = curve
     return whole
 
 
-def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
+def _poisson_sampled_log_moment(rate: float, order: int, inner: np.ndarray) -> float:
     """The log-moment at an integer order; `inner[l - 2]` is (l - 1) times the divergence at order l."""
     runs = np.arange(2, order + 1)
     weights = np.where(runs == 2, 0.0, math.log(3))
@@ -109,7 +112,7 @@ def _sampled_moment(rate: float, order: int, inner: np.ndarray) -> float:
     return max(0.0, float(special.logsumexp(np.append(terms, first)))) + ROUNDING
 
 
-def selection_curve(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
+def negative_binomial_selection_curve(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -> Curve:
     """The best of K runs, K truncated negative binomial: each order a uses the best order b for the second term.
 
     b = 1 is allowed and costs ln(1 / gamma), for every finite divergence there.
@@ -121,7 +124,7 @@ def selection_curve(curve: Curve, orders: np.ndarray, tries: NegativeBinomial) -
     return np.asarray(curve + penalty + math.log(tries.mean) / (orders - 1))
 
 
-def selected_poisson(
+def poisson_selection_curve(
     curve: Curve, orders: np.ndarray, tries: Poisson, delta_of: Callable[[np.ndarray], np.ndarray]
 ) -> Curve:
     """The best of K runs, K Poisson; `delta_of` is the run's own privacy profile.
@@ -132,7 +135,7 @@ def selected_poisson(
     return np.asarray(np.logaddexp(moments, -tries.mean) / (orders - 1))
 
 
-def without_replacement(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
+def without_replacement_gaussian_curve(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
     """A Gaussian step on a fixed-size sample, replace one; `noise_multiplier` is the noise over the sensitivity.
 
     *Source*: Wang, Balle, Kasiviswanathan 2019 (Subsampled Renyi Differential Privacy and Analytical Moments
@@ -144,10 +147,12 @@ def without_replacement(rate: float, noise_multiplier: float, orders: tuple[floa
         return np.array(orders) / (2 * noise_multiplier**2)
     noise, at = min(noise_multiplier, LARGEST_CENTRAL_NOISE), np.array(orders)
     near = at <= max(LARGEST_SUMMED, min(LARGEST_FIXED_SIZE, STEEPEST * noise**2))
-    return _infinite_elsewhere(near, _between_integers(at[near], lambda order: _fixed_size_moment(rate, noise, order)))
+    return _curve_with_infinity_outside_mask(
+        near, _curve_from_integer_log_moments(at[near], lambda order: _fixed_size_sample_log_moment(rate, noise, order))
+    )
 
 
-def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Curve:
+def _curve_from_integer_log_moments(orders: np.ndarray, moment: Callable[[int], float]) -> Curve:
     """A curve from its log-moments at integers; the chord between them is above, because log-moments are convex."""
     below, above = np.floor(orders).astype(int), np.ceil(orders).astype(int)
     at = {order: moment(order) if order > 1 else 0.0 for order in {*below.tolist(), *above.tolist()}}
@@ -156,11 +161,11 @@ def _between_integers(orders: np.ndarray, moment: Callable[[int], float]) -> Cur
     return np.asarray(np.where(np.isfinite(high), low + (orders - below) * rise, np.inf) / (orders - 1))
 
 
-def _fixed_size_moment(rate: float, noise: float, order: int) -> float:
+def _fixed_size_sample_log_moment(rate: float, noise: float, order: int) -> float:
     """The log-moment at an integer order; each term uses the smaller of two bounds on E|p/q - 1|^j."""
     j = np.arange(2, order + 1)
     loose = math.log(2) + (j - 1) * j / (2 * noise**2)
-    central = _central_moments(noise)
+    central = _log_central_moments(noise)
     tight = np.full(len(j), np.inf)
     for place, power in enumerate(j[: len(central) - 2].tolist()):
         low, high = 2 * (power // 2), 2 * ((power + 1) // 2)
@@ -170,7 +175,7 @@ def _fixed_size_moment(rate: float, noise: float, order: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def _central_moments(noise: float) -> tuple[float, ...]:
+def _log_central_moments(noise: float) -> tuple[float, ...]:
     """ln E_q[(p/q - 1)^j] of a Gaussian mechanism for even j, 0 for odd j; alternating sums need many digits."""
     with localcontext() as context:
         context.prec, context.Emax, context.Emin = CENTRAL_DIGITS, MAX_EMAX, MIN_EMIN
@@ -190,12 +195,12 @@ def sampled_gaussian_curve(sample_rate: float, noise_multiplier: float, orders: 
     >>> sampled_gaussian_curve(1.0, 2.0, (8.0, 32.0)).tolist()
     [1.0, 4.0]
     """
-    curve = _sampled_gaussian(sample_rate, noise_multiplier, orders)
+    curve = _compute_sampled_gaussian_curve(sample_rate, noise_multiplier, orders)
     curve.setflags(write=False)
     return curve
 
 
-def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> Curve:
+def _compute_sampled_gaussian_curve(rate: float, noise: float, orders: tuple[float, ...]) -> Curve:
     at = np.array(orders)
     if rate == 1:
         return at / (2 * noise**2)
@@ -204,24 +209,26 @@ def _sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> C
     near = at <= LARGEST_SUMMED
     if noise < SMALLEST_INTEGRATED:
         integers = tuple(float(order) for order in range(2, math.ceil(at[near].max()) + 1))
-        moments = _binomial_moments(rate, noise, integers)
-        return _infinite_elsewhere(near, _between_integers(at[near], lambda order: float(moments[order - 2])))
+        moments = _binomial_log_moments(rate, noise, integers)
+        return _curve_with_infinity_outside_mask(
+            near, _curve_from_integer_log_moments(at[near], lambda order: float(moments[order - 2]))
+        )
     moments = np.full(len(at), np.inf)
     whole = near & (at == np.floor(at))
     if whole.any():
-        moments[whole] = _binomial_moments(rate, noise, tuple(at[whole]))
+        moments[whole] = _binomial_log_moments(rate, noise, tuple(at[whole]))
     for mask in (near & ~whole, ~near & (at <= STEEPEST * noise**2)):
         groups = np.array_split(at[mask], max(1, min(GROUPS, int(mask.sum()) // FEWEST)))
-        moments[mask] = np.concatenate([_integrated_moments(rate, noise, group) for group in groups])
+        moments[mask] = np.concatenate([_integrated_log_moments(rate, noise, group) for group in groups])
     return np.asarray(moments / (at - 1))
 
 
-def _binomial_moments(rate: float, noise: float, orders: tuple[float, ...]) -> np.ndarray:
+def _binomial_log_moments(rate: float, noise: float, orders: tuple[float, ...]) -> np.ndarray:
     """Log-moments at integer orders, with the sums of all orders in one array.
 
     *Source*: Mironov, Talwar, Zhang 2019, section 3.3, equation for integer orders.
     """
-    terms = _binomial_terms(orders)
+    terms = _order_dependent_binomial_terms(orders)
     logs = (
         terms.log_binomial
         + terms.successes * math.log(rate)
@@ -230,7 +237,7 @@ def _binomial_moments(rate: float, noise: float, orders: tuple[float, ...]) -> n
     )
     largest = np.maximum.reduceat(logs, terms.starts)
     sums = np.add.reduceat(np.exp(logs - np.repeat(largest, terms.sizes)), terms.starts)
-    return _rounded_up(largest + np.log(sums), rate, np.array(orders))
+    return _log_moments_plus_rounding_error(largest + np.log(sums), rate, np.array(orders))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -246,7 +253,7 @@ class _Terms:
 
 
 @lru_cache(maxsize=8)
-def _binomial_terms(orders: tuple[float, ...]) -> _Terms:
+def _order_dependent_binomial_terms(orders: tuple[float, ...]) -> _Terms:
     sizes = np.array(orders).astype(int) + 1
     successes = np.concatenate([np.arange(size, dtype=float) for size in sizes])
     order = np.repeat(np.array(orders), sizes)
@@ -260,7 +267,7 @@ def _binomial_terms(orders: tuple[float, ...]) -> _Terms:
     )
 
 
-def _integrated_moments(rate: float, noise: float, orders: np.ndarray) -> np.ndarray:
+def _integrated_log_moments(rate: float, noise: float, orders: np.ndarray) -> np.ndarray:
     """Log-moments at any orders: the integral of the likelihood ratio to each order, by the trapezoidal rule.
 
     *Guarantee*: relative error below 1e-15 before rounding. The integrand is analytic up to a distance d = pi noise^2
@@ -277,10 +284,10 @@ def _integrated_moments(rate: float, noise: float, orders: np.ndarray) -> np.nda
     weights = -(nodes**2) / (2 * noise**2) + math.log(spacing / (noise * math.sqrt(2 * math.pi)))
     logs = np.multiply.outer(orders, losses) + weights
     largest = logs.max(axis=1)
-    return _rounded_up(largest + np.log(np.exp(logs - largest[:, None]).sum(axis=1)), rate, orders)
+    return _log_moments_plus_rounding_error(largest + np.log(np.exp(logs - largest[:, None]).sum(axis=1)), rate, orders)
 
 
-def _rounded_up(moments: np.ndarray, rate: float, orders: np.ndarray) -> np.ndarray:
+def _log_moments_plus_rounding_error(moments: np.ndarray, rate: float, orders: np.ndarray) -> np.ndarray:
     """Log-moments plus an upper bound on the rounding error of their summands."""
     largest_summand = np.abs(moments) + orders * max(-math.log(rate), -math.log1p(-rate))
     return np.asarray(np.maximum(0.0, moments) + ROUNDING * (1 + largest_summand))

@@ -22,7 +22,7 @@ Value = str | int
 class DatabaseSession(Protocol):
     """A connection, with at most one transaction at a time. An error is one of the database's `errors`."""
 
-    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+    def run_statement(self, statement: str, **values: Value) -> Sequence[Row]:
         """Runs a statement with its values (`:name`) and returns the rows."""
         ...
 
@@ -30,7 +30,7 @@ class DatabaseSession(Protocol):
         """Whether a table exists; called outside a transaction."""
         ...
 
-    def begin_making(self) -> None:
+    def begin_creating_tables(self) -> None:
         """Begins the transaction that creates the tables; one process at a time."""
         ...
 
@@ -79,7 +79,7 @@ class Database(Protocol):
         """The errors of a database that cannot be written or read, and all errors of a database."""
         ...
 
-    def refuses(self, cause: Exception) -> bool:
+    def is_permission_error(self, cause: Exception) -> bool:
         """Whether an error says that this user may not do it: neither damage nor a server out of reach."""
         ...
 
@@ -87,7 +87,7 @@ class Database(Protocol):
         """A new connection; what was not committed at its end is rolled back."""
         ...
 
-    def is_there(self) -> bool:
+    def storage_exists(self) -> bool:
         """Whether a file exists; True for a server, which says so itself."""
         ...
 
@@ -95,10 +95,10 @@ class Database(Protocol):
         """Creates the file, for its owner alone."""
         ...
 
-    def reading(self) -> AbstractContextManager[None]:
+    def refuse_change_while_reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
         ...
 
-    def server_lock(self, key: int) -> AbstractContextManager[str | None]:
+    def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
         """Holds the lock `key` of a server and yields None, or the process that holds it; a file has no such lock."""
         ...

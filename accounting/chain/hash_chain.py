@@ -5,7 +5,7 @@ its hash when it is read, even if only one account or one plan is read; a proces
 in every column, need not hash it again. The first line, which has no line before it, holds the ledger's **identity** in
 that place: 128 random bits, by which this machine's memory and the private stores know the ledger wherever it lies. A
 line of kind `identity` replaces it where a copy goes on as another ledger. The chain alone does not detect lines cut
-from its end, or another chain in its place; the remembered ends do (`Lines.holds`,
+from its end, or another chain in its place; the remembered ends do (`Lines.contains_chain_end`,
 `accounting/ledger/remembered_ends.py`). It does not stop a person with write access to the database who computes a new
 chain from the start.
 
@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 from dpsweep.accounting.codec import Count, Stored
 from dpsweep.accounting.errors import LedgerDamaged
-from dpsweep.accounting.validation import in_short
+from dpsweep.accounting.validation import exception_as_short_line
 
 
 class Kind(StrEnum):
@@ -73,14 +73,14 @@ class Entry:
     at: str
     digest: str
 
-    def read_by(self, reader: Callable[[Entry], Any]) -> Any:
+    def cached_result_of(self, reader: Callable[[Entry], Any]) -> Any:
         """What `reader` makes of this entry, made once: an entry never changes."""
-        if reader not in self._readings:
-            self._readings[reader] = reader(self)
-        return self._readings[reader]
+        if reader not in self._results_by_reader:
+            self._results_by_reader[reader] = reader(self)
+        return self._results_by_reader[reader]
 
     @cached_property
-    def _readings(self) -> dict[Callable[[Entry], Any], Any]:
+    def _results_by_reader(self) -> dict[Callable[[Entry], Any], Any]:
         return {}
 
 
@@ -124,19 +124,19 @@ class Rows(Protocol):
         """Stores a line."""
         ...
 
-    def where(self, **values: str | int) -> Iterator[Row]:
+    def rows_with_values(self, **values: str | int) -> Iterator[Row]:
         """The lines with these column values."""
         ...
 
-    def after(self, seq: int | None, most: int) -> Sequence[Row]:
+    def first_rows_after_number(self, seq: int | None, most: int) -> Sequence[Row]:
         """At most `most` lines with a number above `seq`; None starts at the first line."""
         ...
 
-    def last(self, **values: str | int) -> Row | None:
+    def last_row_with_values(self, **values: str | int) -> Row | None:
         """The last line with these column values."""
         ...
 
-    def accounts(self) -> tuple[str, ...]:
+    def account_names(self) -> tuple[str, ...]:
         """The names of all accounts, sorted."""
         ...
 
@@ -151,17 +151,17 @@ class Lines:
         self._offered: str | None = None
         self._appended: list[Row] = []
 
-    def beginning(self) -> str | None:
+    def identity_in_first_line(self) -> str | None:
         """The identity in the first line, None without a line."""
-        first = self._rows.last(seq=1)
+        first = self._rows.last_row_with_values(seq=1)
         if first is None:
             return None
-        self._require_whole_entry(first)
+        self._entry_of_row_or_refuse_altered(first)
         if IDENTITY.fullmatch(first["previous"]) is None:
             raise LedgerDamaged(f"The first line of {self._name} holds no identity of a ledger.")
         return str(first["previous"])
 
-    def offer(self, identity: str) -> None:
+    def set_identity_for_first_line(self, identity: str) -> None:
         """Gives this identity to the ledger if its first line is written in this transaction."""
         self._offered = identity
 
@@ -169,110 +169,112 @@ class Lines:
         self, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
     ) -> Entry:
         """Adds a line after the last one, whose hash must be right; requires the only writer's transaction."""
-        last = self._newest or self._rows.last()
+        last = self._newest or self._rows.last_row_with_values()
         if last is not None:
-            self._require_whole_entry(last)
-        previous = self._offered or new_identity() if last is None else last["digest"]
+            self._entry_of_row_or_refuse_altered(last)
+        previous = self._offered or random_ledger_identity() if last is None else last["digest"]
         seq = 1 if last is None else last["seq"] + 1
-        row = new_row(seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance)
+        row = new_row_with_time_and_user(
+            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance
+        )
         self._rows.insert(row)
         self._newest = row
         self._appended.append(row)
-        return _entry(row)
+        return _entry_from_row(row)
 
-    def last(self, account: str) -> Entry | None:
+    def last_line_of_account(self, account: str) -> Entry | None:
         """The account's last line."""
-        row = self._rows.last(account=account)
-        return None if row is None else self._require_whole_entry(row)
+        row = self._rows.last_row_with_values(account=account)
+        return None if row is None else self._entry_of_row_or_refuse_altered(row)
 
-    def of(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
+    def lines_of_account(self, account: str, plan: str | None = None) -> tuple[Entry, ...]:
         """An account's lines in order, or those of one plan."""
         one = {} if plan is None else {"plan": plan}
-        return tuple(map(self._require_whole_entry, self._rows.where(account=account, **one)))
+        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows.rows_with_values(account=account, **one)))
 
-    def of_kind(self, kind: str) -> tuple[Entry, ...]:
+    def lines_of_kind(self, kind: str) -> tuple[Entry, ...]:
         """All lines of one kind, of all accounts."""
-        return tuple(map(self._require_whole_entry, self._rows.where(kind=kind)))
+        return tuple(map(self._entry_of_row_or_refuse_altered, self._rows.rows_with_values(kind=kind)))
 
-    def last_of_kind(self, kind: str) -> Entry | None:
+    def last_line_of_kind(self, kind: str) -> Entry | None:
         """The last line of one kind, of all accounts."""
-        row = self._rows.last(kind=kind)
-        return None if row is None else self._require_whole_entry(row)
+        row = self._rows.last_row_with_values(kind=kind)
+        return None if row is None else self._entry_of_row_or_refuse_altered(row)
 
     @property
-    def appended(self) -> tuple[Mapping[str, Any], ...]:
+    def appended_rows(self) -> tuple[Mapping[str, Any], ...]:
         """The lines that were appended in this transaction, as they are stored."""
         return tuple({name: row[name] for name in COLUMNS} for row in self._appended)
 
-    def accounts(self) -> tuple[str, ...]:
+    def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""
-        return self._rows.accounts()
+        return self._rows.account_names()
 
-    def end(self) -> End:
+    def end_of_chain(self) -> End:
         """The current end of the chain."""
-        last = self._rows.last()
+        last = self._rows.last_row_with_values()
         return End() if last is None else End(entries=last["seq"], head=last["digest"])
 
-    def holds(self, end: End) -> bool:
+    def contains_chain_end(self, end: End) -> bool:
         """Whether this was once the chain's end; False if the chain was cut or replaced since."""
         if end.entries == 0:
             return True
-        if end.entries > self.end().entries:  # also a number that no database can store
+        if end.entries > self.end_of_chain().entries:  # also a number that no database can store
             return False
-        row = self._rows.last(seq=end.entries)
+        row = self._rows.last_row_with_values(seq=end.entries)
         return row is not None and row["digest"] == end.head
 
-    def has_digest(self, digest: str) -> bool:
+    def has_line_with_digest(self, digest: str) -> bool:
         """Whether a line, at any place, has this digest; without an index, so for messages of refusals alone."""
-        return self._rows.last(digest=digest) is not None
+        return self._rows.last_row_with_values(digest=digest) is not None
 
-    def walk(self) -> Iterator[Entry]:
+    def iterate_verified_lines(self) -> Iterator[Entry]:
         """All lines in order; raises `LedgerDamaged` at the first line that is missing, altered or moved."""
         previous = None
-        for expected, row in enumerate(self._all(), start=1):
+        for expected, row in enumerate(self._rows_after_number(), start=1):
             follows = previous is None or row["previous"] == previous
-            if row["seq"] != expected or not follows or row["digest"] != digest(row):
+            if row["seq"] != expected or not follows or row["digest"] != digest_of_row(row):
                 raise LedgerDamaged(
                     f"Entry {expected} of {self._name} is missing or was altered; nothing is charged on it."
                 )
             previous = row["digest"]
-            yield _entry(row)
+            yield _entry_from_row(row)
 
-    def beyond(self, seq: int) -> Iterator[Row]:
+    def rows_after_number(self, seq: int) -> Iterator[Row]:
         """The stored lines after this number, in order; 0 for all."""
-        return self._all(seq or None)
+        return self._rows_after_number(seq or None)
 
-    def adopt_rows(self, rows: Iterable[Row]) -> None:
+    def append_copied_rows(self, rows: Iterable[Row]) -> None:
         """Appends lines of a copy of this chain, unchanged, after its last line."""
-        last = self._rows.last()
+        last = self._rows.last_row_with_values()
         previous = None if last is None else last["digest"]
         for row in rows:
-            if (previous is not None and row["previous"] != previous) or row["digest"] != digest(row):
+            if (previous is not None and row["previous"] != previous) or row["digest"] != digest_of_row(row):
                 raise LedgerDamaged(f"Entry {row['seq']} of the copy does not follow from those of {self._name}.")
             self._rows.insert({name: row[name] for name in COLUMNS})
             previous, self._newest = row["digest"], row
 
-    def _all(self, seq: int | None = None) -> Iterator[Row]:
+    def _rows_after_number(self, seq: int | None = None) -> Iterator[Row]:
         """All stored rows, including those with an impossible `seq`."""
-        while page := self._rows.after(seq, PAGE):
+        while page := self._rows.first_rows_after_number(seq, PAGE):
             yield from page
             if len(page) < PAGE:
                 return
             seq = page[-1]["seq"]
 
-    def _require_whole_entry(self, row: Row) -> Entry:
-        entry = _entry_if_whole(row["digest"], *(row[name] for name in _HASHED))
+    def _entry_of_row_or_refuse_altered(self, row: Row) -> Entry:
+        entry = _entry_if_digest_matches(row["digest"], *(row[name] for name in _HASHED))
         if entry is None:
             raise LedgerDamaged(f"Entry {row['seq']} of {self._name} was altered; nothing is charged on it.")
         return entry
 
 
-def new_identity() -> str:
+def random_ledger_identity() -> str:
     """128 bits of the operating system's entropy, in hexadecimal digits."""
     return secrets.token_hex(_IDENTITY_BYTES)
 
 
-def new_row(
+def new_row_with_time_and_user(
     seq: int, previous: str, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A new line, with the current time and user. The time is for readers: `seq` defines the order."""
@@ -283,37 +285,37 @@ def new_row(
         "plan": plan,
         "body": json.dumps(body, sort_keys=True, allow_nan=False),
         "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
-        "who": _current_user(),
+        "who": _current_user_and_machine_text(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "previous": previous,
     }
-    return row | {"digest": digest(row)}
+    return row | {"digest": digest_of_row(row)}
 
 
-def digest(row: Row) -> str:
+def digest_of_row(row: Row) -> str:
     """The hash of a line, which includes the digest of the line before it."""
     return hashlib.sha256(json.dumps([row[name] for name in _HASHED]).encode()).hexdigest()
 
 
 @lru_cache(maxsize=KEPT, typed=True)
-def _entry_if_whole(digest_of_line: str, *columns: object) -> Entry | None:
+def _entry_if_digest_matches(digest_of_line: str, *columns: object) -> Entry | None:
     """The entry of a line with these hashed columns; None if its digest is another. A changed line is another line."""
     row = dict(zip(_HASHED, columns, strict=True)) | {"digest": digest_of_line}
-    return _entry(row) if digest(row) == digest_of_line else None
+    return _entry_from_row(row) if digest_of_row(row) == digest_of_line else None
 
 
-def _entry(row: Row) -> Entry:
+def _entry_from_row(row: Row) -> Entry:
     names = ("seq", "account", "kind", "plan", "who", "at", "digest")
     try:
         body, balance = json.loads(row["body"]), json.loads(row["balance"])
     except (ValueError, RecursionError) as cause:
-        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {in_short(cause)}.") from cause
+        raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: {exception_as_short_line(cause)}.") from cause
     if not (isinstance(body, dict) and isinstance(balance, dict)):
         raise LedgerDamaged(f"Entry {row['seq']} is no line of a ledger: its body and its balance are no objects.")
     return Entry(**{name: row[name] for name in names}, body=body, balance=balance)
 
 
-def _current_user() -> str:
+def _current_user_and_machine_text() -> str:
     """The user and the machine of this process."""
     try:
         user = getpass.getuser()

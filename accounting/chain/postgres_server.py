@@ -54,7 +54,7 @@ class PostgresServer:
     )
 
     def __init__(self, address: str, variable: str = "DPSWEEP_LEDGER", isolation: Isolation = "SERIALIZABLE") -> None:
-        url = _url(address, variable)
+        url = _parse_postgres_address(address, variable)
         self._url = url.set(drivername="postgresql+psycopg")
         shown = {key: value for key, value in url.query.items() if key in _SHOWN}
         self.name = self._url.set(query=shown).render_as_string(hide_password=True)
@@ -67,10 +67,10 @@ class PostgresServer:
         if not self._places:
             shown = {key: value for key, value in self._url.query.items() if key in _SHOWN}
             address = self._url.set(query=shown, username=None, password=None).render_as_string()
-            self._places = (address, *self._database())
+            self._places = (address, *self._database_identity_texts())
         return self._places
 
-    def _database(self) -> tuple[str, ...]:
+    def _database_identity_texts(self) -> tuple[str, ...]:
         with self._engine.connect() as connection:
             try:
                 found = connection.execute(_DATABASE).mappings().one()
@@ -84,30 +84,30 @@ class PostgresServer:
         with self._engine.connect() as connection:
             yield PostgresSession(connection)
 
-    def refuses(self, cause: Exception) -> bool:
+    def is_permission_error(self, cause: Exception) -> bool:
         """Whether the error says that this role may not do it, by its SQLSTATE."""
         state = getattr(getattr(cause, "orig", None), "sqlstate", None)
         return isinstance(state, str) and (state[:2] == "28" or state in _REFUSED)
 
-    def is_there(self) -> bool:
+    def storage_exists(self) -> bool:
         """True: a server says so itself."""
         return True
 
     def create_storage(self) -> None:
         """Nothing: the database exists."""
 
-    def reading(self) -> AbstractContextManager[None]:
+    def refuse_change_while_reading(self) -> AbstractContextManager[None]:
         """Nothing: transactions see one state."""
         return nullcontext()
 
     @contextmanager
-    def server_lock(self, key: int) -> Iterator[str | None]:
+    def hold_lock_or_yield_holder(self, key: int) -> Iterator[str | None]:
         """Holds an advisory lock; it ends with this process and with its connection.
 
         A proxy that shares connections between transactions does not keep it.
         """
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            _name_connection(connection)
+            _set_application_name(connection)
             locked = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar()
             yield None if locked else _lock_holder(connection, key)
 
@@ -131,7 +131,7 @@ class PostgresSession:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
-    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+    def run_statement(self, statement: str, **values: Value) -> Sequence[Row]:
         """Runs a statement and returns its rows; one without values is passed on as it is."""
         connection = self._connection
         result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
@@ -143,15 +143,15 @@ class PostgresSession:
         self._connection.rollback()
         return exists
 
-    def begin_making(self) -> None:
+    def begin_creating_tables(self) -> None:
         """Lets one process at a time create the tables; it sees those of others after the lock."""
         self._connection.execution_options(isolation_level="READ COMMITTED")
-        self.run("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
+        self.run_statement("SELECT pg_advisory_xact_lock(hashtext('dpsweep schema'))")
 
     def begin_writing(self) -> None:
         """Locks a table before the first read."""
-        self.run(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
-        self.run("LOCK TABLE schema IN EXCLUSIVE MODE")
+        self.run_statement(f"SET LOCAL lock_timeout = {round(databases.LOCK_SECONDS * 1000)}")
+        self.run_statement("LOCK TABLE schema IN EXCLUSIVE MODE")
 
     def begin_reading(self) -> None:
         """Begins a transaction with one consistent view."""
@@ -166,7 +166,7 @@ class PostgresSession:
         self._connection.rollback()
 
 
-def _url(address: str, variable: str) -> sa.URL:
+def _parse_postgres_address(address: str, variable: str) -> sa.URL:
     form = "postgresql+psycopg://USER@HOST/NAME"
     try:
         url = sa.make_url(address)
@@ -177,7 +177,7 @@ def _url(address: str, variable: str) -> sa.URL:
     return url
 
 
-def _name_connection(connection: sa.Connection) -> None:
+def _set_application_name(connection: sa.Connection) -> None:
     """Sets the connection's application name to this process, so that other connections can read it."""
     name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
     connection.execute(sa.select(sa.func.set_config("application_name", name, False)))

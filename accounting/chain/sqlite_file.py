@@ -30,7 +30,7 @@ from urllib.parse import quote
 from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain.databases import DatabaseSession, Value
 from dpsweep.accounting.chain.hash_chain import Row
-from dpsweep.accounting.durable_files import flush_folder, make_folder
+from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 NETWORK = re.compile(
@@ -51,15 +51,15 @@ class Mount:
     kind: str
 
     @property
-    def network(self) -> bool:
+    def is_network_file_system(self) -> bool:
         """Whether its type is a known network file system."""
         return NETWORK.fullmatch(self.kind) is not None
 
 
-def read_mounts(text: str) -> tuple[Mount, ...]:
+def parse_mounts(text: str) -> tuple[Mount, ...]:
     """Parses the mounts in Linux's `mountinfo` format, in their order.
 
-    >>> read_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
+    >>> parse_mounts(r"36 35 98:0 / /mnt/my\\040books rw,noatime master:1 - nfs4 server:/books rw")
     (Mount(point=PosixPath('/mnt/my books'), kind='nfs4'),)
     """
     mounts = []
@@ -71,13 +71,13 @@ def read_mounts(text: str) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
+def mount_of_path(path: Path, mounts: Sequence[Mount]) -> Mount | None:
     """The mount of a path: the deepest mount point above it, and the last mount if several have this point."""
     above = [mount for mount in mounts if path == mount.point or mount.point in path.parents]
     return max(reversed(above), key=lambda mount: len(mount.point.parts), default=None)
 
 
-def refuse_network(path: Path) -> None:
+def refuse_file_on_network(path: Path) -> None:
     """Raises `BadInput` if the file's folder is on a known network file system."""
     _refuse_network_folder(path.parent)
 
@@ -85,11 +85,11 @@ def refuse_network(path: Path) -> None:
 @cache
 def _refuse_network_folder(folder: Path) -> None:
     try:
-        mounts = read_mounts(_MOUNTS.read_text(errors="surrogateescape"))
+        mounts = parse_mounts(_MOUNTS.read_text(errors="surrogateescape"))
     except OSError:
         return
-    mount = mount_of(folder.resolve(), mounts)
-    if mount is not None and mount.network:
+    mount = mount_of_path(folder.resolve(), mounts)
+    if mount is not None and mount.is_network_file_system:
         raise BadInput(
             f"Expected the ledger's folder {folder} to lie on a disk of this machine: {mount.point} is a network file "
             f"system ({mount.kind}), on which SQLite's locks do not hold. Set DPSWEEP_LEDGER to a local file, or, for "
@@ -97,21 +97,21 @@ def _refuse_network_folder(folder: Path) -> None:
         )
 
 
-def is_immutable(file: Path) -> bool:
+def should_open_as_immutable(file: Path) -> bool:
     """Whether to open the database as immutable: it is not writable here, and it has no log with changes."""
     return not _is_writable(file) and _unmerged_log(file) is None
 
 
-def refuse_writing(file: Path) -> None:
+def refuse_unwritable_file(file: Path) -> None:
     """Raises `LedgerDamaged` if the database exists and this process cannot write it."""
     if file.exists() and not _is_writable(file):
         raise LedgerDamaged(f"The ledger {file} can be read but not written here: its file or its folder is read-only.")
 
 
 @contextmanager
-def refuse_changed_file(file: Path) -> Iterator[None]:
+def refuse_file_changed_during_read(file: Path) -> Iterator[None]:
     """Raises `LedgerDamaged` if a read-only database cannot be read completely, or was written during the read."""
-    before, still, log = _file_state(file), is_immutable(file), _unmerged_log(file)
+    before, still, log = _file_state(file), should_open_as_immutable(file), _unmerged_log(file)
     if log is not None and not os.access(file.parent, os.W_OK) and not _is_readable(log, _companion_file(file, "shm")):
         raise LedgerDamaged(
             f"The ledger {file} has changes in {log.name} that cannot be read in a read-only folder; copy the two "
@@ -176,7 +176,7 @@ class SqliteFile:
 
     def connect(self) -> sqlite3.Connection:
         """A connection that begins no transaction by itself."""
-        address = f"file:{quote(str(self.file))}?{'immutable=1' if is_immutable(self.file) else 'mode=rw'}"
+        address = f"file:{quote(str(self.file))}?{'immutable=1' if should_open_as_immutable(self.file) else 'mode=rw'}"
         connection = sqlite3.connect(address, uri=True, timeout=databases.LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
         try:
@@ -187,7 +187,7 @@ class SqliteFile:
             raise
         return connection
 
-    def is_there(self) -> bool:
+    def storage_exists(self) -> bool:
         """Whether the file exists."""
         try:
             names = self.file.stat().st_nlink
@@ -204,25 +204,25 @@ class SqliteFile:
 
     def create_storage(self) -> None:
         """Creates the file, for its owner alone, unless it would lie on a network or in a read-only folder."""
-        refuse_network(self.file)
-        refuse_writing(self.file)
+        refuse_file_on_network(self.file)
+        refuse_unwritable_file(self.file)
         try:
-            make_folder(self.file.parent)
+            make_folder_and_missing_parents(self.file.parent)
             os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)
         except OSError as cause:
             raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
 
-    def refuses(self, cause: Exception) -> bool:
+    def is_permission_error(self, cause: Exception) -> bool:
         """Whether the error says that this process may not write or read the file."""
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
-    def reading(self) -> AbstractContextManager[None]:
+    def refuse_change_while_reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""
-        return refuse_changed_file(self.file) if self.is_there() else nullcontext()
+        return refuse_file_changed_during_read(self.file) if self.storage_exists() else nullcontext()
 
-    def server_lock(self, key: int) -> AbstractContextManager[str | None]:
+    def hold_lock_or_yield_holder(self, key: int) -> AbstractContextManager[str | None]:
         """Raises ValueError: the lock belongs to a connection, and a file has none."""
         raise ValueError(f"Expected ledger={self.name} to be a database on a server.")
 
@@ -258,7 +258,7 @@ class SqliteSession:
         self._connection = connection
         self._file = file
 
-    def run(self, statement: str, **values: Value) -> Sequence[Row]:
+    def run_statement(self, statement: str, **values: Value) -> Sequence[Row]:
         """Runs a statement and returns its rows."""
         with closing(self._connection.execute(statement, values)) as cursor:
             rows: list[sqlite3.Row] = cursor.fetchall()
@@ -266,24 +266,24 @@ class SqliteSession:
 
     def has_table(self, name: str) -> bool:
         """Whether a table exists."""
-        return bool(self.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
+        return bool(self.run_statement("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
 
-    def begin_making(self) -> None:
+    def begin_creating_tables(self) -> None:
         """Retries the switch to a write-ahead log, which needs exclusive access: SQLite reports busy at once."""
         deadline = time.monotonic() + databases.LOCK_SECONDS
-        while not self._log_ahead(last=time.monotonic() > deadline):
+        while not self._try_switch_to_write_ahead_log(last=time.monotonic() > deadline):
             time.sleep(_PAUSE_SECONDS)
-        self.run("BEGIN IMMEDIATE")
+        self.run_statement("BEGIN IMMEDIATE")
 
     def begin_writing(self) -> None:
         """Takes the write lock; refuses a file on a network and one that is read-only."""
-        refuse_network(self._file)
-        refuse_writing(self._file)
-        self.run("BEGIN IMMEDIATE")
+        refuse_file_on_network(self._file)
+        refuse_unwritable_file(self._file)
+        self.run_statement("BEGIN IMMEDIATE")
 
     def begin_reading(self) -> None:
         """Begins a transaction with one consistent view."""
-        self.run("BEGIN")
+        self.run_statement("BEGIN")
 
     def commit(self) -> None:
         """Commits the transaction."""
@@ -293,10 +293,10 @@ class SqliteSession:
         """Ends the transaction without its changes."""
         self._connection.rollback()
 
-    def _log_ahead(self, *, last: bool) -> bool:
+    def _try_switch_to_write_ahead_log(self, *, last: bool) -> bool:
         """Whether the file has a write-ahead log now; a busy file is an error at the last try."""
         try:
-            self.run("PRAGMA journal_mode=WAL")
+            self.run_statement("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as cause:
             if last or cause.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 raise

@@ -63,23 +63,23 @@ class Chain:
         with self._errors_as_damage():
             return self._database.places
 
-    def make(self) -> None:
+    def create_file_and_tables(self) -> None:
         """Creates the file and the tables if they do not exist."""
         with self._errors_as_damage():
             self._database.create_storage()
             with self._database.open_session() as session:
                 if not session.has_table("schema"):
-                    session.begin_making()
+                    session.begin_creating_tables()
                     for statement in TABLES:
-                        session.run(statement)
-                    if _version(session) is None:
+                        session.run_statement(statement)
+                    if _schema_version(session) is None:
                         for statement in self._database.refusals:
-                            session.run(statement)
-                        session.run("INSERT INTO schema (version) VALUES (:version)", version=SCHEMA)
+                            session.run_statement(statement)
+                        session.run_statement("INSERT INTO schema (version) VALUES (:version)", version=SCHEMA)
                     session.commit()
-                self._check_version(session)
+                self._check_schema_version(session)
 
-    def writing(self) -> AbstractContextManager[Lines | None]:
+    def write_transaction(self) -> AbstractContextManager[Lines | None]:
         """An exclusive write transaction, None if the store does not exist.
 
         It commits at the end of the `with` block; an exception rolls it back.
@@ -87,16 +87,16 @@ class Chain:
         return self._transaction(lambda session: session.begin_writing(), lambda session: session.commit())
 
     @contextmanager
-    def reading(self) -> Iterator[Lines | None]:
+    def read_transaction(self) -> Iterator[Lines | None]:
         """One consistent view of the lines, None if the store does not exist; it need not be writable."""
         with (
-            self._database.reading(),
+            self._database.refuse_change_while_reading(),
             self._transaction(lambda session: session.begin_reading(), lambda session: session.rollback()) as lines,
         ):
             yield lines
 
     @contextmanager
-    def hold(self, name: str, what: str) -> Iterator[None]:
+    def hold_lock_or_refuse(self, name: str, what: str) -> Iterator[None]:
         """Holds the lock of this name; if another process does, raises `BadInput` with the process that runs `what`.
 
         For databases on a server only; raises ValueError for a file.
@@ -104,7 +104,7 @@ class Chain:
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         with ExitStack() as stack:
             with self._errors_as_damage():
-                holder = stack.enter_context(self._database.server_lock(key))
+                holder = stack.enter_context(self._database.hold_lock_or_yield_holder(key))
             if holder is not None:
                 raise BadInput(f"{what} is being run by {holder}; nothing was started.")
             yield
@@ -113,7 +113,7 @@ class Chain:
     def _transaction(
         self, begin: Callable[[DatabaseSession], None], end: Callable[[DatabaseSession], None]
     ) -> Iterator[Lines | None]:
-        if not self._database.is_there():
+        if not self._database.storage_exists():
             yield None
             return
         with self._errors_as_damage(), self._database.open_session() as session:
@@ -121,8 +121,8 @@ class Chain:
                 yield None
                 return
             begin(session)
-            self._check_version(session)
-            yield Lines(_Stored(session), self.name)
+            self._check_schema_version(session)
+            yield Lines(_StoredRows(session), self.name)
             end(session)
 
     @contextmanager
@@ -132,45 +132,45 @@ class Chain:
         try:
             yield
         except unreadable as cause:
-            if self._database.refuses(cause):
+            if self._database.is_permission_error(cause):
                 raise LedgerDamaged(
-                    f"The ledger {self.name} may not be written or read by this user: {_reason(cause)}. The ledger is "
-                    "whole; its owner can grant the rights."
+                    f"The ledger {self.name} may not be written or read by this user: {_first_line_of_error(cause)}. "
+                    "The ledger is whole; its owner can grant the rights."
                 ) from cause
             verdict = "cannot be written or read" if isinstance(cause, unusable) else "is no readable ledger"
-            raise LedgerDamaged(f"The ledger {self.name} {verdict}: {_reason(cause)}.") from cause
+            raise LedgerDamaged(f"The ledger {self.name} {verdict}: {_first_line_of_error(cause)}.") from cause
 
-    def _check_version(self, session: DatabaseSession) -> None:
-        if (version := _version(session)) != SCHEMA:
+    def _check_schema_version(self, session: DatabaseSession) -> None:
+        if (version := _schema_version(session)) != SCHEMA:
             raise LedgerDamaged(
                 f"Expected ledger schema={version} to be {SCHEMA}: {self.name} was written by another version, or by "
                 "an unreleased one."
             )
 
 
-class _Stored:
+class _StoredRows:
     """The table's rows within one transaction."""
 
     def __init__(self, session: DatabaseSession) -> None:
         self._session = session
 
     def insert(self, row: Mapping[str, Any]) -> None:
-        self._session.run(_INSERT, **row)
+        self._session.run_statement(_INSERT, **row)
 
-    def where(self, **values: Value) -> Iterator[Row]:
-        return iter(self._session.run(f"{_SELECT}{_where_condition(values)} ORDER BY seq", **values))
+    def rows_with_values(self, **values: Value) -> Iterator[Row]:
+        return iter(self._session.run_statement(f"{_SELECT}{_where_condition(values)} ORDER BY seq", **values))
 
-    def after(self, seq: int | None, most: int) -> Sequence[Row]:
+    def first_rows_after_number(self, seq: int | None, most: int) -> Sequence[Row]:
         beyond = {} if seq is None else {"seq": seq}
         where = "" if seq is None else " WHERE seq > :seq"
-        return self._session.run(f"{_SELECT}{where} ORDER BY seq LIMIT :most", **beyond, most=most)
+        return self._session.run_statement(f"{_SELECT}{where} ORDER BY seq LIMIT :most", **beyond, most=most)
 
-    def last(self, **values: Value) -> Row | None:
-        rows = self._session.run(f"{_SELECT}{_where_condition(values)} ORDER BY seq DESC LIMIT 1", **values)
+    def last_row_with_values(self, **values: Value) -> Row | None:
+        rows = self._session.run_statement(f"{_SELECT}{_where_condition(values)} ORDER BY seq DESC LIMIT 1", **values)
         return rows[0] if rows else None
 
-    def accounts(self) -> tuple[str, ...]:
-        rows = self._session.run("SELECT DISTINCT account FROM entries ORDER BY account")
+    def account_names(self) -> tuple[str, ...]:
+        rows = self._session.run_statement("SELECT DISTINCT account FROM entries ORDER BY account")
         return tuple(row["account"] for row in rows)
 
 
@@ -183,8 +183,8 @@ def _database_at(place: str | Path) -> Database:
     return PostgresServer(str(place))
 
 
-def _version(session: DatabaseSession) -> Any:
-    rows = session.run("SELECT version FROM schema")
+def _schema_version(session: DatabaseSession) -> Any:
+    rows = session.run_statement("SELECT version FROM schema")
     return rows[0]["version"] if rows else None
 
 
@@ -193,5 +193,5 @@ def _where_condition(values: Mapping[str, Value]) -> str:
     return " WHERE " + " AND ".join(f"{column} = :{column}" for column in values) if values else ""
 
 
-def _reason(cause: Exception) -> str:
+def _first_line_of_error(cause: Exception) -> str:
     return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")

@@ -6,8 +6,8 @@ constructs the classes of `types.py`; noise multipliers are defined here:
 * `noise_multiplier` is the standard deviation of the noise on the *sum*, divided by the per-record norm bound (the
   clip norm, or 1 for normalisation), for every adjacency. Replacing a record moves the sum by up to twice the bound;
   accountants, not events, take this into account.
-* Composition is flattened once: `flatten` turns nested repetition into (leaf, count) pairs with equal leaves merged, so
-  no accountant has to handle n-fold repetition itself.
+* Composition is flattened once: `leaves_with_counts` turns nested repetition into (leaf, count) pairs with equal leaves
+  merged, so no accountant has to handle n-fold repetition itself.
 * The inner event of a sampled event or of a search is put into one canonical form when it is built.
 """
 
@@ -43,13 +43,13 @@ from dpsweep.accounting.events.types import (
     ThresholdDpEvent,
     TruncatedSubsampledGaussianDpEvent,
     WorstDpEvent,
-    canonical,
+    canonical_text,
     from_json,
-    hashable,
+    is_hashable,
     to_json,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import mapping
+from dpsweep.accounting.validation import require_json_object
 
 __all__ = ["DpEvent", "PlanEvent", "from_json", "to_json"]
 
@@ -73,20 +73,24 @@ class PlanEvent:
     final: PlanEvent | None = None
 
     @property
-    def parts(self) -> dict[str, DpEvent]:
+    def events_by_population(self) -> dict[str, DpEvent]:
         """The populations by name."""
         scored = {} if self.validation is None else {"validation": self.validation}
-        final = {} if self.final is None else {f"{FINAL} {name}": part for name, part in self.final.parts.items()}
+        final = (
+            {}
+            if self.final is None
+            else {f"{FINAL} {name}": part for name, part in self.final.events_by_population.items()}
+        )
         return {"training": self.training, **scored, **final}
 
-    def same_as(self, other: PlanEvent) -> bool:
+    def is_same_as(self, other: PlanEvent) -> bool:
         """Whether the other plan event is the same mechanisms on the same populations."""
-        return self.parts.keys() == other.parts.keys() and all(
-            same(part, other.parts[name]) for name, part in self.parts.items()
+        return self.events_by_population.keys() == other.events_by_population.keys() and all(
+            are_same_events(part, other.events_by_population[name]) for name, part in self.events_by_population.items()
         )
 
     @classmethod
-    def from_parts(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
+    def from_events_by_population(cls, parts: Mapping[str, DpEvent]) -> PlanEvent:
         """The plan event with these populations; raises KeyError for an unknown name or without training records."""
         own = {name: part for name, part in parts.items() if not name.startswith(f"{FINAL} ")}
         final = {name.removeprefix(f"{FINAL} "): part for name, part in parts.items() if name not in own}
@@ -95,23 +99,23 @@ class PlanEvent:
         return cls(
             training=own["training"],
             validation=own.get("validation"),
-            final=cls.from_parts(final) if final else None,
+            final=cls.from_events_by_population(final) if final else None,
         )
 
 
 StoredPlanEvent = Annotated[
     PlanEvent,
     StoredForm(
-        read=lambda name, stored: PlanEvent.from_parts(
-            {key: from_json(one) for key, one in mapping(name, stored).items()}
+        read=lambda name, stored: PlanEvent.from_events_by_population(
+            {key: from_json(one) for key, one in require_json_object(name, stored).items()}
         ),
-        write=lambda event: {name: to_json(part) for name, part in event.parts.items()},
+        write=lambda event: {name: to_json(part) for name, part in event.events_by_population.items()},
     ),
 ]
 """A plan's events, stored by the names of their populations."""
 
 
-def nothing() -> DpEvent:
+def no_access() -> DpEvent:
     """No access at all."""
     return NoOpDpEvent()
 
@@ -163,10 +167,10 @@ def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
     return gaussian(noise_multiplier=noise_std)
 
 
-def table_noise(event: DpEvent) -> float | None:
+def noise_std_of_noisy_table(event: DpEvent) -> float | None:
     """The standard deviation of the noise on each count of a noisy table, to 12 digits; None for other events."""
-    step = as_gaussian_step(event)
-    stated = output_noise(event)
+    step = rate_and_noise_of_gaussian_step(event)
+    stated = noise_multiplier_of_perturbed_output(event)
     std = math.sqrt(2) * stated if stated is not None else None if step is None else step[1]
     return None if std is None else float(f"{std:.12g}")
 
@@ -231,7 +235,7 @@ def random_allocation(*, epochs: int, steps: int, noise_multiplier: float) -> Dp
     return repeat(RandomAllocationDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
 
 
-def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
+def step_on_shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) -> DpEvent:
     """One step of several trials on the *same* Poisson subsample, each with its own noise.
 
     Together they are one Gaussian mechanism with noise multiplier 1 / sqrt(sum 1 / noise^2): far more expensive than
@@ -240,21 +244,21 @@ def shared_subsample(*, sample_rate: float, noise_multipliers: Sequence[float]) 
     for noise in noise_multipliers:
         validation.non_negative("noise_multiplier", noise)
     if not noise_multipliers:
-        return nothing()
+        return no_access()
     precision = sum(math.inf if noise == 0 else noise**-2 for noise in noise_multipliers)
     return poisson_gaussian(sample_rate=sample_rate, noise_multiplier=precision**-0.5)
 
 
-def share(runs: Iterable[DpEvent]) -> DpEvent:
+def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
     """Runs of Poisson-sampled Gaussian steps with the *same* batches in every step; runs may have different lengths.
 
     *Source*: the concatenated sums of the runs are one sum, each part scaled by its noise. So every step is the
-    `shared_subsample` of the runs that have not ended. Raises ValueError for runs of other steps.
+    `step_on_shared_subsample` of the runs that have not ended. Raises ValueError for runs of other steps.
     """
     shared: list[tuple[int, float, float]] = []
     for run in runs:
-        leaves = flatten(run)
-        step = as_gaussian_step(leaves[0][0]) if len(leaves) == 1 else None
+        leaves = leaves_with_counts(run)
+        step = rate_and_noise_of_gaussian_step(leaves[0][0]) if len(leaves) == 1 else None
         if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
             raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
         shared.append((leaves[0][1], *step))
@@ -263,7 +267,7 @@ def share(runs: Iterable[DpEvent]) -> DpEvent:
     parts, before = [], 0
     for steps in sorted({steps for steps, _, _ in shared}):
         noises = [noise for length, _, noise in shared if length >= steps]
-        parts.append(repeat(shared_subsample(sample_rate=min(rates), noise_multipliers=noises), steps - before))
+        parts.append(repeat(step_on_shared_subsample(sample_rate=min(rates), noise_multipliers=noises), steps - before))
         before = steps
     return compose(parts)
 
@@ -273,32 +277,34 @@ def adadp(*, sample_rate: float, noise_multiplier: float, iterations: int) -> Dp
 
     *Source*: Koskela and Honkela 2020 (Learning Rate Adaptation for Differentially Private Learning), Algorithm 1.
     """
-    validation.integer("iterations", iterations)
+    validation.require_integer("iterations", iterations)
     return repeat(poisson_gaussian(sample_rate=sample_rate, noise_multiplier=noise_multiplier), 2 * iterations)
 
 
-def sampled_part(event: DpEvent, *, sample_rate: float) -> DpEvent:
+def poisson_sampled(event: DpEvent, *, sample_rate: float) -> DpEvent:
     """Any mechanism on a secret Poisson sample that contains each record with probability `sample_rate`."""
     validation.share("sample_rate", sample_rate)
-    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=one(event))
+    return PoissonSampledDpEvent(sampling_probability=float(sample_rate), event=canonical_event(event))
 
 
-def worst(events: Iterable[DpEvent]) -> DpEvent:
+def worst_of_events(events: Iterable[DpEvent]) -> DpEvent:
     """One of these, chosen independently of the data: the event itself if all are equal, else their pointwise worst."""
-    distinct = {canonical(event): event for event in (one(run) for run, _ in by_identity(events))}
+    distinct = {
+        canonical_text(event): event for event in (canonical_event(run) for run, _ in count_events_by_identity(events))
+    }
     if len(distinct) <= 1:
-        return next(iter(distinct.values()), nothing())
+        return next(iter(distinct.values()), no_access())
     return WorstDpEvent(events=tuple(distinct[key] for key in sorted(distinct)))
 
 
-def costliest(points: Sequence[PlanEvent]) -> PlanEvent:
+def worst_plan_event_per_population(points: Sequence[PlanEvent]) -> PlanEvent:
     """An event that costs at least as much as each of these, for every population."""
     scored = [point.validation for point in points if point.validation is not None]
     final = [point.final for point in points if point.final is not None]
     return PlanEvent(
-        training=worst(point.training for point in points),
-        validation=worst(scored) if scored else None,
-        final=costliest(final) if final else None,
+        training=worst_of_events(point.training for point in points),
+        validation=worst_of_events(scored) if scored else None,
+        final=worst_plan_event_per_population(final) if final else None,
     )
 
 
@@ -312,11 +318,11 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
     """
     counts: dict[str, int] = {}
     distinct = {}
-    for run, count in by_identity(events):
-        key = canonical(event := one(run))
+    for run, count in count_events_by_identity(events):
+        key = canonical_text(event := canonical_event(run))
         distinct[key], counts[key] = event, counts.get(key, 0) + count
     if len(distinct) <= 1:
-        return next(iter(distinct.values()), nothing())
+        return next(iter(distinct.values()), no_access())
     shared = math.gcd(*counts.values())
     keys = sorted(distinct)
     return MixtureDpEvent(
@@ -324,29 +330,35 @@ def mixture(events: Iterable[DpEvent]) -> DpEvent:
     )
 
 
-def select(event: DpEvent, tries: NegativeBinomial | Poisson | EachPoint, limit: int | None = None) -> SelectionDpEvent:
+def best_of_tries(
+    event: DpEvent, tries: NegativeBinomial | Poisson | EachPoint, limit: int | None = None
+) -> SelectionDpEvent:
     """The best of this number of independent runs of `event`; `limit` ends the search early."""
-    return SelectionDpEvent(event=one(event), tries=tries, limit=limit)
+    return SelectionDpEvent(event=canonical_event(event), tries=tries, limit=limit)
 
 
 def random_stopping(event: DpEvent, *, gamma: float, delta2: float) -> RandomStoppingDpEvent:
     """Liu and Talwar's random stopping: each try stops with probability gamma; at most ln(1/delta2)/gamma tries."""
-    validation.between("delta2", delta2, above=0, below=1)
+    validation.require_number_between("delta2", delta2, above=0, below=1)
     validation.share("gamma", gamma)
     limit = math.ceil(math.log(1 / delta2) / gamma)
-    return RandomStoppingDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2)
+    return RandomStoppingDpEvent(
+        event=canonical_event(event), tries=Stopping(gamma=float(gamma), limit=limit), delta2=delta2
+    )
 
 
 def above_threshold(event: DpEvent, *, gamma: float, limit: int) -> ThresholdDpEvent:
     """Tries until one reaches a public threshold, a random stop of probability gamma occurs, or `limit` is reached."""
-    return ThresholdDpEvent(event=one(event), tries=Stopping(gamma=float(gamma), limit=limit))
+    return ThresholdDpEvent(event=canonical_event(event), tries=Stopping(gamma=float(gamma), limit=limit))
 
 
 EPOCHS = (EpochDpEvent, RandomAllocationDpEvent)
 """Events of several steps at once."""
 
 
-def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE) -> tuple[float, float] | None:
+def rate_and_noise_of_gaussian_step(
+    event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+) -> tuple[float, float] | None:
     """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or with rate 1; else None.
 
     The noise multiplier is relative to the norm bound of one record, for every `adjacency`. If replacement is known to
@@ -363,22 +375,22 @@ def as_gaussian_step(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REM
     return None
 
 
-def as_epoch(event: DpEvent) -> tuple[int, float] | None:
+def steps_and_noise_of_epoch(event: DpEvent) -> tuple[int, float] | None:
     """(steps, noise_multiplier) of an epoch in which every record takes part once; else None."""
     return (event.steps, event.noise_multiplier) if isinstance(event, EPOCHS) else None
 
 
-def is_allocation(event: DpEvent) -> bool:
+def is_random_allocation(event: DpEvent) -> bool:
     """Whether the event is an epoch in which every record takes part in a secret, random step."""
     return isinstance(event, RandomAllocationDpEvent)
 
 
-def output_noise(event: DpEvent) -> float | None:
+def noise_multiplier_of_perturbed_output(event: DpEvent) -> float | None:
     """The noise multiplier of noise on a finished model, whose sensitivity was proved for one adjacency; else None."""
     return event.noise_multiplier if isinstance(event, StatedGaussianDpEvent) and event.adjacency is not None else None
 
 
-def as_fixed_size_step(event: DpEvent) -> tuple[int, int, float] | None:
+def size_records_and_noise_of_fixed_step(event: DpEvent) -> tuple[int, int, float] | None:
     """(batch_size, records, noise_multiplier) of a Gaussian step on a batch without replacement; else None."""
     if type(event) is SampledWithoutReplacementDpEvent and type(event.event) is GaussianDpEvent:
         return int(event.sample_size), int(event.source_dataset_size), float(event.event.noise_multiplier)
@@ -399,22 +411,22 @@ def compose(events: Iterable[DpEvent]) -> DpEvent:
 
     >>> from dpsweep.accounting import poisson_gaussian
     >>> step = poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0)
-    >>> same(compose([repeat(step, 2), step]), repeat(step, 3))
+    >>> are_same_events(compose([repeat(step, 2), step]), repeat(step, 3))
     True
     """
     leaves = _unroll_leaves(ComposedDpEvent(list(events)))
     composed = ComposedDpEvent(events=[repeat(leaf, count) for leaf, count in leaves])
-    _UNROLLED.keep(composed, leaves)
+    _UNROLLED.keep_value(composed, leaves)
     return composed
 
 
-def flatten(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
+def leaves_with_counts(event: DpEvent) -> tuple[tuple[DpEvent, int], ...]:
     """The leaves of a composition with their multiplicities: the one place that unrolls repetition.
 
     Leaves are all events except compositions; a sampled event is one leaf. Leaves with count zero and no-ops vanish.
     """
-    leaves = _UNROLLED.of(event)
-    return _UNROLLED.keep(event, _unroll_leaves(event)) if leaves is None else leaves
+    leaves = _UNROLLED.find_kept_value(event)
+    return _UNROLLED.keep_value(event, _unroll_leaves(event)) if leaves is None else leaves
 
 
 _UNROLLED: Recent[Leaves] = Recent(most=256)
@@ -422,34 +434,34 @@ _ONES: Recent[DpEvent] = Recent(most=256)
 
 
 def _unroll_leaves(event: DpEvent) -> Leaves:
-    parts = list(_unroll_parts(event, 1))
-    if len(parts) == 1 and (kept := _UNROLLED.of(parts[0][0])) is not None:
+    parts = list(_unroll_to_leaves_and_kept_parts(event, 1))
+    if len(parts) == 1 and (kept := _UNROLLED.find_kept_value(parts[0][0])) is not None:
         return tuple((leaf, count * parts[0][1]) for leaf, count in kept)
     counts: dict[object, list[int]] = {}
     leaves: list[DpEvent] = []
     for part, times in parts:
-        kept = _UNROLLED.of(part)
+        kept = _UNROLLED.find_kept_value(part)
         for leaf, count in ((part, 1),) if kept is None else kept:
             leaf_counts = counts.setdefault(_leaf_key(leaf), [])
             if not leaf_counts:
                 leaves.append(leaf)
             leaf_counts.append(count * times)
     pairs = zip(leaves, map(sum, counts.values()), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: canonical(pair[0])))
+    return tuple(sorted(pairs, key=lambda pair: canonical_text(pair[0])))
 
 
-def _unroll_parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
+def _unroll_to_leaves_and_kept_parts(event: DpEvent, times: int) -> Iterator[tuple[DpEvent, int]]:
     """The leaves of an event, and its compositions whose leaves are kept; each object once in its composition."""
     if isinstance(event, SelfComposedDpEvent):
-        yield from _unroll_parts(event.event, times * event.count)
-    elif isinstance(event, ComposedDpEvent) and _UNROLLED.of(event) is None:
-        for inner, count in by_identity(event.events):
-            yield from _unroll_parts(inner, times * count)
+        yield from _unroll_to_leaves_and_kept_parts(event.event, times * event.count)
+    elif isinstance(event, ComposedDpEvent) and _UNROLLED.find_kept_value(event) is None:
+        for inner, count in count_events_by_identity(event.events):
+            yield from _unroll_to_leaves_and_kept_parts(inner, times * count)
     elif times > 0 and not isinstance(event, NoOpDpEvent):
         yield event, times
 
 
-def by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
+def count_events_by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
     """The events, each object once with its number, in the order of their first places."""
     every = list(events)
     places = list(map(id, every))
@@ -457,25 +469,25 @@ def by_identity(events: Iterable[DpEvent]) -> list[tuple[DpEvent, int]]:
     return [(event, counts[place]) for place, event in objects.items()]
 
 
-def same(left: DpEvent, right: DpEvent) -> bool:
+def are_same_events(left: DpEvent, right: DpEvent) -> bool:
     """Whether two events are the same mechanisms with the same counts, for every nesting and order."""
-    return flatten(left) == flatten(right)
+    return leaves_with_counts(left) == leaves_with_counts(right)
 
 
-def steps_of(event: DpEvent) -> int:
+def number_of_steps(event: DpEvent) -> int:
     """The number of steps in a run of this event: one per leaf; an epoch counts all of its steps."""
-    return sum(count * (leaf.steps if isinstance(leaf, EPOCHS) else 1) for leaf, count in flatten(event))
+    return sum(count * (leaf.steps if isinstance(leaf, EPOCHS) else 1) for leaf, count in leaves_with_counts(event))
 
 
-def one(event: DpEvent) -> DpEvent:
+def canonical_event(event: DpEvent) -> DpEvent:
     """The canonical form of one mechanism: a single leaf as itself, anything else as a sorted composition."""
-    known = _ONES.of(event)
+    known = _ONES.find_kept_value(event)
     if known is not None:
         return known
-    leaves = flatten(event)
-    return _ONES.keep(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
+    leaves = leaves_with_counts(event)
+    return _ONES.keep_value(event, leaves[0][0] if len(leaves) == 1 and leaves[0][1] == 1 else compose([event]))
 
 
 def _leaf_key(event: DpEvent) -> object:
     """A key that is equal for equal leaves, also for those that are not hashable."""
-    return event if hashable(event) else repr(event)
+    return event if is_hashable(event) else repr(event)

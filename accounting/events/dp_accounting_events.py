@@ -54,7 +54,7 @@ def _convert_field(name: str, value: Any) -> Any:
     if name in _FLOATS:
         return validation.require_real(name, value)
     if name in _COUNTS:
-        validation.integer(name, value)
+        validation.require_integer(name, value)
         return int(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(from_dp_accounting, value))

@@ -36,19 +36,19 @@ class Tries(Protocol):
         """E[K]."""
         ...
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """E[x^K] for 0 <= x <= 1; it increases from P(K = 0) to 1."""
         ...
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
-        """E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]: the derivative of `generating`; it increases to E[K]."""
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
+        """E[K x^(K - 1)] at each 0 <= x <= 1, shape [n]: the derivative of `generating_function`."""
         ...
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """P(K > limit), rounded up by less than 1e-12."""
         ...
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`, shape [most + 1]."""
         ...
 
@@ -57,14 +57,14 @@ class Tries(Protocol):
         ...
 
 
-def chance_of_best(tries: Tries, share: float) -> float:
+def chance_to_draw_best_share(tries: Tries, share: float) -> float:
     """The probability that K independent uniform draws contain one of the best `share` of all points.
 
-    >>> round(chance_of_best(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
+    >>> round(chance_to_draw_best_share(NegativeBinomial.with_mean(eta=1.0, mean=40.0), 1 / 35), 2)
     0.54
     """
     validation.share("share", share)
-    return 1 - tries.generating(1 - share)
+    return 1 - tries.generating_function(1 - share)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +75,13 @@ class NegativeBinomial(Checked):
     *Source*: Papernot and Steinke 2022 (Hyperparameter Tuning with Renyi Differential Privacy), Definition 1.
     """
 
-    eta: Annotated[float, partial(validation.between, above=-1)]
+    eta: Annotated[float, partial(validation.require_number_between, above=-1)]
     gamma: Share
 
     @classmethod
     def with_mean(cls, *, eta: float, mean: float) -> NegativeBinomial:
         """The distribution with this eta and mean; the mean is at least 1."""
-        return cls(eta=float(eta), gamma=_gamma(float(eta), float(mean)))
+        return cls(eta=float(eta), gamma=_gamma_for_mean(float(eta), float(mean)))
 
     @property
     def mean(self) -> float:
@@ -93,7 +93,7 @@ class NegativeBinomial(Checked):
             return odds / -log
         return self.eta * odds / -math.expm1(self.eta * log)
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """E[x^K]."""
         if self.gamma == 1:
             return float(x)
@@ -102,29 +102,32 @@ class NegativeBinomial(Checked):
             return at_x / log
         return math.expm1(-self.eta * at_x) / math.expm1(-self.eta * log)
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """E[K x^(K - 1)] = P(K = 1) (1 - (1 - gamma) x)^-(1 + eta)."""
-        return np.asarray(self._first() * ((1 - x) + self.gamma * x) ** (-1 - self.eta))
+        return np.asarray(self._probability_of_one_try() * ((1 - x) + self.gamma * x) ** (-1 - self.eta))
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """P(K > limit), rounded up: the sum of these probabilities, or 1 minus the others if these are too many."""
         far = limit + math.ceil(80 / self.gamma)
         if far > FAR_TRIES:
-            return min(1.0, max(0.0, 1 - float(self.chances(limit).sum())) + 1e-13 * limit)
-        chances, ratio = self.chances(far), max(self._ratio(far), 1 - self.gamma)
+            return min(1.0, max(0.0, 1 - float(self.probabilities_up_to(limit).sum())) + 1e-13 * limit)
+        chances, ratio = (
+            self.probabilities_up_to(far),
+            max(self._ratio_of_successive_probabilities(far), 1 - self.gamma),
+        )
         return min(1.0, float(chances[limit + 1 :].sum() + chances[-1] * ratio / (1 - ratio)) * (1 + 4e-16 * far))
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`, by the ratios of successive probabilities."""
         k = np.arange(1, most, dtype=float)
         ratios = (1 - self.gamma) * (k + self.eta) / (k + 1)
-        return np.concatenate([[0.0], self._first() * np.cumprod(np.append(1.0, ratios))])[: most + 1]
+        return np.concatenate([[0.0], self._probability_of_one_try() * np.cumprod(np.append(1.0, ratios))])[: most + 1]
 
     def sample(self, rng: Random) -> int:
         """One draw by inversion."""
-        return _draw_by_inversion(1, self._first(), self._ratio, rng)
+        return _draw_by_inversion(1, self._probability_of_one_try(), self._ratio_of_successive_probabilities, rng)
 
-    def _first(self) -> float:
+    def _probability_of_one_try(self) -> float:
         """P(K = 1)."""
         if self.gamma == 1:
             return 1.0
@@ -132,7 +135,7 @@ class NegativeBinomial(Checked):
             return (1 - self.gamma) / -math.log(self.gamma)
         return self.eta * (1 - self.gamma) / math.expm1(-self.eta * math.log(self.gamma))
 
-    def _ratio(self, k: int) -> float:
+    def _ratio_of_successive_probabilities(self, k: int) -> float:
         """P(K = k + 1) / P(K = k)."""
         return (1 - self.gamma) * (k + self.eta) / (k + 1)
 
@@ -146,21 +149,21 @@ class Poisson(Checked):
 
     mean: Positive
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """E[x^K]."""
         return math.exp(self.mean * (x - 1))
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """E[K x^(K - 1)]."""
         return np.asarray(self.mean * np.exp(self.mean * (x - 1)))
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """P(K > limit)."""
         from scipy.special import pdtrc
 
         return float(pdtrc(limit, self.mean))
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`."""
         from scipy.special import gammaln
 
@@ -190,22 +193,22 @@ class Stopping(Checked):
         """E[K]."""
         return -math.expm1(self.limit * math.log1p(-self.gamma)) / self.gamma if self.gamma < 1 else 1.0
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """E[x^K]."""
         go_on = (1 - self.gamma) * x
         return self.gamma * x * (1 - go_on ** (self.limit - 1)) / (1 - go_on) + x * go_on ** (self.limit - 1)
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """E[K x^(K - 1)]."""
-        return self._as_capped_law.slope(x)
+        return self._as_capped_law.generating_function_slope(x)
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """P(K > limit)."""
         return (1 - self.gamma) ** limit if limit < self.limit else 0.0
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(K = k) for k from 0 to `most`."""
-        return self._as_capped_law.chances(most)
+        return self._as_capped_law.probabilities_up_to(most)
 
     @cached_property
     def _as_capped_law(self) -> Capped:
@@ -231,19 +234,19 @@ class Fixed(Checked):
         """`count`."""
         return float(self.count)
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """x^count."""
         return float(x) ** self.count
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """count x^(count - 1)."""
         return np.asarray(self.count * np.asarray(x, dtype=float) ** (self.count - 1))
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """1 below `count`, else 0."""
         return float(limit < self.count)
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """All of the probability at `count`."""
         return np.asarray(np.arange(most + 1) == self.count, dtype=float)
 
@@ -271,40 +274,40 @@ class Capped(Checked):
     @property
     def mean(self) -> float:
         """E[min(K, limit)]."""
-        return float(self.slope(np.ones(1))[0])
+        return float(self.generating_function_slope(np.ones(1))[0])
 
-    def generating(self, x: float) -> float:
+    def generating_function(self, x: float) -> float:
         """E[x^min(K, limit)]."""
-        return float(np.polynomial.polynomial.polyval(x, self._chances))
+        return float(np.polynomial.polynomial.polyval(x, self._probabilities_up_to_limit))
 
-    def slope(self, x: np.ndarray) -> np.ndarray:
+    def generating_function_slope(self, x: np.ndarray) -> np.ndarray:
         """E[min(K, limit) x^(min(K, limit) - 1)]; far below 1, where the limit is not felt, that of the whole law."""
         points, back = np.unique(np.asarray(x, dtype=float), return_inverse=True)
-        values = self.tries.slope(points)
+        values = self.tries.generating_function_slope(points)
         felt = points > math.exp(-_NOT_FELT / self.limit)
-        weights = self._chances[1:] * np.arange(1, self.limit + 1)
+        weights = self._probabilities_up_to_limit[1:] * np.arange(1, self.limit + 1)
         values[felt] = np.polynomial.polynomial.polyval(points[felt], weights)
         return np.asarray(values[back])
 
-    def beyond(self, limit: int) -> float:
+    def probability_beyond(self, limit: int) -> float:
         """P(min(K, limit of this law) > limit)."""
-        return self.tries.beyond(limit) if limit < self.limit else 0.0
+        return self.tries.probability_beyond(limit) if limit < self.limit else 0.0
 
-    def chances(self, most: int) -> np.ndarray:
+    def probabilities_up_to(self, most: int) -> np.ndarray:
         """P(min(K, limit) = k) for k from 0 to `most`."""
-        return np.pad(self._chances, (0, max(0, most - self.limit)))[: most + 1]
+        return np.pad(self._probabilities_up_to_limit, (0, max(0, most - self.limit)))[: most + 1]
 
     def sample(self, rng: Random) -> int:
         """One draw."""
         return min(self.tries.sample(rng), self.limit)
 
     @cached_property
-    def _chances(self) -> np.ndarray:
+    def _probabilities_up_to_limit(self) -> np.ndarray:
         """The probabilities up to the limit; the last is P(K >= limit), as a sum of positive numbers."""
         if self.limit > MOST_TRIES:
             raise UnsupportedEvent(f"Expected limit={self.limit} <= {MOST_TRIES} for this bound; use RDP.")
         far = self.limit + 1000
-        while (chances := self.tries.chances(far))[-1] > 1e-30 * chances[self.limit :].sum():
+        while (chances := self.tries.probabilities_up_to(far))[-1] > 1e-30 * chances[self.limit :].sum():
             far *= 2
             if far > FAR_TRIES:
                 raise UnsupportedEvent(f"Expected a mean={self.tries.mean:.3g} far below 1e5 for this bound; use RDP.")
@@ -315,22 +318,26 @@ _NOT_FELT = 60.0  # x^limit below exp(-60) changes no slope by more than a relat
 
 
 @lru_cache(maxsize=256)
-def _gamma(eta: float, mean: float) -> float:
+def _gamma_for_mean(eta: float, mean: float) -> float:
     """The gamma at which a truncated negative binomial distribution has this mean."""
     if not (math.isfinite(mean) and mean >= 1):
         raise ValueError(f"Expected mean={mean} >= 1 and finite.")
     if mean == 1:
         return 1.0
 
-    def excess(log_gamma: float) -> float:
+    def log_mean_above_target(log_gamma: float) -> float:
         return math.log(NegativeBinomial(eta=eta, gamma=math.exp(log_gamma)).mean) - math.log(mean)
 
     lowest = -1.0
-    while excess(lowest) < 0:
+    while log_mean_above_target(lowest) < 0:
         lowest *= 2
         if lowest < -600:
             raise ValueError(f"Expected mean={mean} to be reachable with eta={eta}.")
-    return math.exp(brent(excess, lowest, -1e-12, xtol=1e-14, rtol=1e-14)) if excess(-1e-12) < 0 else 1.0
+    return (
+        math.exp(brent(log_mean_above_target, lowest, -1e-12, xtol=1e-14, rtol=1e-14))
+        if log_mean_above_target(-1e-12) < 0
+        else 1.0
+    )
 
 
 def _draw_by_inversion(start: int, first: float, ratio: Callable[[int], float], rng: Random) -> int:

@@ -20,12 +20,12 @@ from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from dpsweep.accounting import codec, validation
-from dpsweep.accounting.codec import TYPE, Count, PositiveInt, Stored, StoredForm, tagged
-from dpsweep.accounting.durable_files import require_version
+from dpsweep.accounting.codec import TYPE, Count, PositiveInt, Stored, StoredForm, codec_with_class_tag
+from dpsweep.accounting.durable_files import require_known_version
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.validation import mapping
+from dpsweep.accounting.validation import require_json_object
 
 Value = TypeVar("Value")
 
@@ -40,12 +40,12 @@ class Recent(Generic[Value]):
         self._most = most
         self._kept: dict[int, tuple[object, Value]] = {}
 
-    def of(self, key: object) -> Value | None:
+    def find_kept_value(self, key: object) -> Value | None:
         """The value of this very object, None if none is kept."""
         kept = self._kept.get(id(key))
         return None if kept is None else kept[1]
 
-    def keep(self, key: object, value: Value) -> Value:
+    def keep_value(self, key: object, value: Value) -> Value:
         """Keeps the value of an object and returns it; forgets all others where there are too many."""
         if len(self._kept) >= self._most:
             self._kept.clear()
@@ -53,23 +53,23 @@ class Recent(Generic[Value]):
         return value
 
 
-def _event(name: str, value: object) -> None:
+def _check_event(name: str, value: object) -> None:
     """An event, of ours or of another library's, which accountants refuse by its name."""
     if not type(value).__name__.endswith("DpEvent"):
         raise TypeError(f"Expected {name}={value!r} to be an event.")
 
 
-def _adjacency(name: str, value: object) -> None:
+def _check_adjacency(name: str, value: object) -> None:
     if value not in list(Adjacency):
         raise ValueError(f"Expected {name}={value!r} to be one of {', '.join(Adjacency)}.")
 
 
-def _law(name: str, value: object) -> None:
+def _check_law_without_stopping(name: str, value: object) -> None:
     if not isinstance(value, (NegativeBinomial, Poisson, EachPoint)):
         raise TypeError(f"Expected {name}={value!r} to be the law of the tries of a search that does not stop.")
 
 
-def _stopping(name: str, value: object) -> None:
+def _check_stopping_law(name: str, value: object) -> None:
     if not isinstance(value, Stopping):
         raise TypeError(f"Expected {name}={value!r} to be the law of a search that stops.")
 
@@ -80,7 +80,9 @@ class DpEvent(Stored):
 
 
 Event = Annotated[
-    DpEvent, _event, StoredForm(read=lambda name, form: _decode(form), write=lambda event: _encode(event))
+    DpEvent,
+    _check_event,
+    StoredForm(read=lambda name, form: _event_from_json_form(form), write=lambda event: _event_to_json_form(event)),
 ]
 Noise = Annotated[float, validation.non_negative]
 Rate = Annotated[float, validation.share]
@@ -168,7 +170,7 @@ class BlackBoxDpEvent(DpEvent):
 
     epsilon: Annotated[float, validation.bound]
     delta: Annotated[float, validation.failure_probability]
-    adjacency: Annotated[Adjacency, _adjacency]
+    adjacency: Annotated[Adjacency, _check_adjacency]
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class StatedGaussianDpEvent(DpEvent):
     """
 
     noise_multiplier: Noise
-    adjacency: Annotated[Adjacency | None, _adjacency] = None
+    adjacency: Annotated[Adjacency | None, _check_adjacency] = None
 
 
 @dataclass(frozen=True)
@@ -248,11 +250,11 @@ class SelectionDpEvent(DpEvent):
     """
 
     event: Event
-    tries: Annotated[SelectionLaw, _law]
+    tries: Annotated[SelectionLaw, _check_law_without_stopping]
     limit: PositiveInt | None = None
 
     @property
-    def made(self) -> SelectionLaw | Capped:
+    def law_of_tries_with_limit(self) -> SelectionLaw | Capped:
         """The law of the number of tries that are made, with the limit."""
         if self.limit is None or isinstance(self.tries, EachPoint):
             return self.tries
@@ -264,7 +266,7 @@ class RandomStoppingDpEvent(DpEvent):
     """Liu and Talwar's random stopping with a hard stop: only the best of the tries is released."""
 
     event: Event
-    tries: Annotated[Stopping, _stopping, tagged(Stopping)]
+    tries: Annotated[Stopping, _check_stopping_law, codec_with_class_tag(Stopping)]
     delta2: Annotated[float, validation.fraction]
 
     def __post_init__(self) -> None:
@@ -280,13 +282,13 @@ class ThresholdDpEvent(DpEvent):
     """Liu and Talwar's known threshold: the first try whose score reaches a public threshold, or none."""
 
     event: Event
-    tries: Annotated[Stopping, _stopping, tagged(Stopping)]
+    tries: Annotated[Stopping, _check_stopping_law, codec_with_class_tag(Stopping)]
 
 
-def word(event: DpEvent) -> str:
+def event_name_for_sentence(event: DpEvent) -> str:
     """The name of a mechanism in a sentence; for an event of another library, also how to convert it.
 
-    >>> word(GaussianDpEvent(noise_multiplier=1.0))
+    >>> event_name_for_sentence(GaussianDpEvent(noise_multiplier=1.0))
     'Gaussian'
     """
     if not isinstance(event, DpEvent):
@@ -312,8 +314,11 @@ def to_json(event: DpEvent) -> dict[str, Any]:
     >>> from_json(to_json(GaussianDpEvent(noise_multiplier=0.1))) == GaussianDpEvent(noise_multiplier=0.1)
     True
     """
-    form = _FORMS.of(event)
-    return {"version": JSON_VERSION, "event": _FORMS.keep(event, _encode(event)) if form is None else form}
+    form = _FORMS.find_kept_value(event)
+    return {
+        "version": JSON_VERSION,
+        "event": _FORMS.keep_value(event, _event_to_json_form(event)) if form is None else form,
+    }
 
 
 def from_json(form: dict[str, Any]) -> DpEvent:
@@ -322,19 +327,23 @@ def from_json(form: dict[str, Any]) -> DpEvent:
     Raises `BadInput` for another version and for an unknown event, `ValueError` or `TypeError` for a field that is
     missing, or unknown, or that no event has with this value.
     """
-    require_version("event version", form.get("version"), JSON_VERSION)
+    require_known_version("event version", form.get("version"), JSON_VERSION)
     return codec.from_json(_Versioned, form).event
 
 
-def canonical(event: DpEvent) -> str:
+def canonical_text(event: DpEvent) -> str:
     """One text for equal events: the JSON form, or `repr` for an event without one."""
     if not isinstance(event, ComposedDpEvent):
-        return _text(event) if hashable(event) else repr(event)
-    known = _TEXTS.of(event)
-    return _TEXTS.keep(event, _written(event) if hashable(event) else repr(event)) if known is None else known
+        return _cached_canonical_text(event) if is_hashable(event) else repr(event)
+    known = _TEXTS.find_kept_value(event)
+    return (
+        _TEXTS.keep_value(event, _compute_canonical_text(event) if is_hashable(event) else repr(event))
+        if known is None
+        else known
+    )
 
 
-def hashable(event: DpEvent) -> bool:
+def is_hashable(event: DpEvent) -> bool:
     """Whether an event can be a key; events of dp_accounting that hold lists cannot, nor can ours around them."""
     try:
         hash(event)
@@ -347,30 +356,34 @@ _TEXTS: Recent[str] = Recent(most=64)
 
 
 @lru_cache(maxsize=2**15)
-def _text(event: DpEvent) -> str:
-    return _written(event)
+def _cached_canonical_text(event: DpEvent) -> str:
+    return _compute_canonical_text(event)
 
 
-def _written(event: DpEvent) -> str:
+def _compute_canonical_text(event: DpEvent) -> str:
     try:
-        return json.dumps(_encode(event), sort_keys=True)
+        return json.dumps(_event_to_json_form(event), sort_keys=True)
     except BadInput:
         return repr(event)
 
 
-def _encode(event: Any) -> dict[str, Any]:
-    if type(event) is ComposedDpEvent and len(event.events) > FEW and (table := _table(event.events)):
+def _event_to_json_form(event: Any) -> dict[str, Any]:
+    if (
+        type(event) is ComposedDpEvent
+        and len(event.events) > FEW
+        and (table := _table_form_of_repeated_steps(event.events))
+    ):
         return table
     if _TYPES.get(kind := type(event).__name__) is not type(event):  # dp_accounting has more kinds, of the same names
         raise BadInput(f"Expected event={kind} to be one of {sorted(_TYPES)}.")
     return {TYPE: kind} | codec.to_json(event)
 
 
-def _decode(form: Any) -> DpEvent:
-    fields = dict(mapping("event", form))
+def _event_from_json_form(form: Any) -> DpEvent:
+    fields = dict(require_json_object("event", form))
     kind = fields.pop(TYPE, None)
     if kind == TABLE:
-        return codec.from_json(_Table, fields).composition()
+        return codec.from_json(_Table, fields).expand_to_composition()
     if not isinstance(kind, str) or kind not in _TYPES:
         raise BadInput(f"Expected event={kind!r} to be one of {sorted(_TYPES)}.")
     return codec.from_json(_TYPES[kind], fields)
@@ -390,45 +403,47 @@ class _Table:
     noise_multipliers: tuple[Noise, ...]
     counts: tuple[Count, ...]
 
-    def composition(self) -> ComposedDpEvent:
+    def expand_to_composition(self) -> ComposedDpEvent:
         """The composition that the table describes."""
-        if _noise(self.step) != 0:
+        if _noise_multiplier_of_step(self.step) != 0:
             raise TypeError("Expected a table to have a step without noise.")
         rows = zip(self.noise_multipliers, self.counts, strict=True)
-        return ComposedDpEvent([SelfComposedDpEvent(_at_noise(self.step, noise), count) for noise, count in rows])
+        return ComposedDpEvent(
+            [SelfComposedDpEvent(_step_with_noise(self.step, noise), count) for noise, count in rows]
+        )
 
 
-def _table(events: Sequence[DpEvent]) -> dict[str, Any] | None:
+def _table_form_of_repeated_steps(events: Sequence[DpEvent]) -> dict[str, Any] | None:
     """A table for repeated steps that differ only in their noise, a tenth as long; None for other events."""
     repeated = [event for event in events if isinstance(event, SelfComposedDpEvent)]
-    noises = [_noise(event.event) for event in repeated]
+    noises = [_noise_multiplier_of_step(event.event) for event in repeated]
     if len(repeated) < len(events) or None in noises:
         return None
-    sampling = _step_without_noise(repeated[0].event)
-    if any(_step_without_noise(event.event) != sampling for event in repeated):
+    sampling = _step_fields_without_noise(repeated[0].event)
+    if any(_step_fields_without_noise(event.event) != sampling for event in repeated):
         return None
     return {
         TYPE: TABLE,
-        "step": _encode(_at_noise(repeated[0].event, 0.0)),
+        "step": _event_to_json_form(_step_with_noise(repeated[0].event, 0.0)),
         "noise_multipliers": noises,
         "counts": [event.count for event in repeated],
     }
 
 
-def _noise(step: DpEvent) -> float | None:
+def _noise_multiplier_of_step(step: DpEvent) -> float | None:
     """The noise multiplier of a Gaussian step, sampled or not; None for other events."""
     if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):
         step = step.event
     return float(step.noise_multiplier) if type(step) is GaussianDpEvent else None
 
 
-def _step_without_noise(step: DpEvent) -> tuple[object, ...]:
+def _step_fields_without_noise(step: DpEvent) -> tuple[object, ...]:
     """All that determines a Gaussian step except its noise."""
     own = (field.name for field in fields(step) if field.name not in ("event", NOISE))
     return (type(step), *(getattr(step, name) for name in own))
 
 
-def _at_noise(step: DpEvent, noise: float) -> DpEvent:
+def _step_with_noise(step: DpEvent, noise: float) -> DpEvent:
     """The same Gaussian step with another noise multiplier."""
     gaussian = GaussianDpEvent(noise_multiplier=noise)
     if isinstance(step, (PoissonSampledDpEvent, SampledWithoutReplacementDpEvent)):

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from dpsweep.accounting.chain.hash_chain import INTERRUPTED, SPENDING, Entry, Kind, Lines
-from dpsweep.accounting.codec import Stored, shortest_decimal, stored_amount
+from dpsweep.accounting.codec import Stored, require_nonnegative_amount, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken, LedgerDamaged
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
@@ -38,11 +38,17 @@ from dpsweep.accounting.ledger.composition_policy import (
     Amounts,
     Policy,
     StoredPolicy,
-    add,
-    subtract,
+    add_decimals_exactly,
+    subtract_decimals_exactly,
 )
-from dpsweep.accounting.notation import all_digits, delta_up, demand_and_remainder, epsilon_down, epsilon_up
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.notation import (
+    delta_text_rounded_up,
+    demand_and_remainder_texts,
+    epsilon_text_rounded_down,
+    epsilon_text_rounded_up,
+    text_with_all_digits,
+)
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,46 +60,56 @@ class Balance(Stored):
     reserved: Amounts
     closed: bool = False
 
-    def admits(self, takes: Mapping[str, float]) -> bool:
+    def has_room_for_amounts(self, takes: Mapping[str, float]) -> bool:
         """Whether a charge that takes these amounts stays within every limit."""
-        limits = self.policy.limits(self.budget)
+        limits = self.policy.amount_limits(self.budget)
         return not self.closed and all(
             limits[name].is_infinite()
-            or (math.isfinite(amount) and add(self._taken(name), shortest_decimal(amount)) <= limits[name])
+            or (
+                math.isfinite(amount)
+                and add_decimals_exactly(self._reserved_amount(name), shortest_decimal_of_float(amount)) <= limits[name]
+            )
             for name, amount in takes.items()
         )
 
-    def room(self, takes: Mapping[str, float]) -> str:
+    def remaining_amounts_phrase(self, takes: Mapping[str, float]) -> str:
         """A phrase with the rest and the limit of each amount that a charge takes.
 
         The rest is written with as many digits as show whether the charge takes more.
         """
-        limits = self.policy.limits(self.budget)
+        limits = self.policy.amount_limits(self.budget)
         return " and ".join(
-            f"{name} {left} of {limit_of(name, limits[name])}" for name, (_, left) in self.compared(takes).items()
+            f"{name} {left} of {limit_text(name, limits[name])}"
+            for name, (_, left) in self.charge_and_remainder_texts(takes).items()
         )
 
-    def compared(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
+    def charge_and_remainder_texts(self, takes: Mapping[str, float]) -> dict[str, tuple[str, str]]:
         """The charge and the rest of each amount that it takes, in digits that show which is larger."""
-        limits = self.policy.limits(self.budget)
-        rest = {name: max(Decimal(0), subtract(limits[name], self._taken(name))) for name in takes}
-        return {name: demand_and_remainder(more, rest[name], name) for name, more in takes.items()}
+        limits = self.policy.amount_limits(self.budget)
+        rest = {
+            name: max(Decimal(0), subtract_decimals_exactly(limits[name], self._reserved_amount(name)))
+            for name in takes
+        }
+        return {name: demand_and_remainder_texts(more, rest[name], name) for name, more in takes.items()}
 
-    def after(self, body: Body) -> Balance:
+    def balance_after_entry(self, body: Body) -> Balance:
         """The balance after an entry; charges only ever add."""
         if isinstance(body, Spending):
-            reserved = {name: add(self._taken(name), stored_amount(name, more)) for name, more in body.takes.items()}
+            reserved = {
+                name: add_decimals_exactly(self._reserved_amount(name), require_nonnegative_amount(name, more))
+                for name, more in body.takes.items()
+            }
             return replace(self, reserved={**self.reserved, **reserved})
         if isinstance(body, Raised):
-            return replace(self, budget=_as_stored(body.budget))
+            return replace(self, budget=_budget_with_float_epsilon(body.budget))
         return replace(self, closed=True) if isinstance(body, Closed) else self
 
     @classmethod
-    def opened(cls, body: Opened) -> Balance:
+    def for_opened_account(cls, body: Opened) -> Balance:
         """The balance of an account that was just opened."""
-        return cls(budget=_as_stored(body.budget), policy=body.policy, reserved={})
+        return cls(budget=_budget_with_float_epsilon(body.budget), policy=body.policy, reserved={})
 
-    def _taken(self, name: str) -> Decimal:
+    def _reserved_amount(self, name: str) -> Decimal:
         return self.reserved.get(name, Decimal(0))
 
 
@@ -120,8 +136,8 @@ class Attempts:
     pinned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    @as_written("the ledger", LedgerDamaged)
-    def of(cls, entries: Sequence[Entry]) -> Attempts:
+    @turn_read_errors_into_refusal("the ledger", LedgerDamaged)
+    def from_entries(cls, entries: Sequence[Entry]) -> Attempts:
         """Collects the attempts from a plan's entries."""
         bodies = [(entry, read_body(entry)) for entry in entries]
         charges = tuple((entry, body) for entry, body in bodies if isinstance(body, Charged))
@@ -134,7 +150,7 @@ class Attempts:
             started=Counter(body.trial for body in starts),
             paid={(body.trial, body.attempt): body.charge for body in starts},
             resumed=Counter((body.trial, body.attempt) for _, body in bodies if isinstance(body, Resumed)),
-            settled={body.key: body.realised for _, body in bodies if isinstance(body, Ended)},
+            settled={body.session_key: body.realised for _, body in bodies if isinstance(body, Ended)},
             launch=launches[-1] if launches else None,
             released={body.charge: body.winner for _, body in bodies if isinstance(body, Released)},
             manifests=tuple((entry.at, body) for entry, body in bodies if isinstance(body, ReleaseManifest)),
@@ -142,16 +158,16 @@ class Attempts:
         )
 
     @property
-    def spares(self) -> int:
+    def number_of_spare_attempts(self) -> int:
         """The number of further attempts, at any trial, that are paid for and unused."""
         bought = sum(body.spares for body in self.bodies)
         return bought - sum(max(0, count - self.covered[trial]) for trial, count in self.started.items())
 
-    def is_paid_for(self, trial: str) -> bool:
+    def is_next_attempt_paid_for(self, trial: str) -> bool:
         """Whether one more attempt at a trial is paid for, by its own charges or by a spare attempt."""
-        return self.started[trial] < self.covered[trial] or self.spares > 0
+        return self.started[trial] < self.covered[trial] or self.number_of_spare_attempts > 0
 
-    def charge_of(self, trial: str, attempt: int) -> Entry:
+    def charge_entry_covering_attempt(self, trial: str, attempt: int) -> Entry:
         """The charge that an attempt was or will be started on; raises `ContractBroken` if no charge covers it."""
         if (digest := self.paid.get((trial, attempt))) is not None:
             return next(entry for entry in self.charges if entry.digest == digest)
@@ -159,24 +175,28 @@ class Attempts:
         if 0 < attempt <= len(own):
             return own[attempt - 1]
         bought = [entry for entry, body in zip(self.charges, self.bodies, strict=True) if body.spares]
-        if not bought or self.spares < 0:
+        if not bought or self.number_of_spare_attempts < 0:
             raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge.")
         return bought[-1]
 
-    def end_of(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
+    def final_end_record_of_attempt(self, trial: str, attempt: int) -> Mapping[str, Any] | None:
         """The final end of an attempt; None if it did not start, is running, or may resume from a checkpoint."""
         end = self.settled.get((trial, attempt, self.resumed[trial, attempt]))
         return None if end is None or end["status"] == INTERRUPTED else end
 
-    def open_attempts(self) -> tuple[tuple[str, int, int], ...]:
+    def last_sessions_without_final_end(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every started attempt without a final end."""
-        return tuple(key for key in self._last_sessions() if self.end_of(key[0], key[1]) is None)
+        return tuple(
+            key
+            for key in self._last_session_of_each_attempt()
+            if self.final_end_record_of_attempt(key[0], key[1]) is None
+        )
 
-    def unsettled_attempts(self) -> tuple[tuple[str, int, int], ...]:
+    def last_sessions_without_recorded_end(self) -> tuple[tuple[str, int, int], ...]:
         """The last session of every attempt whose end is not recorded."""
-        return tuple(key for key in self._last_sessions() if key not in self.settled)
+        return tuple(key for key in self._last_session_of_each_attempt() if key not in self.settled)
 
-    def lines_of_release(self, winner: Released, manifest: ReleaseManifest) -> tuple[Body, ...]:
+    def entry_bodies_to_add_for_release(self, winner: Released, manifest: ReleaseManifest) -> tuple[Body, ...]:
         """The entries that a release adds: the winner of its charge, once, and its files unless the last one has them.
 
         Raises `BadInput` if another winner of this charge was released before.
@@ -196,7 +216,7 @@ class Attempts:
         first = () if winner.charge in self.released else (winner,)
         return first + (() if last == [manifest] else (manifest,))
 
-    def _last_sessions(self) -> list[tuple[str, int, int]]:
+    def _last_session_of_each_attempt(self) -> list[tuple[str, int, int]]:
         return [
             (trial, attempt, self.resumed[trial, attempt])
             for trial, count in self.started.items()
@@ -234,51 +254,66 @@ class Statement:
         return tuple(entry for entry in self.entries if entry.kind in SPENDING)
 
     @property
-    def reserved(self) -> tuple[float, float]:
+    def reserved_epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that charges have reserved."""
-        return self.policy.guaranteed(self.budget, self.balance.reserved)
+        return self.policy.guaranteed_epsilon_and_delta(self.budget, self.balance.reserved)
 
     @property
-    def left(self) -> tuple[float, float]:
+    def remaining_epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that later charges may still take; 0 for a closed account."""
         if self.balance.closed:
             return 0.0, 0.0
-        epsilon, delta = self.reserved
+        epsilon, delta = self.reserved_epsilon_and_delta
         return (
-            float(max(Decimal(0), subtract(shortest_decimal(self.budget.epsilon), shortest_decimal(epsilon)))),
-            float(max(Decimal(0), subtract(shortest_decimal(self.budget.delta), shortest_decimal(delta)))),
+            float(
+                max(
+                    Decimal(0),
+                    subtract_decimals_exactly(
+                        shortest_decimal_of_float(self.budget.epsilon), shortest_decimal_of_float(epsilon)
+                    ),
+                )
+            ),
+            float(
+                max(
+                    Decimal(0),
+                    subtract_decimals_exactly(
+                        shortest_decimal_of_float(self.budget.delta), shortest_decimal_of_float(delta)
+                    ),
+                )
+            ),
         )
 
-    def admits(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
+    def has_room_for_charge(self, cost: Guarantee, event: PlanEvent | None = None) -> bool:
         """Whether one more charge of `cost`, for this event, fits the budget."""
-        return self.balance.admits(self.policy.takes(cost, event))
+        return self.balance.has_room_for_amounts(self.policy.amounts_of_charge(cost, event))
 
-    def attempts(self, plan: str) -> Attempts:
+    def attempts_of_plan(self, plan: str) -> Attempts:
         """A plan's attempts."""
-        return self._attempts.get(plan) or Attempts.of(())
+        return self._attempts_by_plan.get(plan) or Attempts.from_entries(())
 
-    def covered(self, plan: str, trial: str) -> int:
+    def number_of_paid_attempts(self, plan: str, trial: str) -> int:
         """The number of attempts at a trial that the charges pay for, without spare attempts."""
-        return self.attempts(plan).covered[trial]
+        return self.attempts_of_plan(plan).covered[trial]
 
-    def started(self, plan: str, trial: str) -> int:
+    def number_of_started_attempts(self, plan: str, trial: str) -> int:
         """The number of attempts at a trial that were started."""
-        return self.attempts(plan).started[trial]
+        return self.attempts_of_plan(plan).started[trial]
 
-    def refusal(self, cost: Guarantee, event: PlanEvent | None = None) -> str:
+    def charge_refusal_text(self, cost: Guarantee, event: PlanEvent | None = None) -> str:
         """The message for a charge of `cost`, for this event, that does not fit: the numbers and the next step."""
         if self.balance.closed:
             return f"The account of {self.account} was closed; nothing more is charged on it."
-        takes = self.policy.takes(cost, event)
-        amounts = {name: more for name, (more, _) in self.balance.compared(takes).items()}
+        takes = self.policy.amounts_of_charge(cost, event)
+        amounts = {name: more for name, (more, _) in self.balance.charge_and_remainder_texts(takes).items()}
         others = " and ".join(f"{name} {more}" for name, more in amounts.items() if name not in (EPSILON, DELTA))
         return (
-            f"This asks for epsilon={amounts.get(EPSILON, epsilon_up(cost.epsilon))} at "
-            f"delta={amounts.get(DELTA, delta_up(cost.delta))}{', which takes ' if others else ''}{others}; "
-            f"on {self.account} {self.balance.room(takes)} are left."
+            f"This asks for epsilon={amounts.get(EPSILON, epsilon_text_rounded_up(cost.epsilon))} at "
+            f"delta={amounts.get(DELTA, delta_text_rounded_up(cost.delta))}{', which takes ' if others else ''}{others}"
+            "; "
+            f"on {self.account} {self.balance.remaining_amounts_phrase(takes)} are left."
         )
 
-    def require_same_neighbours(self, claim: Guarantee) -> None:
+    def require_same_unit_and_neighbours(self, claim: Guarantee) -> None:
         """Requires the unit and neighbours fixed when the account was opened; claims about others do not add up."""
         fixed = self.budget
         if (claim.adjacency, claim.unit) != (fixed.adjacency, fixed.unit):
@@ -288,12 +323,12 @@ class Statement:
                 "different neighbours do not add up."
             )
 
-    def require_same_promise(self, budget: Guarantee) -> None:
+    def require_same_public_or_private(self, budget: Guarantee) -> None:
         """Refuses to mix private and public data: no guarantee can be given for data that were declared public."""
         fixed = self.budget
-        if fixed.vacuous == budget.vacuous:
+        if fixed.promises_nothing == budget.promises_nothing:
             return
-        if budget.vacuous:
+        if budget.promises_nothing:
             raise BudgetRefused(
                 f"The account of {self.account} promises {fixed}: its data cannot be declared public "
                 "(dataset.public=true) afterwards."
@@ -304,32 +339,34 @@ class Statement:
         )
 
     @cached_property
-    def _attempts(self) -> Mapping[str, Attempts]:
+    def _attempts_by_plan(self) -> Mapping[str, Attempts]:
         by_plan: dict[str, list[Entry]] = {}
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
-        return {plan: Attempts.of(entries) for plan, entries in by_plan.items()}
+        return {plan: Attempts.from_entries(entries) for plan, entries in by_plan.items()}
 
 
-def append_body(lines: Lines, account: str, body: Body, *, plan: str = "", before: Balance | None = None) -> Entry:
+def append_line_with_balance(
+    lines: Lines, account: str, body: Body, *, plan: str = "", before: Balance | None = None
+) -> Entry:
     """Adds a line with the balance after it; `before` is that before it, the one of the account's last line if None.
 
     Raises `LedgerDamaged` if that account has no line.
     """
     if before is None:
-        last = lines.last(account)
+        last = lines.last_line_of_account(account)
         if last is None:
             raise LedgerDamaged(f"Expected account={account} to have been opened before plan {plan} was charged on it.")
         before = Balance.from_json(last.balance)
-    after = before.after(body).to_json()
+    after = before.balance_after_entry(body).to_json()
     return lines.append(account=account, kind=str(body.kind), plan=plan, body=body.to_json(), balance=after)
 
 
-def limit_of(name: str, limit: Decimal) -> str:
+def limit_text(name: str, limit: Decimal) -> str:
     """The limit of an amount, digit by digit as a user typed it; a divergence is computed, so rounded down."""
-    return epsilon_down(limit) if name == DIVERGENCE else all_digits(limit)
+    return epsilon_text_rounded_down(limit) if name == DIVERGENCE else text_with_all_digits(limit)
 
 
-def _as_stored(budget: Guarantee) -> Guarantee:
+def _budget_with_float_epsilon(budget: Guarantee) -> Guarantee:
     """A budget in the form that balances store: its epsilon is a float, whatever was typed."""
     return replace(budget, epsilon=float(budget.epsilon))

@@ -24,8 +24,8 @@ from dpsweep.accounting.events.build import from_json as event_from_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Amounts, StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
-from dpsweep.accounting.printing import is_visible, visible
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.printing import escape_invisible_characters, has_only_visible_characters
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 class Body(Protocol):
@@ -98,7 +98,7 @@ class ChargeFacts(Stored):
     others: Annotated[Words, REST] = field(default_factory=dict)
 
 
-def _facts(name: str, record: Mapping[str, Any]) -> ChargeFacts:
+def _charge_facts_from_json(name: str, record: Mapping[str, Any]) -> ChargeFacts:
     return ChargeFacts.from_json(record)
 
 
@@ -117,10 +117,10 @@ class Charged(Stored):
     trials: tuple[str, ...]
     spares: Count = 0
     event: Words | None = None
-    record: Annotated[Words, REST, _facts] = field(default_factory=dict)
+    record: Annotated[Words, REST, _charge_facts_from_json] = field(default_factory=dict)
 
     @property
-    def attempts(self) -> int:
+    def number_of_paid_attempts(self) -> int:
         """The number of attempts that the charge pays for."""
         return len(self.trials) + self.spares
 
@@ -129,24 +129,27 @@ class Charged(Stored):
         """The event; raises `LedgerDamaged` if the stored form is no event."""
         if self.event is None:
             return None
-        with as_written("the event of a charge", LedgerDamaged):
-            return PlanEvent.from_parts({name: event_from_json(part) for name, part in self.event.items()})
+        with turn_read_errors_into_refusal("the event of a charge", LedgerDamaged):
+            return PlanEvent.from_events_by_population(
+                {name: event_from_json(part) for name, part in self.event.items()}
+            )
 
     @cached_property
-    def facts(self) -> ChargeFacts:
+    def charge_facts(self) -> ChargeFacts:
         """The facts of `record` that readers ask for."""
         return ChargeFacts.from_json(self.record)
 
     @property
     def reason(self) -> str:
         """`plan` for a whole plan, `repeat` for trials that are run again."""
-        return self.facts.reason
+        return self.charge_facts.reason
 
 
-def _one_line(name: str, note: str) -> None:
-    if not is_visible(note):
+def _check_one_line_note(name: str, note: str) -> None:
+    if not has_only_visible_characters(note):
         raise ValueError(
-            f"Expected {name}={visible(note)} to be one line without control and bidirectional characters: a terminal "
+            f"Expected {name}={escape_invisible_characters(note)} to be one line without control and bidirectional "
+            "characters: a terminal "
             "would obey them."
         )
 
@@ -161,7 +164,7 @@ class SpentOutside(Stored):
     takes: Mapping[str, Amount]
     trials: tuple[()] = ()
     reason: Literal["outside"] = "outside"
-    note: Annotated[str, _one_line]
+    note: Annotated[str, _check_one_line_note]
 
     attempts: ClassVar[int] = 0
 
@@ -239,7 +242,7 @@ class Ended(Stored):
     realised: Annotated[Mapping[str, Any], REST]
 
     @property
-    def key(self) -> tuple[str, int, int]:
+    def session_key(self) -> tuple[str, int, int]:
         """The trial, attempt and resume that name the session."""
         return self.trial, self.attempt, self.resume
 
@@ -274,12 +277,12 @@ class ReleaseManifest(Stored):
     manifest: str
 
 
-def _ledger_identity(name: str, identity: str) -> None:
+def _check_identity_is_hexadecimal(name: str, identity: str) -> None:
     if IDENTITY.fullmatch(identity) is None:
         raise ValueError(f"Expected {name}={identity[:80]!r} to be hexadecimal digits.")
 
 
-LedgerIdentity = Annotated[str, _ledger_identity]
+LedgerIdentity = Annotated[str, _check_identity_is_hexadecimal]
 """The identity of a ledger, in hexadecimal digits."""
 
 
@@ -328,28 +331,28 @@ _KINDS: Mapping[str, Any] = {
 
 def read_body(entry: Entry) -> Body:
     """The body of an entry, read once; raises `LedgerDamaged` if a value is missing or invalid."""
-    body: Body = entry.read_by(_read)
+    body: Body = entry.cached_result_of(_parse_body_of_entry)
     return body
 
 
-def _read(entry: Entry) -> Body:
-    with as_written(f"entry {entry.seq} of the ledger", LedgerDamaged):
-        return body_of(entry.kind, entry.body)
+def _parse_body_of_entry(entry: Entry) -> Body:
+    with turn_read_errors_into_refusal(f"entry {entry.seq} of the ledger", LedgerDamaged):
+        return body_from_json(entry.kind, entry.body)
 
 
-def body_of(kind: str, form: Mapping[str, Any]) -> Body:
+def body_from_json(kind: str, form: Mapping[str, Any]) -> Body:
     """The body of an entry of this kind in its stored form."""
     body: Body = _KINDS[kind].from_json(form) if kind in _KINDS else UnknownBody(kind=kind, form=form)
     return body
 
 
-def witness_in(entry: Entry | None) -> str | None:
+def witness_name_in_entry(entry: Entry | None) -> str | None:
     """The name of the witness in an entry that says that there is one."""
     body = None if entry is None else read_body(entry)
     return body.witness if isinstance(body, Witnessed) else None
 
 
-def spending_body(entry: Entry) -> Spending:
+def require_spending_body(entry: Entry) -> Spending:
     """The body of an entry that takes something out of the account; raises `LedgerDamaged` for other entries."""
     body = read_body(entry)
     if not isinstance(body, Spending):
@@ -357,9 +360,9 @@ def spending_body(entry: Entry) -> Spending:
     return body
 
 
-def plan_charge_body(entry: Entry) -> Charged:
+def require_plan_charge_body(entry: Entry) -> Charged:
     """The body of a plan's charge; raises `LedgerDamaged` for other entries."""
-    body = spending_body(entry)
+    body = require_spending_body(entry)
     if not isinstance(body, Charged):
         raise LedgerDamaged(f"Expected entry {entry.seq} of the ledger to be a charge of a plan, got {entry.kind}.")
     return body

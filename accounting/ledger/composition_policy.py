@@ -25,14 +25,14 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
 from functools import partial
 from typing import Annotated, Any, ClassVar, Protocol
 
-from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal
+from dpsweep.accounting.codec import Checked, Delta, Positive, StoredForm, shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.notation import all_digits, epsilon_up
-from dpsweep.accounting.stored_names.stored_classes import KIND, build_own, written_name
+from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
+from dpsweep.accounting.stored_names.stored_classes import KIND, build_from_stored_form, class_name_as_written
 from dpsweep.accounting.stored_names.tags import tag_of_class
-from dpsweep.accounting.validation import between, mapping
+from dpsweep.accounting.validation import require_json_object, require_number_between
 
 EPSILON, DELTA, DIVERGENCE = "epsilon", "delta", "divergence"
 """The amounts that an account counts: sums of (epsilon, delta), and the Renyi divergence of a filter's charges."""
@@ -51,19 +51,19 @@ class Policy(Protocol):
         """How commands and reports call it."""
         ...
 
-    def limits(self, budget: Guarantee) -> Amounts:
+    def amount_limits(self, budget: Guarantee) -> Amounts:
         """The limit of each amount; raises `BadInput` if the budget cannot be split as declared."""
         ...
 
-    def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
+    def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The amounts that a charge of `cost` takes; `event` is its event, None if only the cost is known."""
         ...
 
-    def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
+    def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """(epsilon, delta) that the reserved amounts imply: at most the budget, unless more was recorded."""
         ...
 
-    def sharing(self, budget: Guarantee) -> str:
+    def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """One sentence on how sweeps share the budget, its delta included."""
         ...
 
@@ -79,27 +79,28 @@ class Addition:
 
     name: ClassVar[str] = "addition"
 
-    def limits(self, budget: Guarantee) -> Amounts:
+    def amount_limits(self, budget: Guarantee) -> Amounts:
         """The budget itself; a vacuous budget has no limits."""
-        if budget.vacuous:
+        if budget.promises_nothing:
             return dict.fromkeys((EPSILON, DELTA), Decimal("Infinity"))
-        return {EPSILON: shortest_decimal(budget.epsilon), DELTA: shortest_decimal(budget.delta)}
+        return {EPSILON: shortest_decimal_of_float(budget.epsilon), DELTA: shortest_decimal_of_float(budget.delta)}
 
-    def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
+    def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The cost itself."""
         return {EPSILON: cost.epsilon, DELTA: cost.delta}
 
-    def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
+    def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The sums of epsilons and of deltas."""
-        return _reserved_by_claims(reserved)
+        return _reserved_epsilon_and_delta(reserved)
 
-    def sharing(self, budget: Guarantee) -> str:
+    def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """Every sweep takes its own delta."""
-        if budget.vacuous:
+        if budget.promises_nothing:
             return "The data were declared public: nothing is promised about them, so nothing runs out."
         return (
-            f"Charges add up: each sweep takes its epsilon and its privacy.delta out of {all_digits(budget.epsilon)} "
-            f"and {all_digits(budget.delta)}."
+            "Charges add up: each sweep takes its epsilon and its privacy.delta out of "
+            f"{text_with_all_digits(budget.epsilon)} "
+            f"and {text_with_all_digits(budget.delta)}."
         )
 
 
@@ -118,16 +119,18 @@ class RenyiFilter(Checked):
     Parameters) for interleaving in general.
     """
 
-    order: Annotated[float, partial(between, above=1)]
+    order: Annotated[float, partial(require_number_between, above=1)]
     epsilon: Positive
     delta: Delta
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._conversion >= self.epsilon:
+        if self._epsilon_conversion_term >= self.epsilon:
             raise ValueError(
-                f"Expected epsilon={all_digits(self.epsilon)} > {epsilon_up(self._conversion)}, which the conversion "
-                f"from order {self.order:g} at delta={all_digits(self.delta)} takes before anything runs."
+                f"Expected epsilon={text_with_all_digits(self.epsilon)} > "
+                f"{epsilon_text_rounded_up(self._epsilon_conversion_term)}, "
+                "which the conversion "
+                f"from order {self.order:g} at delta={text_with_all_digits(self.delta)} takes before anything runs."
             )
 
     @property
@@ -135,30 +138,37 @@ class RenyiFilter(Checked):
         """How commands and reports call it."""
         return f"Renyi filter of order {self.order:g}"
 
-    def limits(self, budget: Guarantee) -> Amounts:
+    def amount_limits(self, budget: Guarantee) -> Amounts:
         """The divergence that converts to the filter's part, and the rest of the budget."""
-        if budget.vacuous:
+        if budget.promises_nothing:
             raise BadInput("Expected policy=addition for data declared public: a filter has nothing to promise there.")
         others = (
-            subtract(shortest_decimal(budget.epsilon), shortest_decimal(self.epsilon)),
-            subtract(shortest_decimal(budget.delta), shortest_decimal(self.delta)),
+            subtract_decimals_exactly(
+                shortest_decimal_of_float(budget.epsilon), shortest_decimal_of_float(self.epsilon)
+            ),
+            subtract_decimals_exactly(shortest_decimal_of_float(budget.delta), shortest_decimal_of_float(self.delta)),
         )
         if min(others) < 0:
             raise BadInput(
-                f"Expected budget.epsilon={all_digits(budget.epsilon)} and budget.delta={all_digits(budget.delta)} to "
-                f"hold the filter's part, {all_digits(self.epsilon)} and {all_digits(self.delta)}."
+                f"Expected budget.epsilon={text_with_all_digits(budget.epsilon)} and "
+                f"budget.delta={text_with_all_digits(budget.delta)} to "
+                f"hold the filter's part, {text_with_all_digits(self.epsilon)} and {text_with_all_digits(self.delta)}."
             )
-        divergence = shortest_decimal(math.nextafter(self.epsilon - self._conversion, 0))
+        divergence = shortest_decimal_of_float(math.nextafter(self.epsilon - self._epsilon_conversion_term, 0))
         return {DIVERGENCE: divergence, EPSILON: others[0], DELTA: others[1]}
 
-    def takes(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
+    def amounts_of_charge(self, cost: Guarantee, event: PlanEvent | None) -> Mapping[str, float]:
         """The divergence of the event if a bound on it is known, else the cost."""
         try:
-            return {DIVERGENCE: self.divergence(event, cost)} if event is not None else _black_box(cost)
+            return (
+                {DIVERGENCE: self.renyi_divergence_of_event(event, cost)}
+                if event is not None
+                else _amounts_of_claimed_cost(cost)
+            )
         except UnsupportedEvent:
-            return _black_box(cost)
+            return _amounts_of_claimed_cost(cost)
 
-    def divergence(self, event: PlanEvent, cost: Guarantee) -> float:
+    def renyi_divergence_of_event(self, event: PlanEvent, cost: Guarantee) -> float:
         """An upper bound: the larger of the divergences for training and for held-out records.
 
         Raises `UnsupportedEvent` if no bound at a single order is known for one of them.
@@ -167,27 +177,34 @@ class RenyiFilter(Checked):
 
         accountant = Rdp(orders=tuple(sorted({*ORDERS, self.order})))
         place = accountant.orders.index(self.order)
-        return max(float(accountant.curve(part, cost.adjacency)[place]) for part in event.parts.values())
+        return max(
+            float(accountant.renyi_curve(part, cost.adjacency)[place]) for part in event.events_by_population.values()
+        )
 
-    def guaranteed(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
+    def guaranteed_epsilon_and_delta(self, budget: Guarantee, reserved: Amounts) -> tuple[float, float]:
         """The converted divergence, if there is any, plus the sums of the others."""
-        divergence, others = upward(reserved.get(DIVERGENCE, Decimal(0))), _reserved_by_claims(reserved)
+        divergence, others = (
+            float_rounded_up(reserved.get(DIVERGENCE, Decimal(0))),
+            _reserved_epsilon_and_delta(reserved),
+        )
         if divergence == 0:
             return others
-        return max(0.0, divergence + self._conversion) + others[0], self.delta + others[1]
+        return max(0.0, divergence + self._epsilon_conversion_term) + others[0], self.delta + others[1]
 
-    def sharing(self, budget: Guarantee) -> str:
+    def budget_sharing_sentence(self, budget: Guarantee) -> str:
         """Says that plans with a divergence share one delta."""
-        others = self.limits(budget)
+        others = self.amount_limits(budget)
         return (
-            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {all_digits(self.epsilon)} and one "
+            f"Plans with a Renyi divergence at order {self.order:g} share epsilon {text_with_all_digits(self.epsilon)} "
+            "and one "
             "delta "
-            f"{all_digits(self.delta)}; every other charge takes its own out of {all_digits(others[EPSILON])} and "
-            f"{all_digits(others[DELTA])}."
+            f"{text_with_all_digits(self.delta)}; every other charge takes its own out of "
+            f"{text_with_all_digits(others[EPSILON])} and "
+            f"{text_with_all_digits(others[DELTA])}."
         )
 
     @property
-    def _conversion(self) -> float:
+    def _epsilon_conversion_term(self) -> float:
         """The term that the conversion adds to the divergence."""
         return math.log1p(-1 / self.order) - (math.log(self.delta) + math.log(self.order)) / (self.order - 1)
 
@@ -204,38 +221,39 @@ def policy_from_config(config: Mapping[str, Any]) -> Policy:
     A ledger's reader may not trust its writer: only our own policies are imported or called.
     """
     try:
-        policy: Policy = build_own(config, "policy")
+        policy: Policy = build_from_stored_form(config, "policy")
     except (ValueError, TypeError) as cause:
         raise BadInput(
-            f"Expected policy={written_name(config)} to name an account's policy: {str(cause).rstrip('.')}."
+            f"Expected policy={class_name_as_written(config)} to name an account's policy: {str(cause).rstrip('.')}."
         ) from cause
     return policy
 
 
 StoredPolicy = Annotated[
-    Policy, StoredForm(read=lambda name, stored: policy_from_config(mapping(name, stored)), write=policy_to_json)
+    Policy,
+    StoredForm(read=lambda name, stored: policy_from_config(require_json_object(name, stored)), write=policy_to_json),
 ]
 
 
-def add(left: Decimal, right: Decimal) -> Decimal:
+def add_decimals_exactly(left: Decimal, right: Decimal) -> Decimal:
     """The exact sum."""
     return _EXACT.add(left, right)
 
 
-def subtract(left: Decimal, right: Decimal) -> Decimal:
+def subtract_decimals_exactly(left: Decimal, right: Decimal) -> Decimal:
     """The exact difference; infinity less any amount is infinity."""
     return left if left.is_infinite() else _EXACT.subtract(left, right)
 
 
-def _reserved_by_claims(reserved: Amounts) -> tuple[float, float]:
-    return upward(reserved.get(EPSILON, Decimal(0))), upward(reserved.get(DELTA, Decimal(0)))
+def _reserved_epsilon_and_delta(reserved: Amounts) -> tuple[float, float]:
+    return float_rounded_up(reserved.get(EPSILON, Decimal(0))), float_rounded_up(reserved.get(DELTA, Decimal(0)))
 
 
-def upward(amount: Decimal) -> float:
+def float_rounded_up(amount: Decimal) -> float:
     """The nearest float to the amount, or the next one above it if the nearest is written as less."""
     near = float(amount)
-    return near if shortest_decimal(near) >= amount else math.nextafter(near, math.inf)
+    return near if shortest_decimal_of_float(near) >= amount else math.nextafter(near, math.inf)
 
 
-def _black_box(cost: Guarantee) -> Mapping[str, float]:
+def _amounts_of_claimed_cost(cost: Guarantee) -> Mapping[str, float]:
     return {EPSILON: cost.epsilon, DELTA: cost.delta}

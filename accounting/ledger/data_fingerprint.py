@@ -33,7 +33,7 @@ from pathlib import Path
 from platformdirs import user_config_path
 
 from dpsweep.accounting.codec import Stored
-from dpsweep.accounting.durable_files import flush_folder, make_folder
+from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 
 KEY_BYTES = 32
@@ -66,8 +66,8 @@ class Fingerprint(Stored):
     *Source*: RFC 2104; Bellare, New Proofs for NMAC and HMAC, CRYPTO 2006.
 
     >>> key = Key(secret=bytes(32))
-    >>> visits, more = Content.of([b"age,ill"]), Content.of([b"weight"])
-    >>> key.fingerprint([visits]).relation(key.fingerprint([more, visits])).value
+    >>> visits, more = Content.from_chunks([b"age,ill"]), Content.from_chunks([b"weight"])
+    >>> key.fingerprint([visits]).relation_to_other(key.fingerprint([more, visits])).value
     'some of the files, not all'
     """
 
@@ -82,7 +82,7 @@ class Fingerprint(Stored):
         if list(self.files) != sorted(set(self.files)):
             raise ValueError(f"Expected files={self.files!r} to be distinct and in rising order.")
 
-    def relation(self, other: Fingerprint) -> Relation:
+    def relation_to_other(self, other: Fingerprint) -> Relation:
         """The relation of two data sets; it is symmetric."""
         if self.key_id != other.key_id:
             return Relation.OTHER_KEY
@@ -91,13 +91,15 @@ class Fingerprint(Stored):
         return Relation.SHARED if set(self.files) & set(other.files) else Relation.DISJOINT
 
 
-def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str) -> str | None:
+def message_about_new_data_or_none(
+    data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerprint]], ledger: str
+) -> str | None:
     """A message on the news about an account's data, compared with the data sets of a ledger: None if there is no news.
 
     The message is empty for the first data of an account. Raises `BadInput` if a file belongs to another account's
     data, or if the known fingerprints were made with another key.
     """
-    relations = [(whose, data.relation(other)) for whose, other in known]
+    relations = [(whose, data.relation_to_other(other)) for whose, other in known]
     for whose, relation in relations:
         if whose != account and relation in (Relation.SAME, Relation.SHARED):
             raise BadInput(
@@ -108,13 +110,13 @@ def news_of(data: Fingerprint, account: str, known: Iterable[tuple[str, Fingerpr
     if Relation.SAME in own:
         return None
     if any(relation is Relation.OTHER_KEY for _, relation in relations):
-        raise BadInput(_KEY_NEEDED.format(path=Key.locate(), ledger=ledger, instead="it is another one"))
+        raise BadInput(_KEY_NEEDED.format(path=Key.user_key_path(), ledger=ledger, instead="it is another one"))
     return f"The data of {account} are not those that were charged before; they are charged to it too." if own else ""
 
 
-def no_key(ledger: str) -> BadInput:
+def missing_key_error(ledger: str) -> BadInput:
     """The error for a lost key by which a ledger recognises its data sets."""
-    return BadInput(_KEY_NEEDED.format(path=Key.locate(), ledger=ledger, instead="there is none"))
+    return BadInput(_KEY_NEEDED.format(path=Key.user_key_path(), ledger=ledger, instead="there is none"))
 
 
 _KEY_NEEDED = (
@@ -130,7 +132,7 @@ class Content:
     digest: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, chunks: Iterable[bytes]) -> Content:
+    def from_chunks(cls, chunks: Iterable[bytes]) -> Content:
         """The content of the concatenated chunks."""
         running = hashlib.new(_HASH)
         for chunk in chunks:
@@ -154,30 +156,30 @@ class Key:
     @property
     def id(self) -> str:
         """The key's name, which does not reveal the key."""
-        return self._sign(_KEY, b"")
+        return self._keyed_digest(_KEY, b"")
 
     def fingerprint(self, contents: Iterable[Content]) -> Fingerprint:
         """The fingerprint of the files with private records, at least one."""
-        files = {self._sign(_FILE, content.digest) for content in contents}
+        files = {self._keyed_digest(_FILE, content.digest) for content in contents}
         return Fingerprint(key_id=self.id, files=tuple(sorted(files)))
 
-    def salt(self, message: bytes) -> bytes:
+    def salt_for_message(self, message: bytes) -> bytes:
         """32 bytes for a message, the same each time; without the key they are as good as random."""
-        return bytes.fromhex(self._sign(_SALT, message))
+        return bytes.fromhex(self._keyed_digest(_SALT, message))
 
     @staticmethod
-    def locate() -> Path:
+    def user_key_path() -> Path:
         """The key's file: `DPSWEEP_KEY`, or `fingerprint.key` in the user's configuration directory."""
         path = os.environ.get("DPSWEEP_KEY")
         return Path(path).expanduser() if path else user_config_path("dpsweep") / "fingerprint.key"
 
     @classmethod
-    def open(cls, path: Path) -> Key:
+    def read_or_create(cls, path: Path) -> Key:
         """The key in a file, created if missing: once, even if several processes ask at the same time.
 
         Errors: `BadInput`, one sentence, as in `read`, or if the file cannot be created.
         """
-        return cls.read(path) or cls._create_key_file(path)
+        return cls.read(path) or cls._create_key_file_or_read_existing(path)
 
     @classmethod
     def read(cls, path: Path) -> Key | None:
@@ -203,10 +205,10 @@ class Key:
         return cls(secret=bytes.fromhex(line))
 
     @classmethod
-    def _create_key_file(cls, path: Path) -> Key:
+    def _create_key_file_or_read_existing(cls, path: Path) -> Key:
         """Writes a whole new key unless another process was first, and reads the file."""
         try:
-            make_folder(path.parent)
+            make_folder_and_missing_parents(path.parent)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as partial:
                 partial.write(f"{secrets.token_hex(KEY_BYTES)}\n".encode())
                 partial.flush()
@@ -222,6 +224,6 @@ class Key:
             raise BadInput(f"Expected the key {path} to stay where it was put.")
         return key
 
-    def _sign(self, use: bytes, message: bytes) -> str:
+    def _keyed_digest(self, use: bytes, message: bytes) -> str:
         """The keyed digest of a message; different uses never share a digest."""
         return hmac.digest(self.secret, use + message, _HASH).hex()

@@ -11,7 +11,7 @@ Why it exists: an epsilon kept in a process is lost with it, and the next run st
 * The composition of charges is fixed when an account is opened (`accounting/ledger/composition_policy.py`). Sums are
   exact decimals, not floats.
 
-Rules for changing this file: no method edits an entry, and none may lower `Statement.reserved`.
+Rules for changing this file: no method edits an entry, and none may lower `Statement.reserved_epsilon_and_delta`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
-from dpsweep.accounting.ledger.account import Attempts, Balance, Statement, append_body
+from dpsweep.accounting.ledger.account import Attempts, Balance, Statement, append_line_with_balance
 from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
-from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, news_of
+from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, message_about_new_data_or_none
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.notation import all_digits
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.notation import text_with_all_digits
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 ADDITION = Addition()
 
@@ -45,9 +45,9 @@ ADDITION = Addition()
 class Ledger:
     """An append-only, hash-chained account book: one file, or a PostgreSQL database shared by several machines.
 
-    `Ledger.locate()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder does not
-    lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's ledger,
-    whose memory lies beside it.
+    `Ledger.user_ledger_place()` gives the user's ledger. It lies outside every sweep folder, so that deleting a folder
+    does not lower the reserved amounts. `home` is the folder of the private stores of rehearsals, for a rehearsal's
+    ledger, whose memory lies beside it.
     """
 
     def __init__(self, place: str | Path, home: Path | None = None) -> None:
@@ -55,7 +55,7 @@ class Ledger:
         self.path, self.home = self._chain.file, home
 
     @staticmethod
-    def locate() -> str:
+    def user_ledger_place() -> str:
         """`DPSWEEP_LEDGER`, a file or a `postgresql+psycopg://` address; or a file in the user's data directory."""
         return os.environ.get("DPSWEEP_LEDGER") or str(user_data_path("dpsweep") / "ledger.sqlite")
 
@@ -68,81 +68,84 @@ class Ledger:
         """The ledger's identity; a ledger without a line gets the one that is told here, if this object opens it."""
         return self._chain.identity()
 
-    def witness(self) -> str | None:
+    def witness_name(self) -> str | None:
         """The name of the witness that the ledger's lines say it has, None without one."""
-        with self._chain.reading() as lines:
-            return None if lines is None else bodies.witness_in(lines.last_of_kind(Kind.WITNESS))
+        with self._chain.read_transaction() as lines:
+            return None if lines is None else bodies.witness_name_in_entry(lines.last_line_of_kind(Kind.WITNESS))
 
     @property
-    def beside(self) -> Path:
+    def folder_for_local_files(self) -> Path:
         """The folder for this machine's files beside the ledger: locks, and measured step times."""
         return user_data_path("dpsweep") if self.path is None else self.path.parent
 
-    def open(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
+    def open_account(self, account: str, budget: Guarantee, policy: Policy = ADDITION) -> Statement:
         """Opens a new account and records its budget, neighbours and policy."""
-        with self._creating_transaction(account) as lines:
-            if (last := lines.last(account)) is not None:
-                raise BadInput(f"Expected account={account} to be new; it is open with {_balance_of(last).budget}.")
-            return _append_opening(lines, account, budget, policy)
+        with self._write_transaction_creating_ledger(account) as lines:
+            if (last := lines.last_line_of_account(account)) is not None:
+                raise BadInput(
+                    f"Expected account={account} to be new; it is open with {_balance_in_entry(last).budget}."
+                )
+            return _append_account_opening(lines, account, budget, policy)
 
-    def use(self, account: str, budget: Guarantee) -> Statement:
+    def open_account_or_check_budget(self, account: str, budget: Guarantee) -> Statement:
         """The account, opened with `budget` if it is new; else `budget` must be one that was recorded for it.
 
         The budget recorded last is in force. A value that was never recorded raises `BadInput`, with the command that
         raises the budget.
         """
-        statement = self.find(account, budget)
+        statement = self.open_account_or_check_neighbours(account, budget)
         if budget not in statement.recorded_budgets:
             raise BadInput(
                 f"Expected the budget of {account} to be {statement.budget}, as its account stands, got {budget}. "
                 f"To raise it on the record: dpsweep budget raise dataset={account} "
-                f"budget.epsilon={all_digits(budget.epsilon)} budget.delta={all_digits(budget.delta)}"
+                f"budget.epsilon={text_with_all_digits(budget.epsilon)} "
+                f"budget.delta={text_with_all_digits(budget.delta)}"
             )
         return statement
 
-    def find(self, account: str, budget: Guarantee) -> Statement:
+    def open_account_or_check_neighbours(self, account: str, budget: Guarantee) -> Statement:
         """The account, opened with `budget` if it is new; else the neighbours must be the same."""
-        with self._creating_transaction(account) as lines:
-            if lines.last(account) is None:
-                _append_opening(lines, account, budget, ADDITION)
-            statement = _statement(lines, account, plan="")
-        statement.require_same_neighbours(budget)
-        statement.require_same_promise(budget)
+        with self._write_transaction_creating_ledger(account) as lines:
+            if lines.last_line_of_account(account) is None:
+                _append_account_opening(lines, account, budget, ADDITION)
+            statement = _statement_from_lines(lines, account, plan="")
+        statement.require_same_unit_and_neighbours(budget)
+        statement.require_same_public_or_private(budget)
         return statement
 
-    def recognise(self, account: str, data: Fingerprint) -> str:
-        """Compares the data files with all accounts, as `news_of` does, records new ones, and returns a message."""
-        with self._writing(account) as (lines, balance):
-            news = news_of(data, account, _recorded_data_sets(lines), self.name)
+    def record_data_and_return_message(self, account: str, data: Fingerprint) -> str:
+        """Compares the data files with all accounts, records new ones, and returns `message_about_new_data_or_none`."""
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            news = message_about_new_data_or_none(data, account, _account_and_fingerprint_pairs(lines), self.name)
             if news is not None:
-                append_body(lines, account, bodies.Recognised(data=data), before=balance)
+                append_line_with_balance(lines, account, bodies.Recognised(data=data), before=balance)
         return news or ""
 
-    def data_sets(self) -> tuple[tuple[str, Fingerprint], ...]:
+    def account_and_fingerprint_pairs(self) -> tuple[tuple[str, Fingerprint], ...]:
         """Every recorded data set, each after the name of its account."""
-        with self._chain.reading() as lines:
-            return () if lines is None else _recorded_data_sets(lines)
+        with self._chain.read_transaction() as lines:
+            return () if lines is None else _account_and_fingerprint_pairs(lines)
 
     def raise_budget(self, account: str, budget: Guarantee) -> Statement:
         """Records a higher budget. Refuses a lower one, other neighbours, or a closed account."""
-        with self._writing(account) as (lines, balance):
-            _summary(account, balance).require_same_neighbours(budget)
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            _account_statement_without_entries(account, balance).require_same_unit_and_neighbours(budget)
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed.")
-            if not balance.budget.fits(budget) or balance.budget == budget or budget.vacuous:
+            if not balance.budget.is_within_budget(budget) or balance.budget == budget or budget.promises_nothing:
                 raise BadInput(f"Expected budget={budget} of {account} to be higher than {balance.budget}.")
-            append_body(lines, account, bodies.Raised(budget=budget), before=balance)
-            return _statement(lines, account)
+            append_line_with_balance(lines, account, bodies.Raised(budget=budget), before=balance)
+            return _statement_from_lines(lines, account)
 
-    def close(self, account: str) -> Statement:
+    def close_account(self, account: str) -> Statement:
         """Closes the account for ever: later charges are refused. Trials that are already charged may still finish."""
-        with self._writing(account) as (lines, balance):
+        with self._write_transaction_on_open_account(account) as (lines, balance):
             if balance.closed:
                 raise BadInput(f"Expected account={account} to be open; it was closed before.")
-            append_body(lines, account, bodies.Closed(), before=balance)
-            return _statement(lines, account)
+            append_line_with_balance(lines, account, bodies.Closed(), before=balance)
+            return _statement_from_lines(lines, account)
 
-    def charge(
+    def charge_trials_and_return_entry(
         self,
         account: str,
         *,
@@ -161,139 +164,153 @@ class Ledger:
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
         opened = self.statement(account, plan="")
-        opened.require_same_neighbours(cost)
-        takes = opened.policy.takes(cost, event)  # before the write lock: an accountant may take long
+        opened.require_same_unit_and_neighbours(cost)
+        takes = opened.policy.amounts_of_charge(cost, event)  # before the write lock: an accountant may take long
         body = Charged(
             epsilon=cost.epsilon,
             delta=cost.delta,
             takes=takes,
             trials=tuple(trials),
             spares=spares,
-            event=None if event is None else {name: events.to_json(part) for name, part in event.parts.items()},
+            event=None
+            if event is None
+            else {name: events.to_json(part) for name, part in event.events_by_population.items()},
             record=record,
         )
-        with self._writing(account) as (lines, balance):
-            if not balance.admits(takes):
-                raise BudgetRefused(_summary(account, balance).refusal(cost, event))
-            return append_body(lines, account, body, plan=plan, before=balance)
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            if not balance.has_room_for_amounts(takes):
+                raise BudgetRefused(
+                    _account_statement_without_entries(account, balance).charge_refusal_text(cost, event)
+                )
+            return append_line_with_balance(lines, account, body, plan=plan, before=balance)
 
-    def record_outside(self, account: str, cost: Guarantee, note: str) -> Statement:
+    def record_outside_cost(self, account: str, cost: Guarantee, note: str) -> Statement:
         """Records a cost on these data outside this tool. It has already happened, so it is never refused."""
         if cost.epsilon == float("inf"):
             raise BadInput(f"Expected epsilon={cost.epsilon} to be finite.")
-        with self._writing(account) as (lines, balance):
-            _summary(account, balance).require_same_neighbours(cost)
-            takes = balance.policy.takes(cost, None)
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            _account_statement_without_entries(account, balance).require_same_unit_and_neighbours(cost)
+            takes = balance.policy.amounts_of_charge(cost, None)
             body = SpentOutside(epsilon=cost.epsilon, delta=cost.delta, takes=takes, note=note)
-            append_body(lines, account, body, before=balance)
-            return _statement(lines, account)
+            append_line_with_balance(lines, account, body, before=balance)
+            return _statement_from_lines(lines, account)
 
-    def start(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+    def record_starts_and_return_receipts(
+        self, account: str, *, plan: str, trials: Sequence[str]
+    ) -> tuple[Receipt, ...]:
         """Records one more attempt at each trial as started, before it is launched, and returns the receipts.
 
         Raises `ContractBroken` unless a charge that no earlier attempt used covers every one of them.
         """
-        with self._writing(account) as (lines, balance):
+        with self._write_transaction_on_open_account(account) as (lines, balance):
             receipts = []
-            own = Attempts.of(lines.of(account, plan))
+            own = Attempts.from_entries(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial] + 1
-                if not own.is_paid_for(trial):
+                if not own.is_next_attempt_paid_for(trial):
                     raise ContractBroken(f"Attempt {attempt} at trial {trial} is covered by no charge on {account}.")
                 own.started[trial] += 1
-                charge = own.charge_of(trial, attempt).digest
+                charge = own.charge_entry_covering_attempt(trial, attempt).digest
                 body = bodies.Started(trial=trial, attempt=attempt, charge=charge)
-                receipts.append(Receipt.of(append_body(lines, account, body, plan=plan, before=balance), charge))
+                receipts.append(
+                    Receipt.from_entry(
+                        append_line_with_balance(lines, account, body, plan=plan, before=balance), charge
+                    )
+                )
         return tuple(receipts)
 
-    def resume(self, account: str, *, plan: str, trials: Sequence[str]) -> tuple[Receipt, ...]:
+    def record_resumes_and_return_receipts(
+        self, account: str, *, plan: str, trials: Sequence[str]
+    ) -> tuple[Receipt, ...]:
         """Records that the last attempt at each trial resumes from its checkpoint, and returns receipts for that.
 
         It costs nothing: an attempt's steps are counted and priced beforehand, including steps that run twice.
         """
-        with self._writing(account) as (lines, balance):
+        with self._write_transaction_on_open_account(account) as (lines, balance):
             receipts = []
-            own = Attempts.of(lines.of(account, plan))
+            own = Attempts.from_entries(lines.lines_of_account(account, plan))
             for trial in trials:
                 attempt = own.started[trial]
                 if not attempt:
                     raise ContractBroken(f"Trial {trial} was never started, so there is nothing to go on with.")
                 own.resumed[trial, attempt] += 1
                 body = bodies.Resumed(trial=trial, attempt=attempt, resume=own.resumed[trial, attempt])
-                entry = append_body(lines, account, body, plan=plan, before=balance)
-                receipts.append(Receipt.of(entry, own.charge_of(trial, attempt).digest))
+                entry = append_line_with_balance(lines, account, body, plan=plan, before=balance)
+                receipts.append(Receipt.from_entry(entry, own.charge_entry_covering_attempt(trial, attempt).digest))
         return tuple(receipts)
 
-    def settle(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
+    def record_ended_attempts(self, account: str, *, plan: str, ended: Sequence[Ended]) -> None:
         """Records the ends of attempts, each once; their costs do not change."""
-        with self._writing(account) as (lines, balance):
-            own = Attempts.of(lines.of(account, plan))
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            own = Attempts.from_entries(lines.lines_of_account(account, plan))
             known = set(own.settled)
             for one in ended:
                 if one.attempt > own.started[one.trial]:
                     raise ContractBroken(f"Attempt {one.attempt} at trial {one.trial} ended without having started.")
-                if one.key not in known:
-                    append_body(lines, account, one, plan=plan, before=balance)
-                    known.add(one.key)
+                if one.session_key not in known:
+                    append_line_with_balance(lines, account, one, plan=plan, before=balance)
+                    known.add(one.session_key)
 
-    def launch(self, account: str, *, plan: str, nonce: str) -> None:
+    def record_launch(self, account: str, *, plan: str, nonce: str) -> None:
         """Records that a coordinator will hand out receipts of a plan; receipts of earlier launches are void."""
-        with self._writing(account) as (lines, balance):
-            append_body(lines, account, bodies.Launched(nonce=nonce), plan=plan, before=balance)
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            append_line_with_balance(lines, account, bodies.Launched(nonce=nonce), plan=plan, before=balance)
 
-    def release(self, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
+    def record_release(self, account: str, *, plan: str, winner: Released, manifest: ReleaseManifest) -> None:
         """Records the winner of a charge, once, and the files of a release of it, unless the last one had them.
 
         Raises `BadInput`, and records nothing, if another winner of the same charge was released before.
         """
-        with self._writing(account) as (lines, balance):
-            for body in Attempts.of(lines.of(account, plan)).lines_of_release(winner, manifest):
-                append_body(lines, account, body, plan=plan, before=balance)
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            for body in Attempts.from_entries(lines.lines_of_account(account, plan)).entry_bodies_to_add_for_release(
+                winner, manifest
+            ):
+                append_line_with_balance(lines, account, body, plan=plan, before=balance)
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""
-        with self._chain.reading() as lines:
-            return _statement(self._require_ledger(lines, account), account, plan)
+        with self._chain.read_transaction() as lines:
+            return _statement_from_lines(self._require_ledger(lines, account), account, plan)
 
-    def accounts(self) -> tuple[str, ...]:
+    def account_names(self) -> tuple[str, ...]:
         """The names of all accounts."""
-        with self._chain.reading() as lines:
-            return () if lines is None else lines.accounts()
+        with self._chain.read_transaction() as lines:
+            return () if lines is None else lines.account_names()
 
-    def end(self) -> End:
+    def chain_end(self) -> End:
         """The current end of the chain."""
-        with self._chain.reading() as lines:
-            return End() if lines is None else lines.end()
+        with self._chain.read_transaction() as lines:
+            return End() if lines is None else lines.end_of_chain()
 
-    def verify(self, remembered: Sequence[End] = ()) -> int:
+    def verify_and_count_entries(self, remembered: Sequence[End] = ()) -> int:
         """Walks the chain and returns the number of entries; raises `LedgerDamaged` naming the first bad one.
 
         Detects any altered, missing or reordered inner entry, and any balance that does not follow. `remembered` are
         earlier ends, for example of receipts: if one of them, or this machine's, is missing, the ledger was replaced.
         """
-        return self._chain.verify(remembered)
+        return self._chain.verify_and_count_entries(remembered)
 
-    def hold(self, name: str, what: str) -> AbstractContextManager[None]:
+    def hold_named_lock(self, name: str, what: str) -> AbstractContextManager[None]:
         """Holds a lock of this name on a server; `BadInput` names the process that runs `what` and holds it."""
-        return self._chain.hold(name, what)
+        return self._chain.hold_named_lock(name, what)
 
     @contextmanager
-    def _creating_transaction(self, account: str) -> Iterator[Lines]:
+    def _write_transaction_creating_ledger(self, account: str) -> Iterator[Lines]:
         """A transaction on a ledger, created if missing unless this machine remembers one at its place."""
         if not (account and account.isprintable()):
             raise BadInput(f"Expected account={account!r} to be a name.")
-        self._chain.make()
-        with self._chain.writing() as lines:
+        self._chain.create_if_missing()
+        with self._chain.write_transaction() as lines:
             if lines is None:
                 raise LedgerDamaged(f"The ledger {self.name} was taken away while it was being opened.")
             yield lines
 
     @contextmanager
-    def _writing(self, account: str) -> Iterator[tuple[Lines, Balance]]:
+    def _write_transaction_on_open_account(self, account: str) -> Iterator[tuple[Lines, Balance]]:
         """A transaction on an account that is open."""
-        with self._chain.writing() as stored:
+        with self._chain.write_transaction() as stored:
             lines = self._require_ledger(stored, account)
-            yield lines, _balance(lines, account)
+            yield lines, _account_balance(lines, account)
 
     def _require_ledger(self, lines: Lines | None, account: str) -> Lines:
         """The entries; raises if there is no ledger, so that no account is open."""
@@ -305,36 +322,36 @@ class Ledger:
 _NOT_OPEN = "Expected account={account} to be open; the first sweep or `dpsweep budget open` opens it."
 
 
-def _append_opening(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
-    policy.limits(budget)
+def _append_account_opening(lines: Lines, account: str, budget: Guarantee, policy: Policy) -> Statement:
+    policy.amount_limits(budget)
     body = bodies.Opened(budget=budget, policy=policy)
-    append_body(lines, account, body, before=Balance.opened(body))
-    return _statement(lines, account)
+    append_line_with_balance(lines, account, body, before=Balance.for_opened_account(body))
+    return _statement_from_lines(lines, account)
 
 
-@as_written("the ledger", LedgerDamaged)
-def _recorded_data_sets(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
-    known = [(entry.account, read_body(entry)) for entry in lines.of_kind(Kind.DATA)]
+@turn_read_errors_into_refusal("the ledger", LedgerDamaged)
+def _account_and_fingerprint_pairs(lines: Lines) -> tuple[tuple[str, Fingerprint], ...]:
+    known = [(entry.account, read_body(entry)) for entry in lines.lines_of_kind(Kind.DATA)]
     return tuple((account, body.data) for account, body in known if isinstance(body, bodies.Recognised))
 
 
-def _summary(account: str, balance: Balance) -> Statement:
+def _account_statement_without_entries(account: str, balance: Balance) -> Statement:
     return Statement(account=account, balance=balance, entries=())
 
 
-@as_written("the ledger", LedgerDamaged)
-def _statement(lines: Lines, account: str, plan: str | None = None) -> Statement:
-    balance = _balance(lines, account)
-    return Statement(account=account, balance=balance, entries=lines.of(account, plan))
+@turn_read_errors_into_refusal("the ledger", LedgerDamaged)
+def _statement_from_lines(lines: Lines, account: str, plan: str | None = None) -> Statement:
+    balance = _account_balance(lines, account)
+    return Statement(account=account, balance=balance, entries=lines.lines_of_account(account, plan))
 
 
-def _balance(lines: Lines, account: str) -> Balance:
-    last = lines.last(account)
+def _account_balance(lines: Lines, account: str) -> Balance:
+    last = lines.last_line_of_account(account)
     if last is None:
         raise BadInput(_NOT_OPEN.format(account=account))
-    return _balance_of(last)
+    return _balance_in_entry(last)
 
 
-@as_written("the ledger", LedgerDamaged)
-def _balance_of(entry: Entry) -> Balance:
+@turn_read_errors_into_refusal("the ledger", LedgerDamaged)
+def _balance_in_entry(entry: Entry) -> Balance:
     return Balance.from_json(entry.balance)

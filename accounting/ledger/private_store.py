@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsweep.accounting.codec import read_stored
-from dpsweep.accounting.durable_files import FOLDER, made_folder, write_json
-from dpsweep.accounting.validation import text
+from dpsweep.accounting.codec import parse_json_file_or_none
+from dpsweep.accounting.durable_files import FOLDER, make_private_folder_durably, write_json
+from dpsweep.accounting.validation import require_text
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
@@ -68,7 +68,7 @@ class PrivateStore:
     root: Path
 
     @classmethod
-    def of(cls, ledger: Ledger, account: str, plan: str) -> PrivateStore:
+    def for_plan(cls, ledger: Ledger, account: str, plan: str) -> PrivateStore:
         """The store of a plan that is charged to an account of this ledger.
 
         It lies beside a ledger's file, and in the user's data directory for a ledger on a server; `DPSWEEP_PRIVATE`
@@ -76,21 +76,25 @@ class PrivateStore:
         that is named by the ledger's identity, and rehearsals have a folder of their own.
         """
         folder, identity = ledger.home or os.environ.get(HOME_VARIABLE), ledger.identity()
-        home = Path(folder).expanduser().absolute() / identity if folder else ledger.beside / f"{identity}.private"
+        home = (
+            Path(folder).expanduser().absolute() / identity
+            if folder
+            else ledger.folder_for_local_files / f"{identity}.private"
+        )
         return cls(root=home / f"{account}-{plan}")
 
     @classmethod
-    def of_record(cls, record: Path) -> PrivateStore:
+    def from_record_folder(cls, record: Path) -> PrivateStore:
         """The store that holds a trial's record."""
         return cls(root=record.parents[1])
 
     @property
-    def features(self) -> Path:
+    def features_folder(self) -> Path:
         """The folder of the frozen features of records, which all plans and ledgers of a user share."""
         return self.root.parents[1] / FEATURES
 
     @property
-    def handed_over(self) -> Path:
+    def script_inputs_folder(self) -> Path:
         """The folder of the records and settings that this plan's scripts are given; each is removed at its end.
 
         Stores of several ledgers may share their home, so its path names the ledger too.
@@ -101,48 +105,48 @@ class PrivateStore:
         """Whether the store exists."""
         return self.root.is_dir()
 
-    def make(self) -> None:
+    def create_if_missing(self) -> None:
         """Creates the store, readable by its owner alone, if it is missing."""
-        made_folder(self.root)
+        make_private_folder_durably(self.root)
 
-    def record(self, trial: str) -> Path:
+    def trial_record_folder(self, trial: str) -> Path:
         """The folder of a trial's claims and step marks."""
         return self.root / "trials" / trial
 
-    def place(self, files: Path) -> TrialPlace:
+    def trial_place_from_files_folder(self, files: Path) -> TrialPlace:
         """The two places of the trial with its files in this folder."""
-        return TrialPlace(files=files, record=self.record(files.name))
+        return TrialPlace(files=files, record=self.trial_record_folder(files.name))
 
-    def records(self) -> Iterator[Path]:
+    def iterate_trial_record_folders(self) -> Iterator[Path]:
         """The folders of all trials that claimed a receipt."""
         yield from sorted((self.root / "trials").glob("*"))
 
-    def agrees(self, nonce: str | None) -> bool:
+    def has_launch_nonce(self, nonce: str | None) -> bool:
         """Whether the store knows the launch with this nonce, the ledger's last; None means no launch so far."""
-        return nonce is None or nonce in self._nonces().values()
+        return nonce is None or nonce in self._read_nonces().values()
 
-    def is_current(self, nonce: str) -> bool:
+    def is_nonce_of_current_launch(self, nonce: str) -> bool:
         """Whether a receipt of the launch with this nonce is valid."""
-        return bool(nonce) and self._nonces().get("nonce") == nonce
+        return bool(nonce) and self._read_nonces().get("nonce") == nonce
 
-    def announce(self, nonce: str, *, last: str | None) -> None:
+    def announce_launch(self, nonce: str, *, last: str | None) -> None:
         """Stores the nonce of a launch before the ledger records it; receipts of the launch are not valid yet.
 
         `last` is the ledger's last nonce. If a kill kept it from being confirmed, it is kept beside this one: the store
         still agrees with the ledger, and no receipt becomes valid by that.
         """
-        self.make()
-        known = self._nonces()
+        self.create_if_missing()
+        known = self._read_nonces()
         kept = {"last": last} if last is not None and last in known.values() else {}
         self._write_nonces({**known, **kept, "next": nonce})
 
-    def confirm(self, nonce: str) -> None:
+    def confirm_launch(self, nonce: str) -> None:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
         self._write_nonces({"nonce": nonce})
 
-    def _nonces(self) -> dict[str, str]:
-        nonces = read_stored(
-            self.root / LAUNCH_FILE, lambda form: {key: text(key, value) for key, value in form.items()}
+    def _read_nonces(self) -> dict[str, str]:
+        nonces = parse_json_file_or_none(
+            self.root / LAUNCH_FILE, lambda form: {key: require_text(key, value) for key, value in form.items()}
         )
         return nonces or {}
 
@@ -155,7 +159,7 @@ def new_nonce() -> str:
     return secrets.token_hex(NONCE_BYTES)
 
 
-def close_to_others(path: Path) -> None:
+def restrict_to_owner(path: Path) -> None:
     """Makes a file, or a folder with all its files, readable by the owner alone."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
         one.chmod(FOLDER if one.is_dir() else PRIVATE)

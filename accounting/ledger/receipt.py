@@ -20,7 +20,14 @@ from pathlib import Path
 
 from dpsweep.accounting.chain.hash_chain import Entry
 from dpsweep.accounting.codec import Count, Stored
-from dpsweep.accounting.durable_files import Flushing, alone, flush_folder, made_folder, making_folder, writing_line
+from dpsweep.accounting.durable_files import (
+    Flushing,
+    flush_folder,
+    make_private_folder_durably,
+    make_private_folder_in_group_commit,
+    run_generator_and_flush_yielded_paths,
+    write_compact_json_in_group_commit,
+)
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace
@@ -49,7 +56,7 @@ class Receipt(Stored):
     launch: str = ""
 
     @classmethod
-    def of(cls, entry: Entry, charge: str) -> Receipt:
+    def from_entry(cls, entry: Entry, charge: str) -> Receipt:
         """The receipt for the ledger's entry of a start or a resume; `charge` is the digest of the charge that pays."""
         body = read_body(entry)
         if not isinstance(body, (Started, Resumed)):
@@ -67,23 +74,23 @@ class Receipt(Stored):
 
     def write(self, folder: Path) -> None:
         """Writes the receipt into the trial's folder."""
-        alone(self.writing(folder))
+        run_generator_and_flush_yielded_paths(self.write_in_group_commit(folder))
 
-    def writing(self, folder: Path) -> Flushing[None]:
+    def write_in_group_commit(self, folder: Path) -> Flushing[None]:
         """Writes the receipt into the trial's folder, as a part of a group commit."""
-        return writing_line(folder / RECEIPT_FILE, self.to_json())
+        return write_compact_json_in_group_commit(folder / RECEIPT_FILE, self.to_json())
 
     @classmethod
-    def claim(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
+    def claim_from_folder(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Receipt:
         """Takes the receipt in the trial's folder for this process, once and for ever.
 
         Raises `NoReceipt` if there is no receipt or no private store, and if the receipt is for another plan or trial,
         was used before, or is void because a later launch handed it out again.
         """
-        return alone(cls.claiming(files, store, plan=plan, trial=trial))
+        return run_generator_and_flush_yielded_paths(cls.claim_in_group_commit(files, store, plan=plan, trial=trial))
 
     @classmethod
-    def claiming(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Flushing[Receipt]:
+    def claim_in_group_commit(cls, files: Path, store: PrivateStore, *, plan: str, trial: str) -> Flushing[Receipt]:
         """Does what `claim` does, as a part of a group commit."""
         receipt = cls.read(files)
         if receipt is None:
@@ -97,19 +104,19 @@ class Receipt(Stored):
                 f"Expected the private store {store.root} to be there: without it nothing trains. DPSWEEP_PRIVATE "
                 "names the folder of private stores, which all machines of a sweep share."
             )
-        if not store.is_current(receipt.launch):
+        if not store.is_nonce_of_current_launch(receipt.launch):
             raise NoReceipt(
                 f"The receipt of attempt {receipt.attempt} at trial {trial} is void: the sweep was launched again "
                 "since, in this folder or in a copy of it. The same command hands out another one where one is due."
             )
-        place = store.place(files)
-        yield from making_folder(place.record)
+        place = store.trial_place_from_files_folder(files)
+        yield from make_private_folder_in_group_commit(place.record)
         for folder in (place.files, place.record):
-            yield from receipt._claiming_in(folder)
+            yield from receipt._create_claim_in_group_commit(folder)
         return receipt
 
-    def _claiming_in(self, folder: Path) -> Flushing[None]:
-        path = _claim(folder, self.attempt, self.resume)
+    def _create_claim_in_group_commit(self, folder: Path) -> Flushing[None]:
+        path = _claim_path(folder, self.attempt, self.resume)
         try:
             claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
         except FileExistsError:
@@ -134,35 +141,35 @@ class Receipt(Stored):
             raise NoReceipt(f"The receipt in {folder} is damaged, so nothing trains on it: {cause}.") from cause
 
     @staticmethod
-    def claimed(folder: Path, attempt: int) -> bool:
+    def is_attempt_claimed(folder: Path, attempt: int) -> bool:
         """Whether a worker has ever started this attempt, by the claims in a trial's folder or in its record."""
-        return _claim(folder, attempt, 0).exists()
+        return _claim_path(folder, attempt, 0).exists()
 
     @staticmethod
-    def claimed_session(folder: Path, attempt: int, resume: int) -> bool:
+    def is_session_claimed(folder: Path, attempt: int, resume: int) -> bool:
         """Whether a worker has started this session of an attempt, by the claims in its record."""
-        return _claim(folder, attempt, resume).exists()
+        return _claim_path(folder, attempt, resume).exists()
 
     @staticmethod
-    def sessions(place: TrialPlace, attempt: int) -> int:
+    def count_claimed_sessions(place: TrialPlace, attempt: int) -> int:
         """The number of times that a worker started or resumed this attempt."""
         count = 0
-        while any(_claim(folder, attempt, count).exists() for folder in (place.files, place.record)):
+        while any(_claim_path(folder, attempt, count).exists() for folder in (place.files, place.record)):
             count += 1
         return count
 
-    def used(self, place: TrialPlace) -> bool:
+    def is_claimed(self, place: TrialPlace) -> bool:
         """Whether a worker has claimed this session."""
-        return any(_claim(folder, self.attempt, self.resume).exists() for folder in (place.files, place.record))
+        return any(_claim_path(folder, self.attempt, self.resume).exists() for folder in (place.files, place.record))
 
 
-def void_claims(record: Path, attempt: int, resumes: int) -> None:
+def void_receipts_of_attempt(record: Path, attempt: int, resumes: int) -> None:
     """Claims all sessions of an attempt up to this resume, so that none of their receipts can be used."""
-    made_folder(record)
+    make_private_folder_durably(record)
     for resume in range(resumes + 1):
-        _claim(record, attempt, resume).touch(mode=PRIVATE)
+        _claim_path(record, attempt, resume).touch(mode=PRIVATE)
     flush_folder(record)
 
 
-def _claim(folder: Path, attempt: int, resume: int) -> Path:
+def _claim_path(folder: Path, attempt: int, resume: int) -> Path:
     return folder / (f"claim-{attempt}-{resume}" if resume else f"claim-{attempt}")

@@ -36,10 +36,10 @@ from platformdirs import user_state_path
 
 from dpsweep.accounting.chain.hash_chain import End, Kind, Lines, Row
 from dpsweep.accounting.codec import INLINE, UNSTORED, Stored, StoredForm
-from dpsweep.accounting.durable_files import make_folder, write_line
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, write_compact_json
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.bodies import Identified, LedgerIdentity, read_body
-from dpsweep.accounting.validation import DAMAGE, in_short, mapping, text
+from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, require_json_object, require_text
 
 FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
 """The kinds of entries that are remembered as they are."""
@@ -50,13 +50,13 @@ WIDTH = 8
 """Bytes that are remembered of every entry's digest: enough to tell the entries of two chains apart."""
 
 
-def _fact(name: str, form: Any) -> Mapping[str, Any]:
-    fact = mapping(name, form)
-    columns = {name: text(name, fact[name]) for name in FACT_COLUMNS}
-    return columns | {"body": mapping("body", fact["body"])}
+def _remembered_entry_from_json(name: str, form: Any) -> Mapping[str, Any]:
+    fact = require_json_object(name, form)
+    columns = {name: require_text(name, fact[name]) for name in FACT_COLUMNS}
+    return columns | {"body": require_json_object("body", fact["body"])}
 
 
-Fact = Annotated[Mapping[str, Any], StoredForm(read=_fact, write=dict)]
+Fact = Annotated[Mapping[str, Any], StoredForm(read=_remembered_entry_from_json, write=dict)]
 """An entry as it is remembered."""
 
 
@@ -74,7 +74,7 @@ class Memory(Stored):
     start: Annotated[int, UNSTORED] = 0
     digests: Annotated[bytes, UNSTORED] = field(default=b"", repr=False)
 
-    def followed_by(self, rows: Iterable[Row], start: int) -> Memory:
+    def with_further_entries(self, rows: Iterable[Row], start: int) -> Memory:
         """The memory after further entries of the same chain, those behind entry `start`: 0, or the end of this one."""
         newest: dict[str, Row] = {}
         facts = [*self.facts] if start else []
@@ -83,7 +83,7 @@ class Memory(Stored):
             newest[row["account"]] = row
             if row["kind"] in FACTS:
                 facts.append({name: row[name] for name in FACT_COLUMNS} | {"body": json.loads(row["body"])})
-            digests += digest_prefix(row["digest"])
+            digests += digest_prefix_bytes(row["digest"])
             end = End(entries=row["seq"], head=row["digest"])
         earlier = self.balances if start else {}
         later = {account: json.loads(row["balance"]) for account, row in newest.items()}
@@ -100,18 +100,18 @@ class Digests:
         """All digests; none if there is no file."""
         return self.path.read_bytes() if self.path.exists() else b""
 
-    def hold(self, end: End) -> bool:
+    def has_end(self, end: End) -> bool:
         """Whether the chain had this end, which must not be the end of an empty chain."""
         if end.entries == 0:
             return False
         try:
             with self.path.open("rb") as stream:
                 stream.seek(WIDTH * (end.entries - 1))
-                return stream.read(WIDTH) == digest_prefix(end.head)
+                return stream.read(WIDTH) == digest_prefix_bytes(end.head)
         except FileNotFoundError:
             return False
 
-    def write(self, start: int, digests: bytes) -> None:
+    def replace_digests_after_entry(self, start: int, digests: bytes) -> None:
         """Writes digests behind entry `start`, as the last ones."""
         with os.fdopen(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as stream:
             stream.seek(WIDTH * start)
@@ -133,7 +133,7 @@ class RememberedEnd:
     @property
     def path(self) -> Path:
         """The file of the memory. Deleting it forgets the ledger; only a person should do so, on purpose."""
-        return folder_of_ends(self.ends) / f"{short_hash(self.identity)}.json"
+        return given_or_user_folder_of_ends(self.ends) / f"{hashed_file_name(self.identity)}.json"
 
     def digests(self) -> Digests:
         """The digests of the chain."""
@@ -148,49 +148,50 @@ class RememberedEnd:
             return Memory()
         except (OSError, *DAMAGE) as cause:
             raise LedgerDamaged(
-                f"What this machine remembers of the ledger {self.place} cannot be read ({in_short(cause)}). Where you "
+                f"What this machine remembers of the ledger {self.place} cannot be read "
+                f"({exception_as_short_line(cause)}). Where you "
                 f"know that the ledger is the right one, delete {self.path}."
             ) from cause
 
-    def require_rememberable(self, known: Memory) -> int:
+    def check_writable_and_count_known_entries(self, known: Memory) -> int:
         """Checks, before anything is written to the ledger, that its end can be remembered.
 
         Returns the entry behind which the ledger has to be read for that: the end of `known`, or 0 to read all of it.
         """
-        with self._writing():
-            os.close(os.open(self._lock, os.O_CREAT | os.O_WRONLY, 0o600))
-            return known.end.entries if self.digests().hold(known.end) else 0
+        with self._errors_as_ledger_damaged():
+            os.close(os.open(self._lock_path, os.O_CREAT | os.O_WRONLY, 0o600))
+            return known.end.entries if self.digests().has_end(known.end) else 0
 
-    def remember(self, known: Memory, later: Memory) -> None:
+    def remember_later_end(self, known: Memory, later: Memory) -> None:
         """Remembers an end that follows from the known one; a shorter one changes nothing."""
         if later.end == known.end and later.start:
             return
-        with self._writing(), FileLock(self._lock):
+        with self._errors_as_ledger_damaged(), FileLock(self._lock_path):
             current = self.read()
             grows = later.end.entries > current.end.entries or (later.start == 0 and later.end == current.end)
-            if grows and (later.start == 0 or self.digests().hold(known.end)):
-                self._store(later)
+            if grows and (later.start == 0 or self.digests().has_end(known.end)):
+                self._write_memory(later)
 
-    def replace(self, known: Memory, later: Memory) -> None:
+    def replace_by_restored_end(self, known: Memory, later: Memory) -> None:
         """Replaces `known` by the end of a restored ledger, unless it was replaced before."""
-        with self._writing(), FileLock(self._lock):
+        with self._errors_as_ledger_damaged(), FileLock(self._lock_path):
             if self.read().end != known.end:
                 return
-            self.keep(known)
-            self._store(later)
+            self.keep_lost_digests(known)
+            self._write_memory(later)
 
-    def keep(self, known: Memory) -> None:
+    def keep_lost_digests(self, known: Memory) -> None:
         """Keeps the digests of a chain that was lost, so that receipts can be compared with it later."""
-        with self._writing():
+        with self._errors_as_ledger_damaged():
             if (digests := self.digests().path).exists():
-                shutil.copyfile(digests, lost_digests(known.end, self.ends).path)
+                shutil.copyfile(digests, digests_of_lost_chain(known.end, self.ends).path)
 
     @property
-    def _lock(self) -> Path:
+    def _lock_path(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def _store(self, later: Memory) -> None:
-        self.digests().write(later.start, later.digests)
+    def _write_memory(self, later: Memory) -> None:
+        self.digests().replace_digests_after_entry(later.start, later.digests)
         form = {"ledger": self.place} | later.to_json()
         partial = self.path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
@@ -201,9 +202,9 @@ class RememberedEnd:
         partial.replace(self.path)  # the folder is not flushed: a power cut may leave an older memory
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _errors_as_ledger_damaged(self) -> Iterator[None]:
         try:
-            make_folder(self.path.parent)
+            make_folder_and_missing_parents(self.path.parent)
             yield
         except OSError as cause:
             raise LedgerDamaged(
@@ -212,38 +213,38 @@ class RememberedEnd:
             ) from cause
 
 
-def lost_digests(end: End, ends: Path | None = None) -> Digests:
+def digests_of_lost_chain(end: End, ends: Path | None = None) -> Digests:
     """The digests of a chain that was lost at this end and restored."""
-    return Digests(path=folder_of_ends(ends) / f"lost-{end.head[: 2 * WIDTH]}.digests")
+    return Digests(path=given_or_user_folder_of_ends(ends) / f"lost-{end.head[: 2 * WIDTH]}.digests")
 
 
-def folder_of_ends(ends: Path | None) -> Path:
+def given_or_user_folder_of_ends(ends: Path | None) -> Path:
     """The folder of memories, that of the user unless another one is given."""
     return ends or user_state_path("dpsweep") / "ends"
 
 
-def short_hash(name: str) -> str:
+def hashed_file_name(name: str) -> str:
     """The name of a file for any text."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def digest_prefix(digest: str) -> bytes:
+def digest_prefix_bytes(digest: str) -> bytes:
     """The first bytes of an entry's digest."""
     return bytes.fromhex(digest[: 2 * WIDTH])
 
 
-def identities_of(lines: Lines | None) -> tuple[str, ...]:
+def all_ledger_identities(lines: Lines | None) -> tuple[str, ...]:
     """The identities that a ledger had, the present one last; none without a line."""
-    first = None if lines is None else lines.beginning()
+    first = None if lines is None else lines.identity_in_first_line()
     if lines is None or first is None:
         return ()
-    bodies = [read_body(entry) for entry in lines.of_kind(Kind.IDENTITY)]
+    bodies = [read_body(entry) for entry in lines.lines_of_kind(Kind.IDENTITY)]
     return (first, *(body.identity for body in bodies if isinstance(body, Identified)))
 
 
-def identity_of(lines: Lines | None) -> str | None:
+def present_ledger_identity(lines: Lines | None) -> str | None:
     """The identity of a ledger, None without a line."""
-    known = identities_of(lines)
+    known = all_ledger_identities(lines)
     return known[-1] if known else None
 
 
@@ -262,37 +263,38 @@ class KnownPlaces:
     places: Sequence[str]
     ends: Path | None = None
 
-    def identities(self) -> dict[str, str]:
+    def identities_by_place(self) -> dict[str, str]:
         """The identity of the ledger that each place had last, by place; without places never seen."""
-        known = {place: self._read(place) for place in self.places}
+        known = {place: self._read_identity(place) for place in self.places}
         return {place: identity for place, identity in known.items() if identity is not None}
 
-    def remember(self, identity: str) -> None:
+    def remember_identity(self, identity: str) -> None:
         """Remembers which ledger lies at these places."""
         for place in self.places:
-            if self._read(place) != identity:
-                self._write(place, identity)
+            if self._read_identity(place) != identity:
+                self._write_identity(place, identity)
 
-    def path(self, place: str) -> Path:
+    def place_file(self, place: str) -> Path:
         """The file of a place; deleting it forgets which ledger lay there. Only a person should do so, on purpose."""
-        return folder_of_ends(self.ends) / f"{short_hash(place)}.place"
+        return given_or_user_folder_of_ends(self.ends) / f"{hashed_file_name(place)}.place"
 
-    def _read(self, place: str) -> str | None:
-        path = self.path(place)
+    def _read_identity(self, place: str) -> str | None:
+        path = self.place_file(place)
         try:
             return KnownPlace.from_json(json.loads(path.read_text())).identity
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, *DAMAGE) as cause:
             raise LedgerDamaged(
-                f"What this machine remembers of {place} cannot be read ({in_short(cause)}). Where you know that the "
+                f"What this machine remembers of {place} cannot be read ({exception_as_short_line(cause)}). Where you "
+                "know that the "
                 f"ledger there is the right one, delete {path}."
             ) from cause
 
-    def _write(self, place: str, identity: str) -> None:
-        path = self.path(place)
+    def _write_identity(self, place: str, identity: str) -> None:
+        path = self.place_file(place)
         try:
-            write_line(path, KnownPlace(place=place, identity=identity).to_json(), mode=0o600)
+            write_compact_json(path, KnownPlace(place=place, identity=identity).to_json(), mode=0o600)
         except OSError as cause:
             raise LedgerDamaged(
                 f"The place of the ledger {place} cannot be remembered in {path.parent}: {cause.strerror}; "

@@ -26,22 +26,29 @@ from filelock import FileLock, Timeout
 from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
 from dpsweep.accounting.chain.hash_chain import COLUMNS
 from dpsweep.accounting.codec import Stored, StoredForm
-from dpsweep.accounting.durable_files import write_line
+from dpsweep.accounting.durable_files import write_compact_json
 from dpsweep.accounting.errors import BadInput, WitnessUnreachable
 from dpsweep.accounting.ledger.remembered_ends import Memory
-from dpsweep.accounting.validation import DAMAGE, count, in_short, mapping, require_list, text
+from dpsweep.accounting.validation import (
+    DAMAGE,
+    count,
+    exception_as_short_line,
+    require_json_object,
+    require_list,
+    require_text,
+)
 
 VARIABLE = "DPSWEEP_WITNESS"
 """The environment variable that names the witness: a file, or a `postgresql+psycopg://` address."""
 
 
 def _rows_from_json(name: str, form: Any) -> tuple[Mapping[str, Any], ...]:
-    rows = tuple(mapping(name, row) for row in require_list(name, form))
+    rows = tuple(require_json_object(name, row) for row in require_list(name, form))
     for row in rows:
         count("seq", row["seq"])
     if not rows:
         raise ValueError(f"Expected {name}=[] to have a line.")
-    return tuple({key: text(key, row[key]) if key != "seq" else row[key] for key in COLUMNS} for row in rows)
+    return tuple({key: require_text(key, row[key]) if key != "seq" else row[key] for key in COLUMNS} for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +73,16 @@ class Witness(Protocol):
         """The name in messages, without a password."""
         ...
 
-    def read(self, identity: str) -> WitnessedState | None:
+    def read_state(self, identity: str) -> WitnessedState | None:
         """What the witness holds of a ledger; None if it knows nothing of it."""
         ...
 
-    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+    def replace_state_if_unchanged(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
         """Replaces the state whose head is `seen`, None for none; False if another head is there."""
         ...
 
 
-def named_witness() -> Witness | None:
+def witness_from_environment() -> Witness | None:
     """The witness that `DPSWEEP_WITNESS` names, None without one."""
     place = os.environ.get(VARIABLE)
     if not place:
@@ -101,22 +108,22 @@ class FileWitness:
         """The file's path."""
         return str(self.path)
 
-    def read(self, identity: str) -> WitnessedState | None:
+    def read_state(self, identity: str) -> WitnessedState | None:
         """What the file holds of a ledger."""
         with self._errors_as_unreachable():
-            return self._all().get(identity)
+            return self._read_states().get(identity)
 
-    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+    def replace_state_if_unchanged(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
         """Replaces a state, under a lock, by a file that is flushed and renamed."""
         with self._errors_as_unreachable(), FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS, mode=0o600):
-            known = self._all()
+            known = self._read_states()
             if (None if identity not in known else known[identity].head) != seen:
                 return False
             form = {name: one.to_json() for name, one in (known | {identity: later}).items()}
-            write_line(self.path, form, mode=0o600)
+            write_compact_json(self.path, form, mode=0o600)
         return True
 
-    def _all(self) -> dict[str, WitnessedState]:
+    def _read_states(self) -> dict[str, WitnessedState]:
         if not self.path.exists():
             self.path.parent.stat()  # a disk that is not there is out of reach; a new file is empty
             return {}
@@ -127,7 +134,7 @@ class FileWitness:
         try:
             yield
         except (OSError, Timeout, *DAMAGE) as cause:
-            reason = getattr(cause, "strerror", None) or in_short(cause)
+            reason = getattr(cause, "strerror", None) or exception_as_short_line(cause)
             raise WitnessUnreachable(_UNREACHABLE.format(name=self.name, reason=reason)) from cause
 
 
@@ -146,31 +153,35 @@ class ServerWitness:
         """The address, without a password."""
         return self.server.name
 
-    def read(self, identity: str) -> WitnessedState | None:
+    def read_state(self, identity: str) -> WitnessedState | None:
         """What the table holds of a ledger."""
-        with self._session() as session:
+        with self._database_session() as session:
             if not session.has_table(_TABLE):
                 return None
-            rows = session.run(f"SELECT state FROM {_TABLE} WHERE identity = :identity", identity=identity)
+            rows = session.run_statement(f"SELECT state FROM {_TABLE} WHERE identity = :identity", identity=identity)
             return None if not rows else WitnessedState.from_json(json.loads(rows[0]["state"]))
 
-    def move(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
+    def replace_state_if_unchanged(self, identity: str, seen: str | None, later: WitnessedState) -> bool:
         """Replaces a row with that head, or adds the first one."""
         values = {"identity": identity, "head": later.head, "state": json.dumps(later.to_json(), allow_nan=False)}
-        with self._session() as session:
+        with self._database_session() as session:
             if not session.has_table(_TABLE):
-                session.begin_making()
-                session.run(
+                session.begin_creating_tables()
+                session.run_statement(
                     f"CREATE TABLE IF NOT EXISTS {_TABLE} "
                     "(identity TEXT PRIMARY KEY, head TEXT NOT NULL, state TEXT NOT NULL)"
                 )
                 session.commit()
-            moved = session.run(_FIRST, **values) if seen is None else session.run(_NEXT, **values, seen=seen)
+            moved = (
+                session.run_statement(_FIRST, **values)
+                if seen is None
+                else session.run_statement(_NEXT, **values, seen=seen)
+            )
             session.commit()
             return bool(moved)
 
     @contextmanager
-    def _session(self) -> Iterator[DatabaseSession]:
+    def _database_session(self) -> Iterator[DatabaseSession]:
         _, errors = self.server.errors
         try:
             with self.server.open_session() as session:

@@ -34,7 +34,7 @@ from typing import Any
 from dpsweep.accounting.chain.hash_chain import Kind, Lines
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
-from dpsweep.accounting.ledger.account import append_body
+from dpsweep.accounting.ledger.account import append_line_with_balance
 from dpsweep.accounting.ledger.bodies import (
     Ended,
     Launched,
@@ -42,11 +42,11 @@ from dpsweep.accounting.ledger.bodies import (
     ReleaseManifest,
     Resumed,
     Witnessed,
-    body_of,
-    witness_in,
+    body_from_json,
+    witness_name_in_entry,
 )
 from dpsweep.accounting.ledger.private_store import new_nonce
-from dpsweep.accounting.ledger.remembered_ends import Memory, identity_of
+from dpsweep.accounting.ledger.remembered_ends import Memory, present_ledger_identity
 from dpsweep.accounting.ledger.witness import VARIABLE, Witness, WitnessedState
 
 
@@ -65,21 +65,21 @@ class WitnessedLines:
     declared: bool
 
     @classmethod
-    def begun(cls, lines: Lines, witness: Witness | None, name: str) -> WitnessedLines:
+    def for_new_transaction(cls, lines: Lines, witness: Witness | None, name: str) -> WitnessedLines:
         """The lines at the beginning of a transaction."""
-        declared = lines.last_of_kind(Kind.WITNESS) is not None
+        declared = lines.last_line_of_kind(Kind.WITNESS) is not None
         return cls(lines=lines, witness=witness, name=name, before=last_digest(lines), declared=declared)
 
-    def ahead(self) -> WitnessedState | None:
+    def witness_state_if_ahead(self) -> WitnessedState | None:
         """What the witness holds, if that is not the ledger's last line; None if they are in step.
 
         Raises `LedgerDamaged` if the ledger has a witness and the one that is named holds nothing of it, or if the
         witness is the older one of the two.
         """
-        identity = identity_of(self.lines)
+        identity = present_ledger_identity(self.lines)
         if self.witness is None or identity is None:
             return None
-        state = self.witness.read(identity)
+        state = self.witness.read_state(identity)
         if state is None and self.declared:
             raise LedgerDamaged(
                 f"The witness {self.witness.name} ({VARIABLE}) holds nothing of the ledger {self.name}, whose lines "
@@ -88,50 +88,50 @@ class WitnessedLines:
             )
         if state is None or state.head == self.before:
             return None
-        self._refuse_older(self.witness, state)
+        self._check_witness_is_not_older(self.witness, state)
         return state
 
-    def _refuse_older(self, witness: Witness, state: WitnessedState) -> None:
-        if self.lines.has_digest(state.head):
-            last = witness_in(self.lines.last_of_kind(Kind.WITNESS))
+    def _check_witness_is_not_older(self, witness: Witness, state: WitnessedState) -> None:
+        if self.lines.has_line_with_digest(state.head):
+            last = witness_name_in_entry(self.lines.last_line_of_kind(Kind.WITNESS))
             raise LedgerDamaged(
                 f"The witness {witness.name} ({VARIABLE}) is older than the ledger {self.name}, which has more lines: "
                 f"its disk was restored, or it is no longer the ledger's witness, which was {last or 'none'} at last. "
                 "Name that one, or a new file with `dpsweep budget restore --new-witness`."
             )
 
-    def append_announced(self) -> WitnessedState | None:
+    def append_announced_lines(self) -> WitnessedState | None:
         """Appends the lines that were announced and not committed; what the witness holds if others are missing too."""
-        state = self.ahead()
-        if state is None or state.rows[0]["previous"] != self.lines.end().head:
+        state = self.witness_state_if_ahead()
+        if state is None or state.rows[0]["previous"] != self.lines.end_of_chain().head:
             return state
-        self.lines.adopt_rows(state.rows)
-        bodies = [(row, body_of(row["kind"], json.loads(row["body"]))) for row in state.rows]
-        ended = {body.key for _, body in bodies if isinstance(body, Ended)}
+        self.lines.append_copied_rows(state.rows)
+        bodies = [(row, body_from_json(row["kind"], json.loads(row["body"]))) for row in state.rows]
+        ended = {body.session_key for _, body in bodies if isinstance(body, Ended)}
         launched = {row["plan"] for row, body in bodies if isinstance(body, Launched)}
         pinned = {body.manifest for _, body in bodies if isinstance(body, Witnessed)}
         for row, body in bodies:
             if isinstance(body, Resumed) and (key := (body.trial, body.attempt, body.resume)) not in ended:
                 trial, attempt, resume = key
                 end = Ended(trial=trial, attempt=attempt, resume=resume, realised={"status": "begun elsewhere"})
-                self._append(row["account"], row["plan"], end)
-            kinds = {entry.kind for entry in self.lines.of(row["account"], row["plan"])}
+                self._append_body_to_account(row["account"], row["plan"], end)
+            kinds = {entry.kind for entry in self.lines.lines_of_account(row["account"], row["plan"])}
             if isinstance(body, Released) and row["plan"] not in launched and Kind.LAUNCH in kinds:
-                self._append(row["account"], row["plan"], Launched(nonce=new_nonce()))
+                self._append_body_to_account(row["account"], row["plan"], Launched(nonce=new_nonce()))
             if isinstance(body, ReleaseManifest) and self.witness is not None and body.manifest not in pinned:
                 seen = Witnessed(witness=self.witness.name, folder=body.folder, manifest=body.manifest)
-                self._append(row["account"], row["plan"], seen)
-        if self.lines.appended:
-            rows = (*state.rows, *self.lines.appended)
-            self._move_witness(state, rows, replace(state.memory, end=self.lines.end()))
+                self._append_body_to_account(row["account"], row["plan"], seen)
+        if self.lines.appended_rows:
+            rows = (*state.rows, *self.lines.appended_rows)
+            self._replace_witness_state_with_rows(state, rows, replace(state.memory, end=self.lines.end_of_chain()))
         return None
 
-    def declare(self) -> None:
+    def declare_witness_if_new(self) -> None:
         """Adds the line that the ledger has a witness, in the first transaction that a witness sees.
 
         Raises `BadInput` if the ledger has a witness and none is named.
         """
-        if not self.lines.appended:
+        if not self.lines.appended_rows:
             return
         if self.witness is None and self.declared:
             raise BadInput(
@@ -139,66 +139,77 @@ class WitnessedLines:
                 "it no line is added: nothing is charged, launched or released."
             )
         if self.witness is not None and not self.declared:
-            self.declare_again()
+            self.append_witness_line()
 
-    def declare_again(self) -> None:
+    def append_witness_line(self) -> None:
         """Adds the line that the ledger has this witness."""
         if self.witness is not None:
-            self._append(self.lines.accounts()[0], "", Witnessed(witness=self.witness.name))
+            self._append_body_to_account(self.lines.account_names()[0], "", Witnessed(witness=self.witness.name))
 
-    def announce(self, later: Memory) -> None:
+    def announce_to_witness(self, later: Memory) -> None:
         """Moves the witness from the last line before this transaction to its lines, if it has some.
 
         `later` is what a machine remembers at their end. Raises `LedgerDamaged` if the witness has seen other lines.
         """
-        if self.witness is None or not self.lines.appended:
+        if self.witness is None or not self.lines.appended_rows:
             return
-        state = self.witness.read(identity_of(self.lines) or "")
+        state = self.witness.read_state(present_ledger_identity(self.lines) or "")
         if (None if state is None else state.head) != (self.before if self.declared else None):
             if state is not None:
-                self._refuse_older(self.witness, state)
+                self._check_witness_is_not_older(self.witness, state)
             raise LedgerDamaged(behind_witness_message(self.witness, self.name))
-        self.replace(state, later)
+        self.replace_witness_state(state, later)
 
-    def replace(self, state: WitnessedState | None, later: Memory) -> None:
+    def replace_witness_state(self, state: WitnessedState | None, later: Memory) -> None:
         """Moves the witness from this state to the lines of this transaction."""
-        if rows := self.lines.appended:
-            self._move_witness(state, rows, later)
+        if rows := self.lines.appended_rows:
+            self._replace_witness_state_with_rows(state, rows, later)
 
-    def _move_witness(self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory) -> None:
-        head, identity = last_digest(self.lines), identity_of(self.lines)
+    def _replace_witness_state_with_rows(
+        self, state: WitnessedState | None, rows: Sequence[Mapping[str, Any]], later: Memory
+    ) -> None:
+        head, identity = last_digest(self.lines), present_ledger_identity(self.lines)
         if self.witness is None or head is None or identity is None:
             return
         known = None if state is None else state.head
         heads = (self.before,) if state is None else (*state.earlier, state.head)
         earlier = tuple(head for head in heads if head is not None)
-        if not self.witness.move(identity, known, WitnessedState(head=head, rows=rows, earlier=earlier, memory=later)):
+        if not self.witness.replace_state_if_unchanged(
+            identity, known, WitnessedState(head=head, rows=rows, earlier=earlier, memory=later)
+        ):
             raise LedgerDamaged(
                 f"The witness {self.witness.name} ({VARIABLE}) was moved by another command on the ledger {self.name}, "
                 "or on a copy of it. The same command compares them again."
             )
 
-    def _append(self, account: str, plan: str, body: Ended | Launched | Witnessed) -> None:
-        if self.lines.last(account) is not None:
-            append_body(self.lines, account, body, plan=plan)
+    def _append_body_to_account(self, account: str, plan: str, body: Ended | Launched | Witnessed) -> None:
+        if self.lines.last_line_of_account(account) is not None:
+            append_line_with_balance(self.lines, account, body, plan=plan)
 
 
 def last_digest(lines: Lines) -> str | None:
     """The digest of the ledger's last line, None without one."""
-    end = lines.end()
+    end = lines.end_of_chain()
     return end.head if end.entries else None
 
 
-def complete_chain(chain: Chain, witness: Witness | None) -> WitnessedState | None:
+def append_announced_lines_to_chain(chain: Chain, witness: Witness | None) -> WitnessedState | None:
     """Appends lines that were announced and not committed; what the witness holds if the ledger lacks others too."""
     if witness is None:
         return None
-    with chain.reading() as lines:
-        in_step = lines is None or WitnessedLines.begun(lines, witness, chain.name).ahead() is None
+    with chain.read_transaction() as lines:
+        in_step = (
+            lines is None
+            or WitnessedLines.for_new_transaction(lines, witness, chain.name).witness_state_if_ahead() is None
+        )
     if in_step:
         return None
-    with chain.writing() as lines:
-        return None if lines is None else WitnessedLines.begun(lines, witness, chain.name).append_announced()
+    with chain.write_transaction() as lines:
+        return (
+            None
+            if lines is None
+            else WitnessedLines.for_new_transaction(lines, witness, chain.name).append_announced_lines()
+        )
 
 
 def behind_witness_message(witness: Witness, ledger: str) -> str:

@@ -55,9 +55,9 @@ class LatticePmf:
     lost: float
 
 
-def weighted_sum(steps: Sequence[CanarySteps]) -> LatticePmf | None:
+def distribution_of_weighted_sum(steps: Sequence[CanarySteps]) -> LatticePmf | None:
     """The sum over all these steps, each weighted by its information; None without noisy steps."""
-    weights = {step: _weight(step) for step in steps if step.noise_multiplier > 0}
+    weights = {step: _weight_of_step(step) for step in steps if step.noise_multiplier > 0}
     if not weights:
         return None
     top = max(weights.values())
@@ -69,20 +69,26 @@ def weighted_sum(steps: Sequence[CanarySteps]) -> LatticePmf | None:
     for step, level in levels.items():
         key = (step.rate, level * step.present, level * step.instead, level)
         counts[key] = counts.get(key, 0) + step.count
-    present = _sum([_shift(count, rate, by) for (rate, by, _, _), count in counts.items()])
-    instead = _sum([_shift(count, rate, by) for (rate, _, by, _), count in counts.items()])
-    cuts = _cuts(present, instead, std)
+    present = _distribution_of_sum(
+        [_binomial_shift_distribution(count, rate, by) for (rate, by, _, _), count in counts.items()]
+    )
+    instead = _distribution_of_sum(
+        [_binomial_shift_distribution(count, rate, by) for (rate, _, by, _), count in counts.items()]
+    )
+    cuts = _cuts_covering_shifts(present, instead, std)
     return LatticePmf(
-        present=cuts.masses(present, std), instead=cuts.masses(instead, std), lost=max(present.lost, instead.lost)
+        present=cuts.cell_masses(present, std),
+        instead=cuts.cell_masses(instead, std),
+        lost=max(present.lost, instead.lost),
     )
 
 
-def _weight(step: CanarySteps) -> float:
+def _weight_of_step(step: CanarySteps) -> float:
     return step.rate * (step.present - step.instead) / step.noise_multiplier**2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Shift:
+class _ShiftDistribution:
     """A distribution on whole numbers from `lowest`; mass below `lost` is left out."""
 
     lowest: int
@@ -90,14 +96,14 @@ class _Shift:
     lost: float
 
     @property
-    def highest(self) -> int:
+    def highest_shift(self) -> int:
         return self.lowest + len(self.masses) - 1
 
 
-def _shift(count: int, rate: float, by: int) -> _Shift:
+def _binomial_shift_distribution(count: int, rate: float, by: int) -> _ShiftDistribution:
     """The distribution of `by` times a binomial variable."""
     if rate == 1 or by == 0:
-        return _Shift(lowest=count * by, masses=np.ones(1), lost=0.0)
+        return _ShiftDistribution(lowest=count * by, masses=np.ones(1), lost=0.0)
     reach = 14 * math.sqrt(count * rate * (1 - rate)) + 60
     low, high = max(0, math.floor(count * rate - reach)), min(count, math.ceil(count * rate + reach))
     k = np.arange(low + 1, high + 1)
@@ -106,11 +112,11 @@ def _shift(count: int, rate: float, by: int) -> _Shift:
     lost = (float(special.bdtr(low - 1, count, rate)) if low > 0 else 0.0) + float(special.bdtrc(high, count, rate))
     spread = np.zeros((len(masses) - 1) * abs(by) + 1)
     spread[:: abs(by)] = masses if by > 0 else masses[::-1]
-    return _Shift(lowest=min(by * low, by * high), masses=spread, lost=lost)
+    return _ShiftDistribution(lowest=min(by * low, by * high), masses=spread, lost=lost)
 
 
-def _sum(parts: Sequence[_Shift]) -> _Shift:
-    return _Shift(
+def _distribution_of_sum(parts: Sequence[_ShiftDistribution]) -> _ShiftDistribution:
+    return _ShiftDistribution(
         lowest=sum(part.lowest for part in parts),
         masses=reduce(np.convolve, [part.masses for part in parts]),
         lost=sum(part.lost for part in parts),
@@ -118,7 +124,7 @@ def _sum(parts: Sequence[_Shift]) -> _Shift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cuts:
+class _EquidistantCuts:
     """Equidistant cuts between cells, from `lowest`, at a distance of `stride` / `parts`."""
 
     lowest: int
@@ -126,29 +132,31 @@ class _Cuts:
     stride: int
     count: int
 
-    def masses(self, shift: _Shift, std: float) -> np.ndarray:
+    def cell_masses(self, shift: _ShiftDistribution, std: float) -> np.ndarray:
         """The mass of each cell for a Gaussian plus this shift; tails are a convolution at every `stride`-th place."""
         fine = np.zeros((len(shift.masses) - 1) * self.parts + 1)
         fine[:: self.parts] = shift.masses[::-1]
-        z = (np.arange((self.count - 1) * self.stride + len(fine)) / self.parts + self.lowest - shift.highest) / std
+        z = (
+            np.arange((self.count - 1) * self.stride + len(fine)) / self.parts + self.lowest - shift.highest_shift
+        ) / std
         below, above = (
             np.lib.stride_tricks.sliding_window_view(tail, len(fine))[:: self.stride] @ fine
             for tail in (special.ndtr(z), special.ndtr(-z))
         )
-        return between(below, above)
+        return masses_between_cuts(below, above)
 
 
-def _cuts(one: _Shift, other: _Shift, std: float) -> _Cuts:
+def _cuts_covering_shifts(one: _ShiftDistribution, other: _ShiftDistribution, std: float) -> _EquidistantCuts:
     low = math.floor(min(one.lowest, other.lowest) - REACH * std)
-    high = math.ceil(max(one.highest, other.highest) + REACH * std)
+    high = math.ceil(max(one.highest_shift, other.highest_shift) + REACH * std)
     parts = max(1, math.ceil(FINENESS / std))
     length = max(len(one.masses), len(other.masses)) * parts
     most = max(50, min(MOST_CELLS, MOST_WORK // length))
     stride = max(1, math.floor(parts * std / FINENESS), math.ceil((high - low) * parts / most))
-    return _Cuts(lowest=low, parts=parts, stride=stride, count=math.ceil((high - low) * parts / stride) + 1)
+    return _EquidistantCuts(lowest=low, parts=parts, stride=stride, count=math.ceil((high - low) * parts / stride) + 1)
 
 
-def between(below: np.ndarray, above: np.ndarray) -> np.ndarray:
+def masses_between_cuts(below: np.ndarray, above: np.ndarray) -> np.ndarray:
     """The masses of the n + 1 cells between n cuts, as differences of the smaller tail, which keep their digits."""
     inner = np.where(below[1:] < above[:-1], np.diff(below), -np.diff(above))
     return np.concatenate([below[:1], inner, above[-1:]])

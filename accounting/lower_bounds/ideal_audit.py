@@ -19,9 +19,9 @@ from dpsweep.accounting.lower_bounds.one_run import (
     Claim,
     GuessCounts,
     Guesses,
-    fewest_right,
-    least_epsilon,
-    make_guesses,
+    epsilon_lower_bound,
+    fewest_right_guesses_to_refute,
+    guesses_from_scores_and_coins,
 )
 
 SIMULATED = 40
@@ -53,7 +53,9 @@ class IdealAudit:
     steps: tuple[CanarySteps, ...]
     canaries: int
 
-    def scores(self, mistake: Mistake, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def simulated_scores_and_coins(
+        self, mistake: Mistake, rng: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The scores and the coins of one simulated audit, each [canaries]."""
         coins = rng.random(self.canaries) < 0.5
         scores = np.zeros(self.canaries)
@@ -66,44 +68,55 @@ class IdealAudit:
             scores += (shift + noise) / step.noise_multiplier
         return scores, coins
 
-    def for_bound(self, delta: float, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
+    def guess_counts_for_largest_bound(self, delta: float, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
         """The numbers of guesses with the largest lower bound in one simulated audit of the right mechanism."""
-        scores, coins = self.scores(RIGHT, rng)
+        scores, coins = self.simulated_scores_and_coins(RIGHT, rng)
         return max(
-            self._splits(),
-            key=lambda split: least_epsilon(make_guesses(scores, coins, split), delta, false_alarm, COARSE),
+            self._candidate_guess_counts(),
+            key=lambda split: epsilon_lower_bound(
+                guesses_from_scores_and_coins(scores, coins, split), delta, false_alarm, COARSE
+            ),
         )
 
-    def for_claim(self, claim: Claim, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
+    def guess_counts_for_claim(self, claim: Claim, false_alarm: float, rng: np.random.Generator) -> GuessCounts:
         """The numbers of guesses that refute this claim by the widest margin where the noise is half the declared."""
-        scores, coins = self.scores(NOISE_HALVED, rng)
+        scores, coins = self.simulated_scores_and_coins(NOISE_HALVED, rng)
 
-        def margin(split: GuessCounts) -> float:
-            needed = fewest_right(self.canaries, split.made, claim, false_alarm)
-            right = make_guesses(scores, coins, split).right
-            return (right - (2 * split.made if needed is None else needed)) / math.sqrt(split.made)
+        def refutation_margin(split: GuessCounts) -> float:
+            needed = fewest_right_guesses_to_refute(self.canaries, split.number_of_guesses, claim, false_alarm)
+            right = guesses_from_scores_and_coins(scores, coins, split).right
+            return (right - (2 * split.number_of_guesses if needed is None else needed)) / math.sqrt(
+                split.number_of_guesses
+            )
 
-        return max(self._splits(), key=margin)
+        return max(self._candidate_guess_counts(), key=refutation_margin)
 
-    def epsilon(self, mistake: Mistake, split: GuessCounts, delta: float, false_alarm: float, seed: int = 0) -> float:
+    def median_epsilon_bound(
+        self, mistake: Mistake, split: GuessCounts, delta: float, false_alarm: float, seed: int = 0
+    ) -> float:
         """The median lower bound of audits with these guesses, where there is this mistake."""
-        right = self._right(mistake, split, seed)
-        median = Guesses(canaries=self.canaries, made=split.made, right=right[SIMULATED // 2])
-        return least_epsilon(median, delta, false_alarm)
+        right = self._counts_of_right_guesses(mistake, split, seed)
+        median = Guesses(canaries=self.canaries, made=split.number_of_guesses, right=right[SIMULATED // 2])
+        return epsilon_lower_bound(median, delta, false_alarm)
 
-    def refuted(self, mistake: Mistake, split: GuessCounts, claim: Claim, false_alarm: float, seed: int = 0) -> float:
+    def share_of_refuting_audits(
+        self, mistake: Mistake, split: GuessCounts, claim: Claim, false_alarm: float, seed: int = 0
+    ) -> float:
         """The share of audits with these guesses that refute the claim, where there is this mistake."""
-        needed = fewest_right(self.canaries, split.made, claim, false_alarm)
+        needed = fewest_right_guesses_to_refute(self.canaries, split.number_of_guesses, claim, false_alarm)
         if needed is None:
             return 0.0
-        return sum(count >= needed for count in self._right(mistake, split, seed)) / SIMULATED
+        return sum(count >= needed for count in self._counts_of_right_guesses(mistake, split, seed)) / SIMULATED
 
-    def _right(self, mistake: Mistake, split: GuessCounts, seed: int) -> list[int]:
+    def _counts_of_right_guesses(self, mistake: Mistake, split: GuessCounts, seed: int) -> list[int]:
         """The numbers of right guesses in simulated audits, in ascending order."""
         rng = np.random.Generator(np.random.Philox(seed))
-        return sorted(make_guesses(*self.scores(mistake, rng), split).right for _ in range(SIMULATED))
+        return sorted(
+            guesses_from_scores_and_coins(*self.simulated_scores_and_coins(mistake, rng), split).right
+            for _ in range(SIMULATED)
+        )
 
-    def _splits(self) -> list[GuessCounts]:
+    def _candidate_guess_counts(self) -> list[GuessCounts]:
         """The candidates: guesses of presence alone, or as many of absence."""
         counts = [max(1, int(share * self.canaries)) for share in SHARES]
         alone, both = ([GuessCounts(present=count, absent=count * side) for count in counts] for side in (0, 1))

@@ -33,14 +33,14 @@ from dpsweep.accounting.events.types import (
     TruncatedSubsampledGaussianDpEvent,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
-from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, distribution_of_weighted_sum
+from dpsweep.accounting.lower_bounds.likelihood_ratio import distribution_of_likelihood_ratio_sum
 from dpsweep.accounting.lower_bounds.selection_attack import (
     ROUNDING,
     SMALLEST,
-    chance_of_any,
-    generating_rise,
-    two_cuts,
+    epsilon_forced_by_two_cuts,
+    generating_function_rise,
+    mean_tries_until_first_good,
 )
 
 CUTOFFS = 24
@@ -62,13 +62,14 @@ def lower_bound(event: DpEvent, delta: float, adjacency: Adjacency) -> float:
     if any(step.noise_multiplier == 0 and step.sample_rate == 1 for step in steps):
         return math.inf
     bounds = [
-        forced_epsilon((cells.present, cells.instead), delta, cells.lost) for cells in _attacker_sums(event, adjacency)
+        forced_epsilon((cells.present, cells.instead), delta, cells.lost)
+        for cells in _attack_distributions_of_event(event, adjacency)
     ]
     searches = [
         _SEARCHES[type(leaf)](leaf, cells, delta)
         for leaf, _ in others
         if isinstance(leaf, (SelectionDpEvent, RandomStoppingDpEvent, ThresholdDpEvent))
-        for cells in _attacker_sums(leaf.event, adjacency)
+        for cells in _attack_distributions_of_event(leaf.event, adjacency)
     ]
     return max([0.0, *bounds, *searches])
 
@@ -88,56 +89,60 @@ def forced_epsilon(masses: Pair, delta: float, slack: float) -> float:
     return best
 
 
-def _cells_in_both_orders(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
+def _cells_ascending_and_descending(cells: LatticePmf) -> tuple[LatticePmf, LatticePmf]:
     """The cells in ascending and in descending order of the sum."""
     return cells, LatticePmf(present=cells.present[::-1], instead=cells.instead[::-1], lost=cells.lost)
 
 
-def first_good_masses(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
+def masses_of_first_good_try(masses: np.ndarray, law: Stopping, good: int) -> np.ndarray:
     """The masses of the first good try in the last `good` cells; the last entry is the mass of no good try."""
     share = np.minimum(masses[-good:].sum(), 1.0)
     return np.append(
-        masses[-good:] * chance_of_any(law, share), generating_rise(law, np.zeros(()), np.asarray(1 - share))
+        masses[-good:] * mean_tries_until_first_good(law, share),
+        generating_function_rise(law, np.zeros(()), np.asarray(1 - share)),
     )
 
 
-def _selection(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
+def _selection_lower_bound(leaf: SelectionDpEvent, cells: LatticePmf, delta: float) -> float:
     if leaf.limit is None or leaf.limit <= MOST_TRIES:
-        return two_cuts(cells, leaf.made, delta)
-    return two_cuts(cells, leaf.tries, delta, leaf.tries.beyond(leaf.limit))
+        return epsilon_forced_by_two_cuts(cells, leaf.law_of_tries_with_limit, delta)
+    return epsilon_forced_by_two_cuts(cells, leaf.tries, delta, leaf.tries.probability_beyond(leaf.limit))
 
 
-def _random_stopping(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: float) -> float:
-    return two_cuts(cells, leaf.tries, delta)
+def _random_stopping_lower_bound(leaf: RandomStoppingDpEvent, cells: LatticePmf, delta: float) -> float:
+    return epsilon_forced_by_two_cuts(cells, leaf.tries, delta)
 
 
-def _threshold(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:
+def _threshold_lower_bound(leaf: ThresholdDpEvent, cells: LatticePmf, delta: float) -> float:
     lost, tries = leaf.tries.mean * cells.lost, leaf.tries
     return max(
         forced_epsilon(
-            (first_good_masses(ordered.present, tries, good), first_good_masses(ordered.instead, tries, good)),
+            (
+                masses_of_first_good_try(ordered.present, tries, good),
+                masses_of_first_good_try(ordered.instead, tries, good),
+            ),
             delta,
             lost,
         )
-        for ordered in _cells_in_both_orders(cells)
-        for good in _good_cell_counts(ordered)
+        for ordered in _cells_ascending_and_descending(cells)
+        for good in _candidate_good_cell_counts(ordered)
     )
 
 
-def _good_cell_counts(cells: LatticePmf) -> list[int]:
+def _candidate_good_cell_counts(cells: LatticePmf) -> list[int]:
     """Numbers of last cells that count as good, for probabilities of a good try from 1/2 down to 1e-9."""
     tail = np.cumsum(np.maximum(cells.present, cells.instead)[::-1])
     return sorted({int(np.searchsorted(tail, chance)) + 1 for chance in np.geomspace(0.5, 1e-9, CUTOFFS)})
 
 
 _SEARCHES: Mapping[type[DpEvent], Callable[[Any, LatticePmf, float], float]] = {
-    SelectionDpEvent: _selection,
-    RandomStoppingDpEvent: _random_stopping,
-    ThresholdDpEvent: _threshold,
+    SelectionDpEvent: _selection_lower_bound,
+    RandomStoppingDpEvent: _random_stopping_lower_bound,
+    ThresholdDpEvent: _threshold_lower_bound,
 }
 
 
-def _attacker_sums(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
+def _attack_distributions_of_event(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ...]:
     """The attacker's sums over all parts of a mechanism that the attack supports."""
     steps, others = gaussian_part(event, adjacency)
     instead = -1 if adjacency is Adjacency.REPLACE_ONE else 0
@@ -146,11 +151,11 @@ def _attacker_sums(event: DpEvent, adjacency: Adjacency) -> tuple[LatticePmf, ..
         for step in steps
     ]
     for leaf, count in others:
-        canary_steps += _other_sampling(leaf, count, adjacency)
-    return _cached_attacker_sums(tuple(canary_steps))
+        canary_steps += _canary_steps_of_other_sampling(leaf, count, adjacency)
+    return _cached_attack_distributions_of_steps(tuple(canary_steps))
 
 
-def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
+def _canary_steps_of_other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[CanarySteps]:
     """Steps on samples other than Poisson samples.
 
     Without replacement every sample has the same size, so all other gradients may be the opposite of the canary's:
@@ -168,7 +173,7 @@ def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Can
             noise = inner[0].noise_multiplier
             return [CanarySteps(rate=rate, noise_multiplier=noise, count=count, present=2)]
     if type(leaf) is TruncatedSubsampledGaussianDpEvent and adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        rate = leaf.sampling_probability * _chance_to_stay(
+        rate = leaf.sampling_probability * _chance_to_survive_truncation(
             leaf.dataset_size, leaf.sampling_probability, leaf.truncated_batch_size
         )
         return [CanarySteps(rate=rate, noise_multiplier=leaf.noise_multiplier, count=count)]
@@ -176,12 +181,16 @@ def _other_sampling(leaf: DpEvent, count: int, adjacency: Adjacency) -> list[Can
 
 
 @lru_cache(maxsize=32)
-def _cached_attacker_sums(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
-    return tuple(cells for cells in (weighted_sum(steps), likelihood_ratio_sum(steps)) if cells is not None)
+def _cached_attack_distributions_of_steps(steps: tuple[CanarySteps, ...]) -> tuple[LatticePmf, ...]:
+    return tuple(
+        cells
+        for cells in (distribution_of_weighted_sum(steps), distribution_of_likelihood_ratio_sum(steps))
+        if cells is not None
+    )
 
 
 @lru_cache(maxsize=64)
-def _chance_to_stay(others: int, rate: float, largest: int) -> float:
+def _chance_to_survive_truncation(others: int, rate: float, largest: int) -> float:
     """E[min(1, largest / (1 + n))] for a binomial n, minus a bound on the contribution of far tails."""
     last = min(others, math.ceil(max(largest, others * rate) + 20 * math.sqrt(others * rate) + 100))
     n = np.arange(largest, last + 1)

@@ -33,13 +33,15 @@ HALF = 0.5
 Numbers = NDArray[np.float64]
 
 
-def numbers_per_tensor(sizes: Sequence[int], count: int) -> tuple[int, ...]:
+def sample_sizes_per_tensor(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     """How many numbers of each tensor are taken, `count` of all or fewer: as many of each, where a tensor has them.
 
     With fewer numbers than tensors, one of each of evenly spaced tensors.
 
-    >>> numbers_per_tensor([640, 10], 100), numbers_per_tensor([640, 10], 1000), numbers_per_tensor([5, 5, 5, 5], 2)
-    ((90, 10), (640, 10), (1, 0, 0, 1))
+    >>> sample_sizes_per_tensor([640, 10], 100), sample_sizes_per_tensor([640, 10], 1000)
+    ((90, 10), (640, 10))
+    >>> sample_sizes_per_tensor([5, 5, 5, 5], 2)
+    (1, 0, 0, 1)
     """
     if count < len(sizes):
         chosen = np.unique(np.linspace(0, len(sizes) - 1, count).round().astype(np.int64))
@@ -59,31 +61,31 @@ class TensorLayout:
     sizes: tuple[int, ...]
 
     @property
-    def numbers(self) -> int:
+    def vector_length(self) -> int:
         """The length of the vector."""
         return sum(self.sizes)
 
     @property
-    def starts(self) -> tuple[int, ...]:
+    def tensor_starts(self) -> tuple[int, ...]:
         """The place of each tensor's first number."""
         return tuple(int(end) - size for end, size in zip(np.cumsum(self.sizes), self.sizes, strict=True))
 
     def spaced_places(self, count: int) -> NDArray[np.int64]:
         """Places of at most `count` numbers, of every tensor, evenly spaced from its first to its last number."""
-        parts = zip(self.starts, self.sizes, numbers_per_tensor(self.sizes, count), strict=True)
+        parts = zip(self.tensor_starts, self.sizes, sample_sizes_per_tensor(self.sizes, count), strict=True)
         return np.concatenate(
             [start + np.linspace(0, size - 1, share).round().astype(np.int64) for start, size, share in parts]
         )
 
-    def leading(self, count: int) -> NDArray[np.int64]:
+    def leading_places(self, count: int) -> NDArray[np.int64]:
         """Places of at most `count` numbers, the first ones of every tensor."""
-        parts = zip(self.starts, numbers_per_tensor(self.sizes, count), strict=True)
+        parts = zip(self.tensor_starts, sample_sizes_per_tensor(self.sizes, count), strict=True)
         return np.concatenate([start + np.arange(share) for start, share in parts])
 
-    def name(self, place: int) -> str:
+    def tensor_name_and_index_text(self, place: int) -> str:
         """A number in words: `bias[3]`."""
-        tensor = int(np.searchsorted(self.starts, place, side="right")) - 1
-        return f"{self.names[tensor]}[{place - self.starts[tensor]}]"
+        tensor = int(np.searchsorted(self.tensor_starts, place, side="right")) - 1
+        return f"{self.names[tensor]}[{place - self.tensor_starts[tensor]}]"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -99,11 +101,11 @@ class ReleasedNoise:
     _waiting: list[Numbers] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.counts, self.totals, self.squares = (np.zeros(self.layout.numbers) for _ in range(3))
-        self.paired = self.layout.leading(PAIRED)
+        self.counts, self.totals, self.squares = (np.zeros(self.layout.vector_length) for _ in range(3))
+        self.paired = self.layout.leading_places(PAIRED)
         self._products = np.zeros((len(self.paired), len(self.paired)))
 
-    def add(self, noise: ArrayLike, known: ArrayLike) -> None:
+    def add_step_noise(self, noise: ArrayLike, known: ArrayLike) -> None:
         """Adds the noise of one step [P], of those numbers that are `known` [P]; which ones must not depend on it."""
         there = np.asarray(known, dtype=np.bool_)
         values = np.where(there, np.asarray(noise, dtype=np.float64), 0.0)
@@ -112,41 +114,46 @@ class ReleasedNoise:
         self.squares += values**2
         self._waiting.append(values[self.paired])
         if len(self._waiting) == AT_ONCE:
-            self._multiply()
+            self._add_products_of_waiting_steps()
 
-    def products(self) -> Numbers:
+    def sums_of_pair_products(self) -> Numbers:
         """The sums of products of any two of the numbers that are compared in pairs."""
         if self._waiting:
-            self._multiply()
+            self._add_products_of_waiting_steps()
         return self._products
 
-    def _multiply(self) -> None:
+    def _add_products_of_waiting_steps(self) -> None:
         rows = np.array(self._waiting)
         self._products += rows.T @ rows
         self._waiting.clear()
 
     def findings(self, false_alarm: float) -> tuple[NoiseFinding, ...]:
         """The outcome of each test; `false_alarm` of a single one, for its power."""
-        return self._numbers(false_alarm), self._tensors(false_alarm), self._steps(), self._pairs()
+        return (
+            self._variance_finding_by_number(false_alarm),
+            self._variance_finding_by_tensor(false_alarm),
+            self._independence_finding_over_steps(),
+            self._pair_correlation_finding(),
+        )
 
-    def _numbers(self, false_alarm: float) -> NoiseFinding:
+    def _variance_finding_by_number(self, false_alarm: float) -> NoiseFinding:
         """Whether the variance of each number is the declared one."""
-        p_values = _chi_square(self.squares, self.counts)
+        p_values = _chi_square_p_values(self.squares, self.counts)
         worst = int(p_values.argmin())
         return NoiseFinding(
             test=NoiseTest.NUMBERS,
             tested=len(p_values),
-            draws=self._draws(),
-            place=self.layout.name(worst),
+            draws=self._fewest_draws(),
+            place=self.layout.tensor_name_and_index_text(worst),
             value=float(np.sqrt(self.squares[worst] / max(1.0, self.counts[worst]))),
             p_value=_corrected_p_value(p_values),
-            halved_seen=_power(self._draws(), false_alarm / len(p_values)),
+            halved_seen=_power_at_half_noise(self._fewest_draws(), false_alarm / len(p_values)),
         )
 
-    def _tensors(self, false_alarm: float) -> NoiseFinding:
+    def _variance_finding_by_tensor(self, false_alarm: float) -> NoiseFinding:
         """Whether the variance of each tensor's numbers together is the declared one."""
-        squares, counts = self._by_tensor(self.squares), self._by_tensor(self.counts)
-        p_values = _chi_square(squares, counts)
+        squares, counts = self._sums_by_tensor(self.squares), self._sums_by_tensor(self.counts)
+        p_values = _chi_square_p_values(squares, counts)
         worst, fewest = int(p_values.argmin()), int(counts.min())
         return NoiseFinding(
             test=NoiseTest.TENSORS,
@@ -155,33 +162,33 @@ class ReleasedNoise:
             place=self.layout.names[worst],
             value=float(np.sqrt(squares[worst] / max(1.0, counts[worst]))),
             p_value=_corrected_p_value(p_values),
-            halved_seen=_power(fewest, false_alarm / len(p_values)),
+            halved_seen=_power_at_half_noise(fewest, false_alarm / len(p_values)),
         )
 
-    def _steps(self) -> NoiseFinding:
+    def _independence_finding_over_steps(self) -> NoiseFinding:
         """Whether the sum over all steps and runs has the variance of independent noise: by number, by tensor, by all.
 
         Noise that is repeated adds up to more.
         """
         seen = np.maximum(self.counts, 1.0)
         ratios, there = self.totals**2 / seen, (self.counts > 0).astype(np.float64)
-        squares = np.concatenate([ratios, self._by_tensor(ratios), [ratios.sum()]])
-        freedom = np.concatenate([there, self._by_tensor(there), [there.sum()]])
-        p_values = _chi_square(squares, freedom)
+        squares = np.concatenate([ratios, self._sums_by_tensor(ratios), [ratios.sum()]])
+        freedom = np.concatenate([there, self._sums_by_tensor(there), [there.sum()]])
+        p_values = _chi_square_p_values(squares, freedom)
         worst, numbers, tensors = int(p_values.argmin()), len(ratios), len(self.layout.names)
         names = (*self.layout.names, "all")
         return NoiseFinding(
             test=NoiseTest.STEPS,
             tested=numbers + tensors + 1,
-            draws=self._draws(),
-            place=self.layout.name(worst) if worst < numbers else names[worst - numbers],
+            draws=self._fewest_draws(),
+            place=self.layout.tensor_name_and_index_text(worst) if worst < numbers else names[worst - numbers],
             value=float(np.sqrt(squares[worst] / max(1.0, freedom[worst]))),
             p_value=_corrected_p_value(p_values),
         )
 
-    def _pairs(self) -> NoiseFinding:
+    def _pair_correlation_finding(self) -> NoiseFinding:
         """Whether any two numbers, of one tensor or of two, have noise that goes together."""
-        products = self.products()
+        products = self.sums_of_pair_products()
         own, draws = products.diagonal(), int(self.counts[self.paired].min())
         scale = np.sqrt(np.where(own > 0, own, np.inf))
         cosines = np.triu(products / np.outer(scale, scale), k=1)
@@ -192,19 +199,21 @@ class ReleasedNoise:
             test=NoiseTest.PAIRS,
             tested=pairs,
             draws=draws,
-            place=" and ".join(self.layout.name(int(self.paired[place])) for place in (one, other)),
+            place=" and ".join(
+                self.layout.tensor_name_and_index_text(int(self.paired[place])) for place in (one, other)
+            ),
             value=largest,
             p_value=min(1.0, pairs * float(single)) if pairs else 1.0,
         )
 
-    def _draws(self) -> int:
+    def _fewest_draws(self) -> int:
         return int(self.counts.min())
 
-    def _by_tensor(self, values: Numbers) -> Numbers:
-        return np.add.reduceat(values, self.layout.starts)
+    def _sums_by_tensor(self, values: Numbers) -> Numbers:
+        return np.add.reduceat(values, self.layout.tensor_starts)
 
 
-def _chi_square(squares: Numbers, freedom: Numbers) -> Numbers:
+def _chi_square_p_values(squares: Numbers, freedom: Numbers) -> Numbers:
     """Two-sided p-values of sums of squares of so many standard normal numbers; 1 for none of them."""
     degrees = np.maximum(freedom, 1.0)
     tails = np.minimum(special.chdtr(degrees, squares), special.chdtrc(degrees, squares))
@@ -215,7 +224,7 @@ def _corrected_p_value(p_values: Numbers) -> float:
     return min(1.0, len(p_values) * float(p_values.min()))
 
 
-def _power(draws: int, false_alarm: float) -> float:
+def _power_at_half_noise(draws: int, false_alarm: float) -> float:
     """The probability that half the declared noise in so many draws is found at this false alarm."""
     if draws < 1:
         return 0.0

@@ -12,8 +12,9 @@ j - 1 of the other guesses are right. Then P(E | coin g) = y and P(E | other coi
 under neighbours, so b(y) <= x. The mean of y over the canary and all coins is H_j, that of x is G_(j - 1), and b is
 convex. QED.
 
-`refutes` assumes that v or more guesses are right with a probability of `false_alarm`, and adds up from above the least
-probabilities that the theorem leaves for v - 1, v - 2, ... right guesses: if they exceed 1, the claim is refuted.
+`refutes_charged_epsilon` assumes that v or more guesses are right with a probability of `false_alarm`, and adds up from
+above the least probabilities that the theorem leaves for v - 1, v - 2, ... right guesses: if they exceed 1, the claim
+is refuted.
 
 *Proof* that the least ones suffice. Write T_j = H_j + G_j, primes for the least solution, s = T_j - T_j' and d = H_j -
 H_j'. At j = v all mass at v has the least H, so s = 0 and d >= 0. If s >= 0 and r d >= j s, then p_(j - 1) is at least
@@ -57,14 +58,14 @@ class Claim:
         if not self.epsilons or len(self.epsilons) != len(self.deltas):
             raise ValueError(f"Expected epsilons={self.epsilons} to have a delta each.")
 
-    def least(self, probability: float) -> float:
+    def least_neighbour_probability(self, probability: float) -> float:
         """The least probability of an event under a neighbour if it has this probability; convex and increasing."""
-        starts, lines = self._envelope
+        starts, lines = self._upper_envelope_lines_by_interval
         slope, height = lines[bisect(starts, probability) - 1]
         return max(0.0, slope * probability + height)
 
     @cached_property
-    def _envelope(self) -> tuple[list[float], list[tuple[float, float]]]:
+    def _upper_envelope_lines_by_interval(self) -> tuple[list[float], list[tuple[float, float]]]:
         """The largest of all lines by intervals: where each begins, and its slope and height at 0."""
         lines = [(0.0, 0.0)]
         for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
@@ -96,7 +97,7 @@ class GuessCounts:
     absent: int
 
     @property
-    def made(self) -> int:
+    def number_of_guesses(self) -> int:
         """The number of guesses."""
         return self.present + self.absent
 
@@ -115,12 +116,13 @@ class Guesses:
             raise ValueError(f"Expected 0 <= right={self.right} <= made={self.made} <= canaries={self.canaries}.")
 
 
-def make_guesses(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
+def guesses_from_scores_and_coins(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> Guesses:
     """The guesses by these scores [m], which are high for canaries that are present; `present` are the coins [m].
 
     A score that is not a number counts as 0. Among equal scores the earlier canary is the lower one.
 
-    >>> make_guesses([0.1, 3.0, -2.0, 0.0], [True, True, False, False], GuessCounts(present=1, absent=1)).right
+    >>> split = GuessCounts(present=1, absent=1)
+    >>> guesses_from_scores_and_coins([0.1, 3.0, -2.0, 0.0], [True, True, False, False], split).right
     2
     """
     values = np.nan_to_num(np.asarray(scores, dtype=np.float64))
@@ -130,7 +132,7 @@ def make_guesses(scores: ArrayLike, present: ArrayLike, split: GuessCounts) -> G
     order = np.argsort(values, kind="stable")
     highest, lowest = order[len(order) - split.present :], order[: split.absent]
     right = int(coins[highest].sum()) + int((~coins[lowest]).sum())
-    return Guesses(canaries=len(coins), made=split.made, right=right)
+    return Guesses(canaries=len(coins), made=split.number_of_guesses, right=right)
 
 
 def refutes_claim(guesses: Guesses, claim: Claim, false_alarm: float) -> bool:
@@ -141,7 +143,7 @@ def refutes_claim(guesses: Guesses, claim: Claim, false_alarm: float) -> bool:
     whole = made / canaries * (1 + ROUNDING)
     sure, other = false_alarm * right / canaries, false_alarm * (made - right) / canaries
     for count in range(right, 0, -1):
-        needed = claim.least(sure)
+        needed = claim.least_neighbour_probability(sure)
         if needed > other:
             sure += (count - 1) / (made - count + 1) * (needed - other)
             other = needed
@@ -163,30 +165,30 @@ def p_value(guesses: Guesses, claim: Claim) -> float:
     return math.exp(high)
 
 
-def least_epsilon(guesses: Guesses, delta: float, false_alarm: float, tolerance: float = TOLERANCE) -> float:
+def epsilon_lower_bound(guesses: Guesses, delta: float, false_alarm: float, tolerance: float = TOLERANCE) -> float:
     """A lower bound on the mechanism's epsilon at `delta`, wrong with probability `false_alarm` at most; 0 at least.
 
-    >>> round(least_epsilon(Guesses(canaries=100, made=100, right=100), 0.0, 0.05), 2)
+    >>> round(epsilon_lower_bound(Guesses(canaries=100, made=100, right=100), 0.0, 0.05), 2)
     3.49
     """
 
-    def refuted(epsilon: float) -> bool:
+    def is_refuted(epsilon: float) -> bool:
         return refutes_claim(guesses, Claim(epsilons=(epsilon,), deltas=(delta,)), false_alarm)
 
-    if not refuted(0.0):
+    if not is_refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while refuted(high):
+    while is_refuted(high):
         low, high = high, 2 * high
         if high > LARGEST:
             return low
     while high - low > tolerance:
         middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
     return low
 
 
-def fewest_right(canaries: int, made: int, claim: Claim, false_alarm: float) -> int | None:
+def fewest_right_guesses_to_refute(canaries: int, made: int, claim: Claim, false_alarm: float) -> int | None:
     """The least number of right guesses that refutes the claim; None if no number does."""
     if not refutes_claim(Guesses(canaries=canaries, made=made, right=made), claim, false_alarm):
         return None

@@ -30,12 +30,12 @@ from dpsweep.accounting.events.trial_counts import (
 from dpsweep.accounting.lower_bounds.canary_attack import LatticePmf
 
 
-def generating_rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def generating_function_rise(tries: Tries, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """f(low + step) - f(low) for the generating function f, without loss of digits where the step is small."""
     return np.asarray(_RISES[type(tries)](tries, np.minimum(low, 1.0), np.minimum(step, 1.0)))
 
 
-def _negative_binomial(tries: NegativeBinomial, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _negative_binomial_generating_rise(tries: NegativeBinomial, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     if tries.gamma == 1:
         return step
     base = np.maximum((1 - low) + tries.gamma * low, tries.gamma)
@@ -46,25 +46,25 @@ def _negative_binomial(tries: NegativeBinomial, low: np.ndarray, step: np.ndarra
     return np.asarray(scale * np.expm1(tries.eta * growth))
 
 
-def _poisson(tries: Poisson, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _poisson_generating_rise(tries: Poisson, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     top = np.minimum(low + step, 1.0)
     return np.asarray(np.exp(tries.mean * (top - 1)) * -np.expm1(-tries.mean * step))
 
 
-def _stopping(tries: Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _stopping_generating_rise(tries: Stopping, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """f(u) = gamma u / (1 - h u) + (h u)^limit (1 - u) / (1 - h u) with h = 1 - gamma, as a sum of positive terms."""
     go_on, high = 1 - tries.gamma, np.minimum(low + step, 1.0)
     below, above = 1 - go_on * low, 1 - go_on * high
     early = tries.gamma * step / (below * above) * (1 - (go_on * low) ** tries.limit)
     return np.asarray(
-        early + go_on**tries.limit * _fixed_rise(Fixed(count=tries.limit), low, step) * (1 - high) / above
+        early + go_on**tries.limit * _fixed_generating_rise(Fixed(count=tries.limit), low, step) * (1 - high) / above
     )
 
 
-def _capped_rise(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _capped_generating_rise(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     """The divided difference of a polynomial with positive coefficients, by two nested Horner schemes."""
     high = low + step
-    *coefficients, last = tries.chances(tries.limit)[1:].tolist()
+    *coefficients, last = tries.probabilities_up_to(tries.limit)[1:].tolist()
     value = quotient = np.full(np.shape(low), last)
     for coefficient in reversed(coefficients):
         value = value * high + coefficient
@@ -72,7 +72,7 @@ def _capped_rise(tries: Capped, low: np.ndarray, step: np.ndarray) -> np.ndarray
     return np.asarray(quotient * step)
 
 
-def _fixed_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _fixed_generating_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
     small = step < 1e-3 * low
     base = np.where(small, low, 1.0)
     growth = np.expm1(tries.count * np.log1p(np.where(small, step, 0.0) / base))
@@ -80,16 +80,16 @@ def _fixed_rise(tries: Fixed, low: np.ndarray, step: np.ndarray) -> np.ndarray:
 
 
 _RISES: Mapping[type, Callable[[Any, np.ndarray, np.ndarray], np.ndarray]] = {
-    NegativeBinomial: _negative_binomial,
-    Poisson: _poisson,
-    Fixed: _fixed_rise,
-    EachPoint: _fixed_rise,  # equal points are independent tries
-    Capped: _capped_rise,
-    Stopping: _stopping,
+    NegativeBinomial: _negative_binomial_generating_rise,
+    Poisson: _poisson_generating_rise,
+    Fixed: _fixed_generating_rise,
+    EachPoint: _fixed_generating_rise,  # equal points are independent tries
+    Capped: _capped_generating_rise,
+    Stopping: _stopping_generating_rise,
 }
 
 
-def chance_of_any(tries: Stopping, good: np.ndarray) -> np.ndarray:
+def mean_tries_until_first_good(tries: Stopping, good: np.ndarray) -> np.ndarray:
     """P(any try is good) / P(one try is good): the mean number of tries until the first good one or the stop."""
     go_on = (1 - tries.gamma) * (1 - good)
     return np.asarray((1 - go_on**tries.limit) / (tries.gamma + (1 - tries.gamma) * good))
@@ -107,37 +107,41 @@ CUTS = 120
 ROUNDS = 3
 
 
-def two_cuts(cells: LatticePmf, tries: Tries, delta: float, slack: float = 0.0) -> float:
+def epsilon_forced_by_two_cuts(cells: LatticePmf, tries: Tries, delta: float, slack: float = 0.0) -> float:
     """The largest ln((A - delta) / B) that two cuts force, in both directions; 0 if they force nothing.
 
     `slack` bounds the total variation between the distribution of the number of tries and the true one.
     """
     lost = tries.mean * cells.lost + slack
     both = (cells.present, cells.instead), (cells.instead, cells.present)
-    return max(0.0, *(_one_direction(first, second, tries, delta, lost) for first, second in both))
+    return max(0.0, *(_epsilon_forced_in_one_direction(first, second, tries, delta, lost) for first, second in both))
 
 
-def _one_direction(first: np.ndarray, second: np.ndarray, tries: Tries, delta: float, lost: float) -> float:
+def _epsilon_forced_in_one_direction(
+    first: np.ndarray, second: np.ndarray, tries: Tries, delta: float, lost: float
+) -> float:
     """The best cuts between the cells in descending order of first / second."""
     order = np.argsort(second / np.maximum(first, SMALLEST), kind="stable")
     heads = [np.append(0.0, np.cumsum(masses[order])) for masses in (first, second)]
     best, place = 0.0, (0, 0)
-    tops = bottoms = _geometric_cuts(heads, 0, len(order))
+    tops = bottoms = _cuts_at_geometric_masses(heads, 0, len(order))
     for _ in range(ROUNDS):
         top, bottom = (grid.ravel() for grid in np.meshgrid(tops, bottoms, indexing="ij"))
         top, bottom = top[top <= bottom], bottom[top <= bottom]
-        a, b = (generating_rise(tries, head[bottom] - head[top], head[top]) for head in heads)
+        a, b = (generating_function_rise(tries, head[bottom] - head[top], head[top]) for head in heads)
         with np.errstate(divide="ignore", invalid="ignore"):
             gains = np.log(a * (1 - ROUNDING) - delta - lost) - np.log(b * (1 + ROUNDING) + lost + SMALLEST)
         gains = np.nan_to_num(gains, nan=-math.inf)
         at = int(np.argmax(gains))
         if gains[at] > best:
             best, place = float(gains[at]), (int(top[at]), int(bottom[at]))
-        tops, bottoms = (_cuts_around(grid, cut) for grid, cut in zip((tops, bottoms), place, strict=True))
+        tops, bottoms = (
+            _cuts_between_grid_neighbours(grid, cut) for grid, cut in zip((tops, bottoms), place, strict=True)
+        )
     return best
 
 
-def _geometric_cuts(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
+def _cuts_at_geometric_masses(heads: list[np.ndarray], lowest: int, highest: int) -> np.ndarray:
     """Numbers of first cells whose total masses, or those of the rest, fall geometrically under either neighbour."""
     shares = np.geomspace(1e-14, 0.5, CUTS // 2)
     ends = [
@@ -148,7 +152,7 @@ def _geometric_cuts(heads: list[np.ndarray], lowest: int, highest: int) -> np.nd
     return np.unique(np.clip(np.concatenate([*ends, [lowest, highest]]), lowest, highest))
 
 
-def _cuts_around(grid: np.ndarray, cut: int) -> np.ndarray:
+def _cuts_between_grid_neighbours(grid: np.ndarray, cut: int) -> np.ndarray:
     """Candidates between the two neighbours of a cut on a grid."""
     place = int(np.searchsorted(grid, cut))
     low, high = grid[max(0, place - 1)], grid[min(len(grid) - 1, place + 1)]

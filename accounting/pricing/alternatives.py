@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 
 from dpsweep.accounting.accountants.interface import plan_epsilon
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.codec import shortest_decimal
+from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, flatten, select, worst
+from dpsweep.accounting.events.build import PlanEvent, best_of_tries, leaves_with_counts, worst_of_events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.events.types import RandomStoppingDpEvent
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON
-from dpsweep.accounting.notation import delta_down, epsilon_down, epsilon_up, noise_up
+from dpsweep.accounting.notation import (
+    delta_text_rounded_down,
+    epsilon_text_rounded_down,
+    epsilon_text_rounded_up,
+    noise_text_rounded_up,
+)
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
-from dpsweep.accounting.pricing.rule_prices import Offer, may_run, price_list
+from dpsweep.accounting.pricing.rule_prices import Offer, may_sweep_run_under_rule, offer_of_each_rule
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.pricing.solver import trials_at
+from dpsweep.accounting.pricing.solver import trials_at_noises
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.interface import SelectionRule
 
@@ -37,34 +42,39 @@ class Alternative:
     epsilon: float | None = None
 
     def __str__(self) -> str:
-        noise = noise_up(self.noise_multiplier or 0.0, 4)
-        need = f"about {noise}" if self.epsilon is None else f"about epsilon {epsilon_up(self.epsilon)}"
+        noise = noise_text_rounded_up(self.noise_multiplier or 0.0, 4)
+        need = f"about {noise}" if self.epsilon is None else f"about epsilon {epsilon_text_rounded_up(self.epsilon)}"
         return f"with subsample={self.subsample} {need}"
 
 
-def alternative(priced: PricedPlan) -> Alternative | None:
+def alternative_with_other_subsampling(priced: PricedPlan) -> Alternative | None:
     """The other kind's price, None if it cannot be computed; the points must allow either kind."""
     plan = priced.plan
     own = SearchTerms(
-        rule=priced.rule, panel=priced.panel, delta=plan.delta, adjacency=plan.adjacency, shared=plan.shared
+        rule=priced.rule,
+        panel=priced.panel,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        shared=plan.has_shared_subsamples,
     )
-    other = replace(own, shared=not plan.shared)
-    subsample = "independent" if plan.shared else "shared"
+    other = replace(own, shared=not plan.has_shared_subsamples)
+    subsample = "independent" if plan.has_shared_subsamples else "shared"
     try:
         if plan.target_epsilon is None:
-            event = other.event(PlanEvent(training=trial.event.training) for trial in plan.trials)
+            event = other.search_event(PlanEvent(training=trial.event.training) for trial in plan.trials)
             return Alternative(subsample=subsample, epsilon=plan_epsilon(Rdp(), event, plan.delta, plan.adjacency))
-        ours, theirs = (_noise(terms, priced) for terms in (own, other))
+        ours, theirs = (_rough_noise_for_target(terms, priced) for terms in (own, other))
     except (UnsupportedEvent, BadInput):
         return None
     noise: float = plan.trials[0].config["privacy"]["noise_multiplier"]
     return Alternative(subsample=subsample, noise_multiplier=noise * theirs / ours)
 
 
-def _noise(terms: SearchTerms, priced: PricedPlan) -> float:
+def _rough_noise_for_target(terms: SearchTerms, priced: PricedPlan) -> float:
     runs = [priced.run_of(trial) for trial in priced.plan.trials]
-    return terms.rough_noise(
-        lambda noise: [PlanEvent(training=run.rough_training(noise)) for run in runs], priced.plan.target_epsilon or 0.0
+    return terms.rough_noise_for_target(
+        lambda noise: [PlanEvent(training=run.training_event_with_rounded_factors(noise)) for run in runs],
+        priced.plan.target_epsilon or 0.0,
     )
 
 
@@ -77,104 +87,117 @@ class RequiredNoise:
     single_run: float
 
 
-def offers_of(priced: PricedPlan) -> tuple[Offer, ...]:
+def offers_under_each_rule(priced: PricedPlan) -> tuple[Offer, ...]:
     """The price of the plan's search under its own rule and under each available rule that would run.
 
     A plan with a final run has its own rule alone: under another one its points would be other runs.
     """
     plan = priced.plan
 
-    def offered(rule: SelectionRule) -> bool:
-        return rule == priced.rule or (not plan.finals and may_run(rule, plan.paid))
+    def is_rule_offered(rule: SelectionRule) -> bool:
+        return rule == priced.rule or (not plan.final_runs and may_sweep_run_under_rule(rule, plan.priced_events))
 
-    rules = {label: rule for label, rule in priced.offers.items() if offered(rule)}
-    return price_list(rules, plan.paid, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit)
+    rules = {label: rule for label, rule in priced.offers.items() if is_rule_offered(rule)}
+    return offer_of_each_rule(
+        rules, plan.priced_events, priced.panel, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit
+    )
 
 
-def envelope_price(priced: PricedPlan) -> float | None:
+def price_by_envelope_bound(priced: PricedPlan) -> float | None:
     """The cost of the same search by the envelope bound, where the charge is another theorem's; None elsewhere.
 
     Random stopping is charged by Liu and Talwar 2019, Theorem 3.4, as papers report it.
     """
     parts = {}
-    for name, part in priced.plan.event.parts.items():
-        leaves = flatten(part)
+    for name, part in priced.plan.event.events_by_population.items():
+        leaves = leaves_with_counts(part)
         if len(leaves) != 1 or not isinstance(leaf := leaves[0][0], RandomStoppingDpEvent):
             return None
-        parts[name] = select(leaf.event, NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma), leaf.tries.limit)
+        parts[name] = best_of_tries(leaf.event, NegativeBinomial(eta=1.0, gamma=leaf.tries.gamma), leaf.tries.limit)
     try:
-        return priced.panel.epsilon(PlanEvent.from_parts(parts), priced.plan.delta, priced.plan.adjacency)
+        return priced.panel.epsilon(
+            PlanEvent.from_events_by_population(parts), priced.plan.delta, priced.plan.adjacency
+        )
     except UnsupportedEvent:
         return None
 
 
-def admits(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
+def is_offer_admitted(priced: PricedPlan, offer: Offer, room: RemainingBudget) -> bool:
     """Whether the account admits the plan's search under the rule of an offer."""
     if offer.quote is None:
         return False
-    event = offer.rule.event(priced.plan.paid)
-    return room.balance.admits(room.balance.policy.takes(offer.quote.guarantee, event))
+    event = offer.rule.event(priced.plan.priced_events)
+    return room.balance.has_room_for_amounts(room.balance.policy.amounts_of_charge(offer.quote.guarantee, event))
 
 
-def least_fitting_noise(
+def required_noise_to_fit_budget(
     priced: PricedPlan, rule: SelectionRule, trials: Sequence[Trial], room: RemainingBudget
 ) -> RequiredNoise | None:
     """The noise at which a search over these trials is admitted; None if no noise is enough.
 
     The noise of the held-out records' scores follows: it is chosen so that they cost no more.
     """
-    if room.empty:
+    if room.is_empty:
         return None
-    terms = priced.terms(rule)
-    runs, fixed = [priced.run_of(trial) for trial in trials], _fixed_noises(priced.plan, trials)
+    terms = priced.terms_under_rule(rule)
+    runs, fixed = [priced.run_of(trial) for trial in trials], _noises_of_earlier_phases(priced.plan, trials)
 
-    def alone(noise: float) -> Iterator[PlanEvent]:
-        return (PlanEvent(training=run.training(own or noise)) for run, own in zip(runs, fixed, strict=True))
+    def single_run_events(noise: float) -> Iterator[PlanEvent]:
+        return (PlanEvent(training=run.training_event(own or noise)) for run, own in zip(runs, fixed, strict=True))
 
-    def training(noise: float) -> PlanEvent:
-        return terms.event(alone(noise))
+    def search_training_event(noise: float) -> PlanEvent:
+        return terms.search_event(single_run_events(noise))
 
-    def whole(noise: float) -> PlanEvent:
-        return terms.event(trial.paid for trial in trials_at(runs, [own or noise for own in fixed], terms))
+    def search_event_with_scores(noise: float) -> PlanEvent:
+        return terms.search_event(
+            trial.event_with_final_run for trial in trials_at_noises(runs, [own or noise for own in fixed], terms)
+        )
 
     try:
-        noise = room.noise(training)
-        event = training(noise)
-        if not room.counts_claim(event):  # scores match training in epsilon, not in the policy's amounts
-            noise = room.noise(whole, start=noise)
-            event = whole(noise)
+        noise = room.least_admitted_noise(search_training_event)
+        event = search_training_event(noise)
+        if not room.is_charged_by_claim(event):  # scores match training in epsilon, not in the policy's amounts
+            noise = room.least_admitted_noise(search_event_with_scores, start=noise)
+            event = search_event_with_scores(noise)
     except (BadInput, UnsupportedEvent):
         return None
     if any(own is not None and own <= noise for own in fixed):
         return None
-    run = PlanEvent(training=worst(one.training for one in alone(noise)))
+    run = PlanEvent(training=worst_of_events(one.training for one in single_run_events(noise)))
     return RequiredNoise(
         noise_multiplier=noise,
-        epsilon=float(room.left[EPSILON]) if room.counts_claim(event) else _price(terms, event),
-        single_run=_price(terms, run),
+        epsilon=float(room.amounts_left[EPSILON])
+        if room.is_charged_by_claim(event)
+        else _epsilon_of_event(terms, event),
+        single_run=_epsilon_of_event(terms, run),
     )
 
 
-def advice_to_fit(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
+def advice_sentences_to_fit_budget(priced: PricedPlan, trials: Sequence[Trial], statement: Statement) -> str:
     """The alternatives that would fit, or how to continue."""
-    room = RemainingBudget.of(priced, statement)
-    takes = room.takes(priced.terms(priced.rule).event(trial.paid for trial in trials))
+    room = RemainingBudget.for_plan(priced, statement)
+    takes = room.amounts_of_charge(
+        priced.terms_under_rule(priced.rule).search_event(trial.event_with_final_run for trial in trials)
+    )
     raise_it = _budget_raise_advice(room, takes, priced.plan.account)
-    if DELTA in takes and room.left[DELTA] < shortest_decimal(takes[DELTA]):
-        return f"What would fit: privacy.delta={delta_down(room.left[DELTA])}, if that is above 0. {raise_it}"
-    if not room.open(takes):
+    if DELTA in takes and room.amounts_left[DELTA] < shortest_decimal_of_float(takes[DELTA]):
+        return (
+            f"What would fit: privacy.delta={delta_text_rounded_down(room.amounts_left[DELTA])}, if that is above 0. "
+            f"{raise_it}"
+        )
+    if not room.has_each_amount_left(takes):
         return f"Nothing more fits. {raise_it}"
-    noisier = least_fitting_noise(priced, priced.rule, trials, room)
-    return f"{fitting_ways_sentence(priced, trials, room, offers_of(priced), noisier)} {raise_it}"
+    noisier = required_noise_to_fit_budget(priced, priced.rule, trials, room)
+    return f"{fitting_ways_sentence(priced, trials, room, offers_under_each_rule(priced), noisier)} {raise_it}"
 
 
-def advice_on_repetition(priced: PricedPlan, event: PlanEvent, statement: Statement) -> str:
+def advice_sentences_for_repetition(priced: PricedPlan, event: PlanEvent, statement: Statement) -> str:
     """How to continue where further attempts, which have this event, do not fit: their plan is fixed."""
-    room = RemainingBudget.of(priced, statement)
+    room = RemainingBudget.for_plan(priced, statement)
     return (
         "Repeated runs are those of the plan, so neither their noise nor their rule can be another one; "
         "hydra.sweeper.retry=none goes on without them. "
-        f"{_budget_raise_advice(room, room.takes(event), priced.plan.account)}"
+        f"{_budget_raise_advice(room, room.amounts_of_charge(event), priced.plan.account)}"
     )
 
 
@@ -186,38 +209,46 @@ def fitting_ways_sentence(
     noisier: RequiredNoise | None,
 ) -> str:
     """One sentence with each way to reduce the cost to the rest; `noisier` is the plan's own fit if it is known."""
-    return f"What would fit: {', or '.join(_ways_to_fit(priced, trials, room, offers, noisier))}."
+    return f"What would fit: {', or '.join(_phrases_of_fitting_ways(priced, trials, room, offers, noisier))}."
 
 
-def _ways_to_fit(
+def _phrases_of_fitting_ways(
     priced: PricedPlan,
     trials: Sequence[Trial],
     room: RemainingBudget,
     offers: Sequence[Offer],
     noisier: RequiredNoise | None,
 ) -> Iterator[str]:
-    terms, events = priced.terms(priced.rule), [trial.paid for trial in trials]
+    terms, events = priced.terms_under_rule(priced.rule), [trial.event_with_final_run for trial in trials]
     runs = len(events) if terms.turns is None else len(terms.turns)
 
-    def fewer(count: int) -> PlanEvent:
+    def event_of_first_runs(count: int) -> PlanEvent:
         if terms.turns is None:
-            return terms.event(events[:count])
-        return replace(terms, turns=terms.turns[:count]).event(events)
+            return terms.search_event(events[:count])
+        return replace(terms, turns=terms.turns[:count]).search_event(events)
 
-    phased = any(_fixed_noises(priced.plan, trials))
+    phased = any(_noises_of_earlier_phases(priced.plan, trials))
     if not phased:
-        yield f"{room.most(fewer, runs - 1) or 'not one'} of these {runs} runs at this noise"
+        yield (
+            f"{room.largest_admitted_count(event_of_first_runs, runs - 1) or 'not one'} of these {runs} runs at this "
+            "noise"
+        )
     if noisier is not None:
-        target = f" (privacy.epsilon={epsilon_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
+        target = (
+            f" (privacy.epsilon={epsilon_text_rounded_down(noisier.epsilon)})" if priced.plan.target_epsilon else ""
+        )
         grid = "the whole grid" if priced.plan.proposed is None else "the whole search"
         last = " for its last run" if phased else ""
-        yield f"{grid} with a noise multiplier of at least {noise_up(noisier.noise_multiplier)}{last}{target}"
+        yield (
+            f"{grid} with a noise multiplier of at least "
+            f"{noise_text_rounded_up(noisier.noise_multiplier)}{last}{target}"
+        )
     for offer in offers:
-        if offer.rule != priced.rule and admits(priced, offer, room):
-            yield f"tuning={offer.label} at epsilon {epsilon_up(offer.epsilon)}"
+        if offer.rule != priced.rule and is_offer_admitted(priced, offer, room):
+            yield f"tuning={offer.label} at epsilon {epsilon_text_rounded_up(offer.epsilon)}"
 
 
-def _fixed_noises(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
+def _noises_of_earlier_phases(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
     """The fixed noise multipliers: those of all phases of a search but the last."""
     earlier = plan.proposed.phases[:-1] if plan.proposed else ()
     noises = {phase.noise_multiplier for phase in earlier}
@@ -225,12 +256,12 @@ def _fixed_noises(plan: Plan, trials: Sequence[Trial]) -> list[float | None]:
     return [noise if noise in noises else None for noise in own]
 
 
-def _price(terms: SearchTerms, event: PlanEvent) -> float:
+def _epsilon_of_event(terms: SearchTerms, event: PlanEvent) -> float:
     return terms.panel.epsilon(event, terms.delta, terms.adjacency)
 
 
 def _budget_raise_advice(room: RemainingBudget, takes: Mapping[str, float], account: str) -> str:
     """How to raise the budget, if that makes room for the charge."""
-    if not room.rises(takes):
+    if not room.can_higher_budget_make_room(takes):
         return f"The {room.balance.policy.name} is fixed for as long as the account is; no raise makes room in it."
     return f"`dpsweep budget raise dataset={account} budget.epsilon=...` raises the budget on the record."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import all_digits, demand_and_remainder
+from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.root_finding import brent
 
 LARGEST_NOISE = 1e6
@@ -41,48 +41,50 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
     >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
     0.3334
     """
-    _require_target(epsilon)
+    _check_target_epsilon(epsilon)
     price = lru_cache(maxsize=None)(epsilon_of)
-    root = _secant(price, epsilon, start)
-    near = None if root is None else _met_above(price, epsilon, root, CORRECTIONS)
+    root = _noise_by_secants(price, epsilon, start)
+    near = None if root is None else _first_sufficient_noise_above(price, epsilon, root, CORRECTIONS)
     if near is not None:
         return near
-    low, high = _bracket(price, epsilon, start)
+    low, high = _noise_bracket(price, epsilon, start)
     if low == high:
         return high
-    noise = _round_up(_noise_in_bracket(price, epsilon, low, high))
+    noise = _round_up_to_significant_digits(_noise_in_bracket(price, epsilon, low, high))
     while price(noise) > epsilon:
-        noise = _next_noise(noise)
+        noise = _next_larger_rounded_noise(noise)
     return noise
 
 
-def least_noise(epsilon_of: Callable[[float], float], epsilon: float, noise: float) -> float | None:
+def least_sufficient_noise_near(epsilon_of: Callable[[float], float], epsilon: float, noise: float) -> float | None:
     """The smallest of the few noise multipliers up to `noise`, of four significant digits, that meets `epsilon`.
 
     None if `noise` does not meet it, or the smallest is farther away.
 
-    >>> least_noise(lambda noise: 1 / noise, 3.0, 0.3335)
+    >>> least_sufficient_noise_near(lambda noise: 1 / noise, 3.0, 0.3335)
     0.3334
     """
     if epsilon_of(noise) > epsilon:
         return None
     for _ in range(CORRECTIONS):
-        noise, larger = _previous_noise(noise), noise
+        noise, larger = _next_smaller_rounded_noise(noise), noise
         if epsilon_of(noise) > epsilon:
             return larger
     return None
 
 
-def largest_count(epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2) -> int:
+def largest_affordable_count(
+    epsilon_of: Callable[[int], float], epsilon: float, most: int = LARGEST_COUNT, start: int = 2
+) -> int:
     """The largest count up to `most` at which `epsilon_of` is at most `epsilon`; 0 if not even one fits.
 
     For runs, steps or points: *Guarantee*: the count returned fits, for any `epsilon_of` that does not fall. The search
     begins at `start`, which changes only its length.
 
-    >>> largest_count(lambda steps: 0.1 * steps, 1.0)
+    >>> largest_affordable_count(lambda steps: 0.1 * steps, 1.0)
     10
     """
-    _require_target(epsilon)
+    _check_target_epsilon(epsilon)
     epsilon_of = lru_cache(maxsize=None)(epsilon_of)
     if most < 1 or epsilon_of(1) > epsilon:
         return 0
@@ -110,18 +112,18 @@ def _interpolated_count(fits: tuple[int, float], beyond: tuple[int, float], epsi
     return round(math.exp(math.log(low) + share * math.log(high / low)))
 
 
-def _require_target(epsilon: float) -> None:
+def _check_target_epsilon(epsilon: float) -> None:
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise BadInput(f"Expected privacy.epsilon={epsilon} > 0 and finite.")
 
 
-def _secant(price: Callable[[float], float], epsilon: float, start: float) -> float | None:
+def _noise_by_secants(price: Callable[[float], float], epsilon: float, start: float) -> float | None:
     """The noise at which the price meets epsilon, by secants in log-log scale, where the curve is nearly straight.
 
     None if the price is infinite, flat or beyond the limits of noise near the start.
     """
     start = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
-    place, slope, excess = math.log(start), -1.0, _excess(price(start), epsilon)
+    place, slope, excess = math.log(start), -1.0, _log_excess(price(start), epsilon)
     for _ in range(SECANTS):
         step = -excess / slope
         if abs(step) < CLOSE:
@@ -129,32 +131,34 @@ def _secant(price: Callable[[float], float], epsilon: float, start: float) -> fl
         place, before = place + min(max(step, -LONGEST_STEP), LONGEST_STEP), place
         if not math.log(SMALLEST_NOISE) < place < math.log(LARGEST_NOISE):
             return None
-        excess, former = _excess(price(math.exp(place)), epsilon), excess
+        excess, former = _log_excess(price(math.exp(place)), epsilon), excess
         slope = (excess - former) / (place - before)
         if not -FAR_FROM_FLAT[1] < slope < -FAR_FROM_FLAT[0]:
             return None
     return None
 
 
-def _met_above(price: Callable[[float], float], epsilon: float, root: float, corrections: int) -> float | None:
+def _first_sufficient_noise_above(
+    price: Callable[[float], float], epsilon: float, root: float, corrections: int
+) -> float | None:
     """The first noise from a root on at which the price is at most epsilon; None if it is not within some steps."""
-    noise = _round_up(root)
+    noise = _round_up_to_significant_digits(root)
     for _ in range(corrections):
         if price(noise) <= epsilon:
             return noise
-        noise = _next_noise(noise)
+        noise = _next_larger_rounded_noise(noise)
     return None
 
 
-def _next_noise(noise: float) -> float:
+def _next_larger_rounded_noise(noise: float) -> float:
     """The next larger noise of so many digits."""
-    return _round_up(noise * (1 + 10.0 ** (1 - DIGITS)))
+    return _round_up_to_significant_digits(noise * (1 + 10.0 ** (1 - DIGITS)))
 
 
-def _previous_noise(noise: float) -> float:
+def _next_smaller_rounded_noise(noise: float) -> float:
     """The next smaller noise of so many digits.
 
-    >>> _previous_noise(2.001), _previous_noise(1.0)
+    >>> _next_smaller_rounded_noise(2.001), _next_smaller_rounded_noise(1.0)
     (2.0, 0.9999)
     """
     scale = DIGITS - 1 - math.floor(math.log10(noise))
@@ -163,7 +167,7 @@ def _previous_noise(noise: float) -> float:
     return float(f"{(digits - 1) / 10.0**scale:.{DIGITS}g}")
 
 
-def _excess(cost: float, epsilon: float) -> float:
+def _log_excess(cost: float, epsilon: float) -> float:
     """The logarithm of a cost over epsilon, within limits that keep it finite."""
     return math.log(min(max(cost, SMALLEST_EPSILON), 1 / SMALLEST_EPSILON)) - math.log(epsilon)
 
@@ -171,16 +175,16 @@ def _excess(cost: float, epsilon: float) -> float:
 def _noise_in_bracket(price: Callable[[float], float], epsilon: float, low: float, high: float) -> float:
     """The noise at which the price meets epsilon; the log-log curve is nearly straight, so few evaluations suffice."""
 
-    def excess(log_noise: float) -> float:
-        return _excess(price(math.exp(log_noise)), epsilon)
+    def log_excess_at(log_noise: float) -> float:
+        return _log_excess(price(math.exp(log_noise)), epsilon)
 
     log_low, log_high = math.log(low), math.log(high)
-    if excess(log_low) <= 0 or excess(log_high) >= 0:
+    if log_excess_at(log_low) <= 0 or log_excess_at(log_high) >= 0:
         return high
-    return math.exp(brent(excess, log_low, log_high, xtol=1e-5, rtol=1e-5))
+    return math.exp(brent(log_excess_at, log_low, log_high, xtol=1e-5, rtol=1e-5))
 
 
-def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
+def _noise_bracket(price: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
     """Two noise multipliers around the target; their distance grows during the search."""
     dear, cheap, factor = 0.0, math.inf, 1.1
     noise = min(max(start, SMALLEST_NOISE), LARGEST_NOISE)
@@ -188,8 +192,9 @@ def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> t
         if price(noise) > epsilon:
             if noise == LARGEST_NOISE:
                 raise BadInput(
-                    f"No noise brings this plan to epsilon={all_digits(epsilon)}; the least that it can cost is "
-                    f"{demand_and_remainder(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
+                    f"No noise brings this plan to epsilon={text_with_all_digits(epsilon)}; the least that it can cost "
+                    "is "
+                    f"{demand_and_remainder_texts(price(noise), epsilon)[0]}. Ask for more, or shrink the grid."
                 )
             dear, noise = noise, min(noise * factor, LARGEST_NOISE)
         else:
@@ -200,10 +205,10 @@ def _bracket(price: Callable[[float], float], epsilon: float, start: float) -> t
     return dear, cheap
 
 
-def _round_up(value: float) -> float:
+def _round_up_to_significant_digits(value: float) -> float:
     """`value` rounded up to `DIGITS` significant digits.
 
-    >>> _round_up(2.00001), _round_up(0.5)
+    >>> _round_up_to_significant_digits(2.00001), _round_up_to_significant_digits(0.5)
     (2.001, 0.5)
     """
     scale = DIGITS - 1 - math.floor(math.log10(value))

@@ -22,12 +22,12 @@ class DeclaredRun(Protocol):
         ...
 
     @property
-    def score_is_open(self) -> bool:
+    def is_score_noise_open(self) -> bool:
         """Whether the noise of its score is to be solved for."""
         ...
 
     @property
-    def kind(self) -> Hashable:
+    def training_event_key(self) -> Hashable:
         """All that determines the training event, except the noise: runs of equal kinds share one event."""
         ...
 
@@ -36,19 +36,19 @@ class DeclaredRun(Protocol):
         """The run that follows the search if this run wins it; None if the rule has no final run."""
         ...
 
-    def training(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
+    def training_event(self, noise_multiplier: float, steps: int | None = None) -> DpEvent:
         """The training event at this noise, after the run's number of steps or after this one."""
         ...
 
-    def rough_training(self, noise_multiplier: float) -> DpEvent:
+    def training_event_with_rounded_factors(self, noise_multiplier: float) -> DpEvent:
         """An event of few kinds of step that costs no less than `training`, and little more."""
         ...
 
-    def after(self, steps: int) -> DeclaredRun:
+    def with_steps(self, steps: int) -> DeclaredRun:
         """The same run with this number of steps, declared anew; raises `BadInput` if it cannot have that many."""
         ...
 
-    def trial(self, noise_multiplier: float, score_noise: float | None) -> Trial:
+    def trial_at_noise(self, noise_multiplier: float, score_noise: float | None) -> Trial:
         """The trial at this noise, without its final run; `score_noise` is the noise of its score if that was open."""
         ...
 
@@ -61,7 +61,7 @@ def given_noises(runs: Sequence[DeclaredRun]) -> list[float]:
     return noises
 
 
-def noises_at(runs: Sequence[DeclaredRun], noise: float) -> list[float]:
+def given_or_default_noises(runs: Sequence[DeclaredRun], noise: float) -> list[float]:
     """Each run's given noise multiplier, or this one if it is open."""
     return [noise if run.noise_multiplier is None else run.noise_multiplier for run in runs]
 
@@ -79,11 +79,13 @@ def training_events(
     """
     events_by_run: dict[tuple[Hashable, float, int | None], DpEvent] = {}
 
-    def event(run: DeclaredRun, noise: float, count: int | None) -> PlanEvent:
-        key = (run.kind, noise, count)
+    def event_of_run(run: DeclaredRun, noise: float, count: int | None) -> PlanEvent:
+        key = (run.training_event_key, noise, count)
         if key not in events_by_run:
-            events_by_run[key] = run.rough_training(noise) if rough else run.training(noise, count)
-        final = None if run.final is None else event(run.final, noise, count)
+            events_by_run[key] = (
+                run.training_event_with_rounded_factors(noise) if rough else run.training_event(noise, count)
+            )
+        final = None if run.final is None else event_of_run(run.final, noise, count)
         return PlanEvent(training=events_by_run[key], final=final)
 
-    return [event(*one) for one in zip(runs, noises, steps or [None] * len(runs), strict=True)]
+    return [event_of_run(*one) for one in zip(runs, noises, steps or [None] * len(runs), strict=True)]

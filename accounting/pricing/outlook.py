@@ -9,16 +9,16 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.alternatives import (
     Alternative,
     RequiredNoise,
-    admits,
-    alternative,
-    envelope_price,
+    alternative_with_other_subsampling,
     fitting_ways_sentence,
-    least_fitting_noise,
-    offers_of,
+    is_offer_admitted,
+    offers_under_each_rule,
+    price_by_envelope_bound,
+    required_noise_to_fit_budget,
 )
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
-from dpsweep.accounting.pricing.rule_prices import Offer, cheapest
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,47 +63,51 @@ class RuleOutlooks:
     advice: str
 
 
-def outlook(priced: PricedPlan, statement: Statement | None, *, could_share: bool) -> Outlook:
+def compare_plan_with_account(priced: PricedPlan, statement: Statement | None, *, could_share: bool) -> Outlook:
     """The plan compared with this account, or with the one that it would open if there is none.
 
     `could_share` says that its points could have either kind of subsample.
     """
-    other = alternative(priced) if could_share else None
-    if priced.plan.public or (statement is not None and statement.budget.vacuous):
+    other = alternative_with_other_subsampling(priced) if could_share else None
+    if priced.plan.has_public_data or (statement is not None and statement.budget.promises_nothing):
         return Outlook(other_subsample=other)
-    room = RemainingBudget.of(priced, statement)
-    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    room = RemainingBudget.for_plan(priced, statement)
+    takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
     return Outlook(
-        admitted=room.balance.admits(takes),
-        times=room.times(takes),
-        rest="" if statement is None else _remaining_phrase(room, takes),
+        admitted=room.balance.has_room_for_amounts(takes),
+        times=room.number_of_admissible_repeats(takes),
+        rest="" if statement is None else _remaining_amounts_phrase(room, takes),
         other_subsample=other,
-        envelope=envelope_price(priced),
+        envelope=price_by_envelope_bound(priced),
     )
 
 
-def _remaining_phrase(room: RemainingBudget, takes: Mapping[str, float]) -> str:
+def _remaining_amounts_phrase(room: RemainingBudget, takes: Mapping[str, float]) -> str:
     """A phrase with the rest of each amount that the plan takes."""
     if room.balance.closed:
         return "the account was closed"
-    return f"{room.balance.room(takes)} left ({room.balance.policy.name})"
+    return f"{room.balance.remaining_amounts_phrase(takes)} left ({room.balance.policy.name})"
 
 
 def rule_outlooks(priced: PricedPlan, statement: Statement | None, *, show: str, fits: bool) -> RuleOutlooks:
     """Every available rule; with `fits`, also the noise at which each would be admitted."""
-    room = RemainingBudget.of(priced, statement)
-    offers = offers_of(priced)
-    needs = {offer.label: least_fitting_noise(priced, offer.rule, priced.plan.trials, room) for offer in offers if fits}
-    best = cheapest(offers, show)
-    takes = room.balance.policy.takes(priced.quote.guarantee, priced.plan.event)
+    room = RemainingBudget.for_plan(priced, statement)
+    offers = offers_under_each_rule(priced)
+    needs = {
+        offer.label: required_noise_to_fit_budget(priced, offer.rule, priced.plan.trials, room)
+        for offer in offers
+        if fits
+    }
+    best = cheapest_offer_showing_results(offers, show)
+    takes = room.balance.policy.amounts_of_charge(priced.quote.guarantee, priced.plan.event)
     advice = ""
-    if room.open(takes) and not room.balance.admits(takes):
+    if room.has_each_amount_left(takes) and not room.balance.has_room_for_amounts(takes):
         own = next((needs.get(offer.label) for offer in offers if offer.rule == priced.rule), None)
         advice = fitting_ways_sentence(priced, priced.plan.trials, room, offers, own)
     rules = (
         RuleOutlook(
             offer=offer,
-            admitted=admits(priced, offer, room),
+            admitted=is_offer_admitted(priced, offer, room),
             taken=offer.rule == priced.rule,
             cheapest=offer is best,
         )

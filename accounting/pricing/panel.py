@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.notation import all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,24 +61,24 @@ class Panel:
 
     def epsilon(self, event: PlanEvent, delta: float, adjacency: Adjacency) -> float:
         """The claim alone, without witnesses, for calibration, which evaluates it many times."""
-        claims, refusals = _ask(self.claimants, event, delta, adjacency)
-        return max(bound for _, bound in _tightest(claims, refusals, event).values())
+        claims, refusals = _bounds_and_refusals(self.claimants, event, delta, adjacency)
+        return max(bound for _, bound in _tightest_bounds_by_population(claims, refusals, event).values())
 
     def quote(self, event: PlanEvent, delta: float, adjacency: Adjacency, unit: str = "record") -> Quote:
         """The claim, with all further values that a report shows beside it."""
-        claims, refusals = _ask(self.claimants, event, delta, adjacency)
-        tightest = _tightest(claims, refusals, event)
+        claims, refusals = _bounds_and_refusals(self.claimants, event, delta, adjacency)
+        tightest = _tightest_bounds_by_population(claims, refusals, event)
         claim = max(bound for _, bound in tightest.values())
-        opinions, unsupported = _ask(self.witnesses, event, delta, adjacency)
+        opinions, unsupported = _bounds_and_refusals(self.witnesses, event, delta, adjacency)
         voices = opinions | claims
-        whole = {name: parts for name, parts in voices.items() if parts.keys() == event.parts.keys()}
+        whole = {name: parts for name, parts in voices.items() if parts.keys() == event.events_by_population.keys()}
         bounds = {name: max(parts.values()) for name, parts in whole.items()}
         for voice in (*self.claimants, *self.witnesses):
             if voice.name in bounds:
-                lower = max(voice.lower(part, delta, adjacency) for part in event.parts.values())
-                _refuse_contradiction(f"{voice.name} puts", lower, bounds)
-        attack = max(lower_bound(part, delta, adjacency) for part in event.parts.values())
-        _refuse_contradiction("An explicit attack puts", attack, bounds)
+                lower = max(voice.lower(part, delta, adjacency) for part in event.events_by_population.values())
+                _check_lower_below_upper_bounds(f"{voice.name} puts", lower, bounds)
+        attack = max(lower_bound(part, delta, adjacency) for part in event.events_by_population.values())
+        _check_lower_below_upper_bounds("An explicit attack puts", attack, bounds)
         alone = (name for name in claims if bounds.get(name) == claim)
         return Quote(
             guarantee=Guarantee(epsilon=claim, delta=delta, adjacency=adjacency, unit=unit),
@@ -87,20 +87,21 @@ class Panel:
             refusals=unsupported | refusals,
             parts={part: bound for part, (_, bound) in tightest.items()},
             bounds_by_part={
-                part: {name: bounds[part] for name, bounds in voices.items() if part in bounds} for part in event.parts
+                part: {name: bounds[part] for name, bounds in voices.items() if part in bounds}
+                for part in event.events_by_population
             },
             lower=attack,
         )
 
 
-def _ask(
+def _bounds_and_refusals(
     accountants: tuple[Accountant, ...], event: PlanEvent, delta: float, adjacency: Adjacency
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """Each accountant's bounds for the populations that it can bound, and the reasons of those that refuse one."""
     claims: dict[str, dict[str, float]] = {}
     refusals: dict[str, str] = {}
     for accountant in accountants:
-        for name, part in event.parts.items():
+        for name, part in event.events_by_population.items():
             try:
                 bound = accountant.epsilon(part, delta, adjacency)
             except UnsupportedEvent as refusal:
@@ -110,12 +111,12 @@ def _ask(
     return claims, refusals
 
 
-def _tightest(
+def _tightest_bounds_by_population(
     claims: Mapping[str, Mapping[str, float]], refusals: Mapping[str, str], event: PlanEvent
 ) -> dict[str, tuple[str, float]]:
     """The tightest bound on each population, and its accountant; populations are disjoint, so each may have its own."""
     tightest = {}
-    for part in event.parts:
+    for part in event.events_by_population:
         able = [(name, bounds[part]) for name, bounds in claims.items() if part in bounds]
         if not able:
             raise UnsupportedEvent(f"No accountant can bound this plan: {' '.join(refusals.values())}")
@@ -123,10 +124,11 @@ def _tightest(
     return tightest
 
 
-def _refuse_contradiction(who: str, lower: float, bounds: Mapping[str, float]) -> None:
+def _check_lower_below_upper_bounds(who: str, lower: float, bounds: Mapping[str, float]) -> None:
     for other, upper in bounds.items():
         if lower > upper:
             raise AccountantsDisagree(
-                f"{who} epsilon at {all_digits(lower)} or more, {other} at {all_digits(upper)} or less: "
+                f"{who} epsilon at {text_with_all_digits(lower)} or more, {other} at {text_with_all_digits(upper)} or "
+                "less: "
                 "one of them is wrong here, so neither is reported."
             )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.cautions import is_accepted_delta, is_large
-from dpsweep.accounting.events.build import PlanEvent, nothing
+from dpsweep.accounting.cautions import is_accepted_delta, is_large_delta
+from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.records.plan import Plan, Trial, paid_for
+from dpsweep.accounting.records.plan import Plan, Trial, priced_events_of_runs
 from dpsweep.accounting.selection.interface import SelectionRule
 
 
@@ -36,9 +36,9 @@ class PricedPlan:
     accept_delta: object = None
 
     @property
-    def events(self) -> tuple[PlanEvent, ...]:
+    def point_events(self) -> tuple[PlanEvent, ...]:
         """The event of each point."""
-        return tuple(trial.paid for trial in self.plan.trials)
+        return tuple(trial.event_with_final_run for trial in self.plan.trials)
 
     @property
     def expected_runs(self) -> float:
@@ -47,12 +47,12 @@ class PricedPlan:
         return proposed.trials if proposed else self.rule.expected_tries(len(self.plan.trials))
 
     @property
-    def accepted_delta(self) -> float | None:
+    def large_accepted_delta_or_none(self) -> float | None:
         """The accepted delta of 1 / units or more; None if delta is smaller, or was not accepted."""
-        accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large(self.plan.delta, self.units)
-        return self.plan.delta if accepted and not self.plan.public else None
+        accepted = is_accepted_delta(self.accept_delta, self.plan.delta) and is_large_delta(self.plan.delta, self.units)
+        return self.plan.delta if accepted and not self.plan.has_public_data else None
 
-    def terms(self, rule: SelectionRule) -> SearchTerms:
+    def terms_under_rule(self, rule: SelectionRule) -> SearchTerms:
         """The plan's terms under this rule."""
         plan = self.plan
         return SearchTerms(
@@ -61,15 +61,17 @@ class PricedPlan:
             delta=plan.delta,
             adjacency=plan.adjacency,
             spares=plan.spares,
-            turns=plan.turns,
-            shared=plan.shared,
+            turns=plan.allowed_point_indices_per_turn,
+            shared=plan.has_shared_subsamples,
         )
 
-    def repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
+    def event_and_quote_of_repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
         """The event and the price of one more attempt at each of these trials, which may include the final run."""
-        plan, finals = self.plan, {trial.id for trial in self.plan.finals}
+        plan, finals = self.plan, {trial.id for trial in self.plan.final_runs}
         search = [trial.event for trial in trials if trial.id not in finals]
-        first, *others = paid_for(search, shared=plan.shared) or [PlanEvent(training=nothing())]
+        first, *others = priced_events_of_runs(search, shared=plan.has_shared_subsamples) or [
+            PlanEvent(training=no_access())
+        ]
         for trial in trials:
             if trial.id in finals:
                 first = replace(first, final=trial.event)

@@ -3,7 +3,7 @@
 >>> from dpsweep.accounting import Composition, Panel, PlanEvent, Pld, PrivateSelection, Rdp, poisson_gaussian, repeat
 >>> run = PlanEvent(training=repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000))
 >>> rules = {"everything": Composition(), "winner only": PrivateSelection()}
->>> offers = price_list(rules, [run] * 35, Panel(claimants=(Pld(), Rdp())), delta=1e-5)
+>>> offers = offer_of_each_rule(rules, [run] * 35, Panel(claimants=(Pld(), Rdp())), delta=1e-5)
 >>> [(offer.label, round(offer.epsilon, 2)) for offer in offers]
 [('everything', 28.25), ('winner only', 5.56)]
 """
@@ -50,20 +50,20 @@ class Offer:
         """The price; infinity if there is none."""
         return math.inf if self.quote is None else self.quote.epsilon
 
-    def shows(self, results: str) -> bool:
+    def can_show_results(self, results: str) -> bool:
         """Whether this rule releases the results that a user asked to see."""
         return SHOWN[results] <= self.rule.discloses
 
 
-def may_run(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
+def may_sweep_run_under_rule(rule: SelectionRule, trials: Sequence[PlanEvent]) -> bool:
     """Whether a sweep over these points runs under this rule, or the rule refuses them and says why."""
     try:
-        return rule.kind(Search()) is not None and rule.pays(rule.event(trials), trials)
+        return rule.search_kind(Search()) is not None and rule.is_event_charged_for_trials(rule.event(trials), trials)
     except DpsweepError:
         return True
 
 
-def price_list(
+def offer_of_each_rule(
     rules: Mapping[str, SelectionRule],
     trials: Sequence[PlanEvent],
     panel: Panel,
@@ -73,16 +73,18 @@ def price_list(
     unit: str = "record",
 ) -> tuple[Offer, ...]:
     """An offer from each rule for a search over points with these events, in the order of the rules."""
-    return tuple(_price_rule(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
+    return tuple(_offer_of_rule(label, rule, trials, panel, delta, adjacency, unit) for label, rule in rules.items())
 
 
-def cheapest(offers: Sequence[Offer], results: str) -> Offer | None:
+def cheapest_offer_showing_results(offers: Sequence[Offer], results: str) -> Offer | None:
     """The cheapest offer among the rules that run and show `wanted`; None if none of them has a finite price."""
-    able = [offer for offer in offers if offer.runs and offer.shows(results) and math.isfinite(offer.epsilon)]
+    able = [
+        offer for offer in offers if offer.runs and offer.can_show_results(results) and math.isfinite(offer.epsilon)
+    ]
     return min(able, key=lambda offer: offer.epsilon, default=None)
 
 
-def _price_rule(
+def _offer_of_rule(
     label: str,
     rule: SelectionRule,
     trials: Sequence[PlanEvent],
@@ -94,7 +96,7 @@ def _price_rule(
     quote, runs, refusal = None, False, ""
     try:
         event = rule.event(trials)
-        runs = rule.kind(Search()) is not None and rule.pays(event, trials)
+        runs = rule.search_kind(Search()) is not None and rule.is_event_charged_for_trials(event, trials)
         quote = panel.quote(event, delta, adjacency, unit)
     except DpsweepError as cause:
         refusal = str(cause)
@@ -102,7 +104,7 @@ def _price_rule(
         label=label,
         rule=rule,
         expected_tries=rule.expected_tries(len(trials)),
-        chance_of_best=rule.chance_of_best(len(trials), BEST_SHARE),
+        chance_of_best=rule.chance_of_trying_best_share(len(trials), BEST_SHARE),
         quote=quote,
         runs=runs,
         refusal=refusal,

@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.durable_files import digest
+from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
 from dpsweep.accounting.guarantee import Guarantee
-from dpsweep.accounting.notation import all_digits, demand_and_remainder
+from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.declared_run import DeclaredRun
 from dpsweep.accounting.pricing.panel import Panel, Quote
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.pricing.solver import cheapest_rule, runs_with_solved_steps, solve_for, trials_of
+from dpsweep.accounting.pricing.solver import (
+    cheapest_rule_label,
+    runs_with_solved_steps,
+    solve_for_steps_or_points,
+    trials_with_solved_noise,
+)
 from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
@@ -76,34 +81,39 @@ class PricedSearch:
     notes: tuple[str, ...]
 
 
-def price_search(spec: SearchSpec) -> PricedSearch:
+def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
     """Solves for all open values and prices the whole; raises `BadInput` if there is no solution."""
-    offers = {label: rule for label, rule in _rules(spec.offered).items() if covers(rule, spec.search)}
+    offers = {
+        label: rule
+        for label, rule in _rules_from_configs(spec.offered).items()
+        if is_search_covered_by_rule(rule, spec.search)
+    }
     own = None if spec.rule is None else rule_from_config(spec.rule)
     runs, target = spec.runs_under(own or next(iter(offers.values()), Composition())), spec.target
-    offers = {label: rule for label, rule in offers.items() if _has_its_parts(rule, runs)}
-    rule_config, notes = _rule(spec, offers, runs)
-    terms = _terms(spec, own or rule_from_config(rule_config), runs)
-    _check_search(terms, spec)
+    offers = {label: rule for label, rule in offers.items() if _has_final_runs_where_needed(rule, runs)}
+    rule_config, notes = _rule_config_and_remark(spec, offers, runs)
+    terms = _search_terms(spec, own or rule_from_config(rule_config), runs)
+    _check_search_is_allowed(terms, spec)
     if spec.steps_are_open and target is not None:
         runs, target = runs_with_solved_steps(runs, terms, target), None
-    runs, target = solve_for(runs, terms, target, spec.solve)
-    trials = trials_of(runs, terms, target)
-    if refusal := terms.rule.score_refusal(
+    runs, target = solve_for_steps_or_points(runs, terms, target, spec.solve)
+    trials = trials_with_solved_noise(runs, terms, target)
+    if refusal := terms.rule.refusal_of_scores_sentence(
         private=all(trial.event.validation is not None for trial in trials),
         metrics={str(trial.config["score"].get("metric", ACCURACY)) for trial in trials},
     ):
         raise BadInput(refusal)
-    event = terms.event(trial.paid for trial in trials)
+    event = terms.search_event(trial.event_with_final_run for trial in trials)
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
     if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
         raise BadInput(
-            f"Expected privacy.epsilon={all_digits(spec.target)} to pay for the scores as well as for the steps, got "
-            f"{demand_and_remainder(quote.epsilon, spec.target)[0]} at this score.noise_std."
+            f"Expected privacy.epsilon={text_with_all_digits(spec.target)} to pay for the scores as well as for the "
+            "steps, got "
+            f"{demand_and_remainder_texts(quote.epsilon, spec.target)[0]} at this score.noise_std."
         )
-    alone = runs_alone(trials)
+    alone = distinct_single_run_events(trials)
     if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):
-        notes += (_unlike(terms.rule, spec),)
+        notes += (_charging_of_unlike_points_sentence(terms.rule, spec),)
     dearest = max(alone, key=lambda one: terms.panel.epsilon(one, spec.delta, spec.budget.adjacency))
     return PricedSearch(
         rule_config=rule_config,
@@ -118,52 +128,57 @@ def price_search(spec: SearchSpec) -> PricedSearch:
     )
 
 
-def runs_alone(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
+def distinct_single_run_events(trials: Iterable[Trial]) -> Sequence[PlanEvent]:
     """The distinct events of single runs: of the final run where a trial has one."""
     events = [(trial.final or trial).event for trial in trials]
-    return [*{digest({name: to_json(part) for name, part in event.parts.items()}): event for event in events}.values()]
+    return [
+        *{
+            short_digest_of_json({name: to_json(part) for name, part in event.events_by_population.items()}): event
+            for event in events
+        }.values()
+    ]
 
 
-def _unlike(rule: SelectionRule, spec: SearchSpec) -> str:
+def _charging_of_unlike_points_sentence(rule: SelectionRule, spec: SearchSpec) -> str:
     """How points that differ in what they cost are charged."""
     phase = " of its phase" if spec.proposed and spec.proposed.phases else ""
-    return f"The points differ in what they cost; {rule.name} {rule.unlike_points.format(phase=phase)}."
+    return f"The points differ in what they cost; {rule.name} {rule.charge_of_unequal_points_text.format(phase=phase)}."
 
 
-def _has_its_parts(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
+def _has_final_runs_where_needed(rule: SelectionRule, runs: Sequence[DeclaredRun]) -> bool:
     """Whether the runs read the parts of the records that a rule pays for."""
-    return not _in_parts(rule) or all(run.final is not None for run in runs)
+    return not _has_separate_final_records(rule) or all(run.final is not None for run in runs)
 
 
-def _in_parts(rule: SelectionRule) -> bool:
-    return rule.final_run is not None and rule.final_run.in_parts
+def _has_separate_final_records(rule: SelectionRule) -> bool:
+    return rule.final_run_terms is not None and rule.final_run_terms.is_search_on_part_of_records
 
 
-def covers(rule: SelectionRule, search: Search) -> bool:
+def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
     """Whether a rule's theorem covers the search."""
     try:
-        rule.check(search)
+        rule.check_search_is_covered(search)
     except BadInput:
         return False
     return True
 
 
-def _rules(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]:
+def _rules_from_configs(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, SelectionRule]:
     return {label: rule_from_config(config) for label, config in configs.items()}
 
 
-def _rule(
+def _rule_config_and_remark(
     spec: SearchSpec, offers: Mapping[str, SelectionRule], runs: Sequence[DeclaredRun]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The configuration of the rule, and a remark if it was chosen here."""
     if spec.rule is not None:
         return spec.rule, ()
-    label = cheapest_rule(offers, runs, _terms(spec, Composition(), runs), spec.target, spec.show)
+    label = cheapest_rule_label(offers, runs, _search_terms(spec, Composition(), runs), spec.target, spec.show)
     name = rule_from_config(spec.offered[label]).name
     return spec.offered[label], (f"tuning={AUTO}: {name} is the cheapest rule for show={spec.show}.",)
 
 
-def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -> SearchTerms:
+def _search_terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -> SearchTerms:
     noises = [run.noise_multiplier for run in runs]
     return SearchTerms(
         rule=rule,
@@ -171,14 +186,14 @@ def _terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[DeclaredRun]) -
         delta=spec.delta,
         adjacency=spec.budget.adjacency,
         spares=spec.search.spares,
-        turns=None if spec.proposed is None else spec.proposed.turns(noises),
+        turns=None if spec.proposed is None else spec.proposed.allowed_point_indices_per_turn(noises),
         shared=spec.search.shared,
     )
 
 
-def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
+def _check_search_is_allowed(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
-    terms.rule.check(spec.search)
+    terms.rule.check_search_is_covered(spec.search)
     if spec.search.pruning:
         raise BadInput(
             f"Expected search.pruner={spec.pruner} not to be there: a run pays for all of its steps before it "
@@ -186,6 +201,7 @@ def _check_search(terms: SearchTerms, spec: SearchSpec) -> None:
         )
     if spec.search.spares and spec.search.shared:
         raise BadInput(
-            f"Expected plan.spare_attempts={spec.search.spares} to be 0 with subsample=shared: what is killed is killed for "
+            f"Expected plan.spare_attempts={spec.search.spares} to be 0 with subsample=shared: what is killed is "
+            "killed for "
             "all runs at once, and another attempt at one of them would have subsamples of its own."
         )

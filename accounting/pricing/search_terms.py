@@ -10,12 +10,16 @@ from dpsweep.accounting.accountants.interface import gaussian_part, plan_epsilon
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import PlanEvent, flatten
+from dpsweep.accounting.events.build import PlanEvent, leaves_with_counts
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import all_digits, demand_and_remainder
-from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count, least_noise
+from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
+from dpsweep.accounting.pricing.calibration import (
+    calibrate_noise,
+    largest_affordable_count,
+    least_sufficient_noise_near,
+)
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.records.plan import paid_for
+from dpsweep.accounting.records.plan import priced_events_of_runs
 from dpsweep.accounting.selection.interface import SelectionRule
 
 MOST_STEPS = 10**7
@@ -43,19 +47,19 @@ class SearchTerms:
     turns: Sequence[Sequence[int]] | None = None
     shared: bool = False
 
-    def event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
+    def search_event(self, trials: Iterable[PlanEvent]) -> PlanEvent:
         """The event of a whole search over these trials, including its spare attempts."""
-        return self.rule.event(self.paid(trials))
+        return self.rule.event(self.events_to_price(trials))
 
-    def paid(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
+    def events_to_price(self, trials: Iterable[PlanEvent]) -> tuple[PlanEvent, ...]:
         """The events that the rule is priced over."""
-        return paid_for(list(trials), spares=self.spares, turns=self.turns, shared=self.shared)
+        return priced_events_of_runs(list(trials), spares=self.spares, turns=self.turns, shared=self.shared)
 
     def epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """The claim for a whole search over these trials."""
-        return self.panel.epsilon(self.event(trials), self.delta, self.adjacency)
+        return self.panel.epsilon(self.search_event(trials), self.delta, self.adjacency)
 
-    def noise(
+    def least_noise_for_target(
         self,
         trials_at: Callable[[float], Iterable[PlanEvent]],
         epsilon: float,
@@ -71,20 +75,20 @@ class SearchTerms:
             return self.epsilon(trials_at(noise))
 
         rough_at = rough_at or trials_at
-        start = self.rough_noise(rough_at, epsilon)
-        if self._has_many_kinds(self.event(rough_at(start))):
+        start = self.rough_noise_for_target(rough_at, epsilon)
+        if self._has_many_kinds_of_step(self.search_event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
-                start, quicker = self._quicker.quick_noise(rough_at, epsilon, start)
+                start, quicker = self._terms_with_few_orders.least_noise_and_cost(rough_at, epsilon, start)
                 if price(start) == quicker:
                     return start  # the same accountant claims, and the noise is already the least by its bound
-        elif self._is_composition(self.event(rough_at(start))):
+        elif self._is_composition(self.search_event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
-                near, _ = self._coarse.quick_noise(rough_at, epsilon, start)
-                if (least := least_noise(price, epsilon, near)) is not None:
+                near, _ = self._terms_with_coarse_grid.least_noise_and_cost(rough_at, epsilon, start)
+                if (least := least_sufficient_noise_near(price, epsilon, near)) is not None:
                     return least
         return calibrate_noise(price, epsilon, start)
 
-    def quick_noise(
+    def least_noise_and_cost(
         self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float, start: float
     ) -> tuple[float, float]:
         """The least noise by these terms alone, and what the search costs there."""
@@ -92,51 +96,55 @@ class SearchTerms:
         return noise, self.epsilon(trials_at(noise))
 
     @property
-    def _quicker(self) -> SearchTerms:
+    def _terms_with_few_orders(self) -> SearchTerms:
         """The same terms, with Renyi curves at few orders: upper bounds too, by which a search gets near its end."""
         claimants = (Rdp(orders=ROUGH_ORDERS) if isinstance(one, Rdp) else one for one in self.panel.claimants)
         return replace(self, panel=Panel(claimants=tuple(claimants)))
 
     @property
-    def _coarse(self) -> SearchTerms:
+    def _terms_with_coarse_grid(self) -> SearchTerms:
         """The same terms, with privacy losses on a coarser grid: upper bounds too, larger by .1 % or so."""
         claimants = (Pld(interval=ROUGH_INTERVAL) if isinstance(one, Pld) else one for one in self.panel.claimants)
         return replace(self, panel=Panel(claimants=tuple(claimants)))
 
-    def most_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
+    def most_affordable_steps(self, trials_after: Callable[[int], Iterable[PlanEvent]], epsilon: float) -> int:
         """The most steps after which a search costs at most `epsilon`; raises `BadInput` if not one fits."""
         try:
-            start = largest_count(lambda steps: self.rough_epsilon(trials_after(steps)), epsilon, most=MOST_STEPS)
+            start = largest_affordable_count(
+                lambda steps: self.rough_epsilon(trials_after(steps)), epsilon, most=MOST_STEPS
+            )
         except UnsupportedEvent:
             start = 2
-        steps = largest_count(lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start)
+        steps = largest_affordable_count(
+            lambda steps: self.epsilon(trials_after(steps)), epsilon, most=MOST_STEPS, start=start
+        )
         if not steps:
             least = self.epsilon(trials_after(1))
-            costs, written = demand_and_remainder(least, epsilon)[0], all_digits(epsilon)
+            costs, written = demand_and_remainder_texts(least, epsilon)[0], text_with_all_digits(epsilon)
             raise BadInput(f"Not one step fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return steps
 
     def rough_epsilon(self, trials: Iterable[PlanEvent]) -> float:
         """An approximation of `epsilon`, by Renyi curves alone, and at few orders if there are many kinds of step."""
-        event = self.event(trials)
-        accountant = Rdp(orders=ROUGH_ORDERS) if self._has_many_kinds(event) else Rdp()
+        event = self.search_event(trials)
+        accountant = Rdp(orders=ROUGH_ORDERS) if self._has_many_kinds_of_step(event) else Rdp()
         return plan_epsilon(accountant, event, self.delta, Adjacency.ADD_OR_REMOVE_ONE)
 
     def _is_composition(self, event: PlanEvent) -> bool:
         """Whether steps are all that it consists of: the price of a selection takes as long on any grid."""
-        return not any(gaussian_part(part, self.adjacency)[1] for part in event.parts.values())
+        return not any(gaussian_part(part, self.adjacency)[1] for part in event.events_by_population.values())
 
     @staticmethod
-    def _has_many_kinds(event: PlanEvent) -> bool:
-        return any(len(flatten(part)) > FEW_KINDS for part in event.parts.values())
+    def _has_many_kinds_of_step(event: PlanEvent) -> bool:
+        return any(len(leaves_with_counts(part)) > FEW_KINDS for part in event.events_by_population.values())
 
-    def rough_noise(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
+    def rough_noise_for_target(self, trials_at: Callable[[float], Iterable[PlanEvent]], epsilon: float) -> float:
         """An approximation of `noise`, by Renyi curves alone, which are cheap."""
 
-        def rough(noise: float) -> float:
+        def rough_epsilon_at(noise: float) -> float:
             return self.rough_epsilon(trials_at(noise))
 
         try:
-            return calibrate_noise(rough, epsilon)
+            return calibrate_noise(rough_epsilon_at, epsilon)
         except UnsupportedEvent:
             return 1.0

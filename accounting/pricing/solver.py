@@ -19,11 +19,18 @@ import numpy as np
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, costliest, gaussian, noisy_table, nothing
-from dpsweep.accounting.notation import all_digits, demand_and_remainder
-from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
-from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, noises_at, training_events
-from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest, price_list
+from dpsweep.accounting.events.build import (
+    DpEvent,
+    PlanEvent,
+    gaussian,
+    no_access,
+    noisy_table,
+    worst_plan_event_per_population,
+)
+from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
+from dpsweep.accounting.pricing.declared_run import DeclaredRun, given_noises, given_or_default_noises, training_events
+from dpsweep.accounting.pricing.rule_prices import SHOWN, cheapest_offer_showing_results, offer_of_each_rule
 from dpsweep.accounting.pricing.search_terms import MOST_STEPS, SearchTerms
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.selection.interface import Search, SelectionRule
@@ -41,49 +48,49 @@ def runs_with_solved_steps(runs: Sequence[DeclaredRun], terms: SearchTerms, epsi
     Each given run has one step so far, and a noise multiplier.
     """
     noises = given_noises(runs)
-    kinds: list[Kind] = [(run.kind, noise) for run, noise in zip(runs, noises, strict=True)]
+    kinds: list[Kind] = [(run.training_event_key, noise) for run, noise in zip(runs, noises, strict=True)]
     ones = dict(zip(kinds, zip(runs, noises, strict=True), strict=True))
     first, *others = ones
-    alone = {kind: _Alone.of(*ones[kind], terms, epsilon) for kind in ones if others}
+    alone = {kind: _SingleRunPrices.from_run(*ones[kind], terms, epsilon) for kind in ones if others}
 
-    def lengths(steps: int) -> Mapping[Kind, int]:
+    def steps_by_kind(steps: int) -> Mapping[Kind, int]:
         """The number of steps of each kind of run, given those of the first kind."""
-        return {first: steps} | {kind: alone[kind].steps(alone[first].price(steps)) for kind in others}
+        return {first: steps} | {kind: alone[kind].steps_at_log_price(alone[first].log_price(steps)) for kind in others}
 
-    def after(steps: int) -> list[PlanEvent]:
-        counts = lengths(steps)
+    def events_after_steps(steps: int) -> list[PlanEvent]:
+        counts = steps_by_kind(steps)
         return training_events(runs, noises, [counts[kind] for kind in kinds])
 
-    counts = lengths(terms.most_steps(after, epsilon))
-    return [run.after(counts[kind]) for run, kind in zip(runs, kinds, strict=True)]
+    counts = steps_by_kind(terms.most_affordable_steps(events_after_steps, epsilon))
+    return [run.with_steps(counts[kind]) for run, kind in zip(runs, kinds, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Alone:
+class _SingleRunPrices:
     """Log prices of runs of one kind alone, after 1, 4, 16, ... steps, by log steps; linear interpolation between."""
 
     counts: np.ndarray
     prices: np.ndarray
 
     @classmethod
-    def of(cls, run: DeclaredRun, noise: float, terms: SearchTerms, most: float) -> _Alone:
+    def from_run(cls, run: DeclaredRun, noise: float, terms: SearchTerms, most: float) -> _SingleRunPrices:
         """Prices up to the first one above `most`."""
-        counts, prices = [1], [_price(run.training(noise, 1), terms)]
+        counts, prices = [1], [_single_run_price(run.training_event(noise, 1), terms)]
         while prices[-1] <= most and counts[-1] < MOST_STEPS:
             counts.append(4 * counts[-1])
-            prices.append(max(prices[-1], _price(run.training(noise, counts[-1]), terms)))
+            prices.append(max(prices[-1], _single_run_price(run.training_event(noise, counts[-1]), terms)))
         return cls(counts=np.log(counts), prices=np.log(prices))
 
-    def price(self, steps: int) -> float:
+    def log_price(self, steps: int) -> float:
         """The logarithm of the price of this many steps."""
         return float(np.interp(math.log(steps), self.counts, self.prices))
 
-    def steps(self, price: float) -> int:
+    def steps_at_log_price(self, price: float) -> int:
         """The number of steps with this log price, at least one."""
         return max(1, math.floor(math.exp(float(np.interp(price, self.prices, self.counts))) + 1e-9))
 
 
-def _price(run: DpEvent, terms: SearchTerms) -> float:
+def _single_run_price(run: DpEvent, terms: SearchTerms) -> float:
     """The price by which runs are compared: from the distribution on a wide grid, which is quick, or Renyi curves."""
     try:
         return max(LEAST, Pld(interval=1e-3).epsilon(run, terms.delta, terms.adjacency))
@@ -91,7 +98,7 @@ def _price(run: DpEvent, terms: SearchTerms) -> float:
         return max(LEAST, terms.rough_epsilon([PlanEvent(training=run)]))
 
 
-def cheapest_rule(
+def cheapest_rule_label(
     offers: Mapping[str, SelectionRule],
     runs: Sequence[DeclaredRun],
     terms: SearchTerms,
@@ -101,23 +108,30 @@ def cheapest_rule(
     """The cheapest offer among those that show the wanted results, at the noise that a full grid would need."""
     if results not in SHOWN:
         raise BadInput(f"Expected show={results} to be one of {', '.join(SHOWN)}.")
-    able = {label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.kind(Search())}
+    able = {
+        label: rule for label, rule in offers.items() if SHOWN[results] <= rule.discloses and rule.search_kind(Search())
+    }
     if not able:
         raise BadInput(f"Expected one of tuning={', '.join(offers)} to run as asked and to show {results}.")
     if target is None:
         trials = training_events(runs, given_noises(runs))
     else:
-        noise = terms.rough_noise(lambda noise: training_events(runs, noises_at(runs, noise)), target)
-        trials = training_events(runs, noises_at(runs, noise))
-    offer = cheapest(
-        price_list(able, terms.paid(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency), results
+        noise = terms.rough_noise_for_target(
+            lambda noise: training_events(runs, given_or_default_noises(runs, noise)), target
+        )
+        trials = training_events(runs, given_or_default_noises(runs, noise))
+    offer = cheapest_offer_showing_results(
+        offer_of_each_rule(
+            able, terms.events_to_price(trials), terms.panel, delta=terms.delta, adjacency=terms.adjacency
+        ),
+        results,
     )
     if offer is None:
         raise BadInput(f"Expected one of {', '.join(able)} to have a finite price for this search.")
     return offer.label
 
 
-def solve_for(
+def solve_for_steps_or_points(
     runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None, solve: str
 ) -> tuple[Sequence[DeclaredRun], float | None]:
     """The runs with the most steps, or the most of the runs, that the target pays for at the given noise."""
@@ -130,93 +144,102 @@ def solve_for(
                 f"Expected solve=points to be noise or steps: search.trials={len(terms.turns)} says how many runs."
             )
         trials = training_events(runs, noises)
-        fitting = largest_count(lambda count: terms.epsilon(trials[:count]), target, most=len(runs))
+        fitting = largest_affordable_count(lambda count: terms.epsilon(trials[:count]), target, most=len(runs))
         if not fitting:
             least = terms.epsilon(trials[:1])
-            costs, written = demand_and_remainder(least, target)[0], all_digits(target)
+            costs, written = demand_and_remainder_texts(least, target)[0], text_with_all_digits(target)
             raise BadInput(f"Not one point fits privacy.epsilon={written} at this noise; it costs {costs}.")
         return runs[:fitting], None
 
-    def after(steps: int) -> list[PlanEvent]:
-        return training_events([run.after(steps) for run in runs], noises)
+    def events_after_steps(steps: int) -> list[PlanEvent]:
+        return training_events([run.with_steps(steps) for run in runs], noises)
 
-    steps = terms.most_steps(after, target)
-    return [run.after(steps) for run in runs], None
+    steps = terms.most_affordable_steps(events_after_steps, target)
+    return [run.with_steps(steps) for run in runs], None
 
 
-def trials_of(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> list[Trial]:
+def trials_with_solved_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, target: float | None) -> list[Trial]:
     """The trials at the given noise, or at the smallest noise at which the whole plan meets the target."""
     if target is None:
         noises = given_noises(runs)
     else:
-        noise = terms.noise(
-            lambda noise: training_events(runs, noises_at(runs, noise)),
+        noise = terms.least_noise_for_target(
+            lambda noise: training_events(runs, given_or_default_noises(runs, noise)),
             target,
-            lambda noise: training_events(runs, noises_at(runs, noise), rough=True),
+            lambda noise: training_events(runs, given_or_default_noises(runs, noise), rough=True),
         )
-        noises = noises_at(runs, noise)
-    return _trials(runs, noises, terms, target)
+        noises = given_or_default_noises(runs, noise)
+    return _trials_with_final_runs(runs, noises, terms, target)
 
 
-def trials_at(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
+def trials_at_noises(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
     """The trials at these noise multipliers, which replace the runs' own."""
-    return _trials(runs, noises, terms, None)
+    return _trials_with_final_runs(runs, noises, terms, None)
 
 
-def _trials(
+def _trials_with_final_runs(
     runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None
 ) -> list[Trial]:
     allowed = terms.epsilon(training_events(runs, noises)) if target is None else target
-    score_noise = _score_noise(runs, terms, allowed)
-    trials = [run.trial(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]
+    score_noise = _solved_score_noise_if_open(runs, terms, allowed)
+    trials = [run.trial_at_noise(noise, score_noise) for run, noise in zip(runs, noises, strict=True)]
     finals = [run.final for run in runs if run.final is not None]
     if not finals:
         return trials
-    if _final_alone(terms, PlanEvent(training=gaussian(noise_multiplier=1.0))).final is not None:
-        noises, score_noise = _final_noises(finals, noises, terms, target, allowed)
-    final_trials = [run.trial(noise, score_noise) for run, noise in zip(finals, noises, strict=True)]
+    if _event_of_final_run_alone(terms, PlanEvent(training=gaussian(noise_multiplier=1.0))).final is not None:
+        noises, score_noise = _final_run_noises_and_score_noise(finals, noises, terms, target, allowed)
+    final_trials = [run.trial_at_noise(noise, score_noise) for run, noise in zip(finals, noises, strict=True)]
     return [replace(trial, final=final) for trial, final in zip(trials, final_trials, strict=True)]
 
 
-def _final_noises(
+def _final_run_noises_and_score_noise(
     finals: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms, target: float | None, allowed: float
 ) -> tuple[Sequence[float], float | None]:
     """The noise of final runs on records of their own, which may cost as much as the search, and of their score."""
 
-    def noise_for(event_at: Callable[[float], PlanEvent], epsilon: float) -> float:
+    def noise_for_epsilon(event_at: Callable[[float], PlanEvent], epsilon: float) -> float:
         return calibrate_noise(
-            lambda noise: terms.panel.epsilon(_final_alone(terms, event_at(noise)), terms.delta, terms.adjacency),
+            lambda noise: terms.panel.epsilon(
+                _event_of_final_run_alone(terms, event_at(noise)), terms.delta, terms.adjacency
+            ),
             epsilon,
         )
 
     if target is not None:
-        trained = noise_for(lambda noise: costliest(training_events(finals, noises_at(finals, noise))), target)
-        noises = noises_at(finals, trained)
-    if not any(run.score_is_open for run in finals):
+        trained = noise_for_epsilon(
+            lambda noise: worst_plan_event_per_population(
+                training_events(finals, given_or_default_noises(finals, noise))
+            ),
+            target,
+        )
+        noises = given_or_default_noises(finals, trained)
+    if not any(run.is_score_noise_open for run in finals):
         return noises, None
-    return noises, noise_for(lambda noise: _score_event(noise, terms), allowed)
+    return noises, noise_for_epsilon(lambda noise: _score_event(noise, terms), allowed)
 
 
-def _final_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
+def _event_of_final_run_alone(terms: SearchTerms, final: PlanEvent) -> PlanEvent:
     """The event of a search that cost nothing, and of this final run."""
-    return terms.rule.event([PlanEvent(training=nothing(), final=final)])
+    return terms.rule.event([PlanEvent(training=no_access(), final=final)])
 
 
 def _score_event(noise: float, terms: SearchTerms) -> PlanEvent:
     """The event of one score with noise of this standard deviation on each count."""
-    return PlanEvent(training=nothing(), validation=noisy_table(noise_std=noise, adjacency=terms.adjacency))
+    return PlanEvent(training=no_access(), validation=noisy_table(noise_std=noise, adjacency=terms.adjacency))
 
 
-def _score_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
+def _solved_score_noise_if_open(runs: Sequence[DeclaredRun], terms: SearchTerms, allowed: float) -> float | None:
     """The scores' noise if it is open: the least at which the held-out records cost at most `allowed`.
 
     Training and held-out records are disjoint, so up to that cost the scores add nothing to the price of the plan.
     """
-    if not any(run.score_is_open for run in runs):
+    if not any(run.is_score_noise_open for run in runs):
         return None
 
-    def scored(noise: float) -> list[PlanEvent]:
+    def score_events(noise: float) -> list[PlanEvent]:
         score = _score_event(noise, terms)
         return [score if run.final is None else replace(score, final=score) for run in runs]
 
-    return replace(terms, rule=terms.rule.score_noise_rule, shared=False).noise(scored, allowed)
+    return replace(terms, rule=terms.rule.rule_to_solve_score_noise_under, shared=False).least_noise_for_target(
+        score_events, allowed
+    )

@@ -18,14 +18,14 @@ from scipy import fft
 LARGEST_EXPONENT = 300.0
 
 
-def limited_exp(exponents: np.ndarray) -> np.ndarray:
+def exp_in_place_with_limit(exponents: np.ndarray) -> np.ndarray:
     """exp of exponents up to `LARGEST_EXPONENT`, written over them."""
     np.minimum(exponents, LARGEST_EXPONENT, out=exponents)
     np.exp(exponents, out=exponents)
     return exponents
 
 
-def tilted_norm(theta: float, interval: float, points: int) -> float:
+def norm_of_tilted_error_weights(theta: float, interval: float, points: int) -> float:
     """The Euclidean norm of exp(theta interval) (1 - exp(-x)) exp(-theta x) over so many grid points x, from the first.
 
     This is how much the errors of a tilted composition, at all larger losses, may change delta, by Cauchy-Schwarz.
@@ -38,7 +38,7 @@ def tilted_norm(theta: float, interval: float, points: int) -> float:
     return float(np.linalg.norm(shares)) * math.exp(theta * interval)
 
 
-def interval_near(good: np.ndarray, centre: int) -> tuple[int, int]:
+def interval_of_good_points(good: np.ndarray, centre: int) -> tuple[int, int]:
     """First and last place of the interval of good points nearest to `centre`; `centre` alone if none is good."""
     places = np.flatnonzero(good)
     if len(places) == 0:
@@ -102,23 +102,23 @@ class Losses:
         return np.asarray(self.interval * (self.lowest + np.arange(len(self.probabilities))))
 
     @cached_property
-    def logs(self) -> np.ndarray:
+    def log_probabilities(self) -> np.ndarray:
         """Logarithms of the probabilities."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.probabilities))
 
     @property
-    def highest(self) -> int:
+    def last_grid_point(self) -> int:
         """The last grid point."""
         return self.lowest + len(self.probabilities) - 1
 
-    def cut(self, mass: float) -> Losses:
+    def with_largest_losses_infinite(self, mass: float) -> Losses:
         """These losses, with the largest ones counted as infinite: as many as have at most `mass` together.
 
         *Guarantee*: every delta is at least that of these losses, as a loss only grows.
         """
         sums = np.cumsum(self.probabilities[::-1])
-        lost = min(int(np.searchsorted(sums, mass, side="right")), max(0, self.highest - 1))
+        lost = min(int(np.searchsorted(sums, mass, side="right")), max(0, self.last_grid_point - 1))
         if lost == 0:
             return self
         return Losses(
@@ -128,10 +128,10 @@ class Losses:
             infinite=self.infinite + float(sums[lost - 1]) * (1 + _SUM),
         )
 
-    def tilted(self, theta: float) -> tuple[np.ndarray, float]:
+    def tilted_probabilities_and_log_norm(self, theta: float) -> tuple[np.ndarray, float]:
         """Probabilities multiplied by exp(theta loss) and normalised, and the logarithm of the normaliser."""
         exponents = theta * self.values
-        exponents += self.logs
+        exponents += self.log_probabilities
         most = float(exponents.max())
         exponents -= most
         weights = np.exp(exponents, out=exponents)
@@ -141,7 +141,7 @@ class Losses:
 
     def log_moment(self, theta: float) -> float:
         """ln of the mean of exp(theta loss) over finite losses."""
-        exponents = theta * self.values + self.logs
+        exponents = theta * self.values + self.log_probabilities
         most = float(exponents.max())
         return most + math.log(float(np.exp(exponents - most).sum()))
 
@@ -157,9 +157,9 @@ class Outline:
     variances: np.ndarray
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Losses, int]]) -> Outline:
+    def from_parts(cls, parts: Sequence[tuple[Losses, int]]) -> Outline:
         """The outline of a composition, from its losses and their multiplicities."""
-        groups = [_group_losses(losses) for losses, _ in parts]
+        groups = [_log_mass_mean_variance_by_group(losses) for losses, _ in parts]
         starts = np.cumsum([0, *(len(logs) for logs, _, _ in groups)])[:-1]
         logs, means, variances = (np.concatenate(columns) for columns in zip(*groups, strict=True))
         counts = np.array([float(count) for _, count in parts])
@@ -178,7 +178,7 @@ class Outline:
         log = most + np.log(total)
         return float(self.counts @ log), float(self.counts @ mean), float(self.counts @ variance)
 
-    def expected_beyond(self, mass: float, theta: float) -> float:
+    def expected_number_of_largest_losses(self, mass: float, theta: float) -> float:
         """The expected number, when tilted by theta, of the largest losses that have at most `mass` together.
 
         Every kind of step has an equal share of that mass.
@@ -194,9 +194,9 @@ class Outline:
         return expected
 
 
-def _group_losses(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _log_mass_mean_variance_by_group(losses: Losses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The log-probability, mean and variance of the losses in each group of grid points."""
-    far = max(abs(losses.lowest), abs(losses.highest), _NEAR) + 1
+    far = max(abs(losses.lowest), abs(losses.last_grid_point), _NEAR) + 1
     growing = _NEAR * _GROWTH ** np.arange(math.ceil(math.log(far / _NEAR) / math.log(_GROWTH)) + 1)
     ahead = np.unique(np.concatenate([np.arange(_NEAR), growing.astype(np.int64)]))
     edges = np.concatenate([-ahead[:0:-1], ahead]) - losses.lowest
@@ -221,15 +221,19 @@ NEGLIGIBLE = 80.0
 """Minus the logarithm of a transform's values that count as 0."""
 
 
-def tilted_composition(parts: Sequence[tuple[Losses, int]], theta: float, size: int) -> tuple[np.ndarray, float, float]:
+def tilted_composition_with_error_bound(
+    parts: Sequence[tuple[Losses, int]], theta: float, size: int
+) -> tuple[np.ndarray, float, float]:
     """The tilted composition modulo `size`, its log-moment, and a bound on the Euclidean norm of its error."""
     level = LEVEL * (math.log2(size) + 4)
     total, relative, alive = 0.0, 4 * UNIT * len(parts), None
     product = envelope = np.ones(0)
     for losses, count in parts:
-        weights, log = losses.tilted(theta)
+        weights, log = losses.tilted_probabilities_and_log_norm(theta)
         total += count * log
-        tilting = float(weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.logs, -800.0))))
+        tilting = float(
+            weights @ (np.abs(theta * losses.values) + np.abs(np.maximum(losses.log_probabilities, -800.0)))
+        )
         values = fft.rfft(fold_modulo(weights, losses.lowest, size))
         one_step = level + 2 * UNIT * (tilting + abs(log) + len(weights) // size + 8) + ONE_STEP
         relative += 2 * count * one_step

@@ -1,7 +1,7 @@
 """Hockey-stick curves of one Gaussian step in closed form, and their discretisation to losses on a grid.
 
-A step has two directions: `removed` compares a data set with the record to one without it, `added` is the opposite,
-and `replaced` is symmetric. Each is a hockey-stick divergence at any real epsilon.
+A step has two directions: `removed_record_curve` compares a data set with the record to one without it, `added` is the
+opposite, and `replaced` is symmetric. Each is a hockey-stick divergence at any real epsilon.
 
 *Source*: Zhu, Dong, Wang 2022 (Optimal Accounting of Differential Privacy via Characteristic Function), Theorem 11, for
 the dominating pairs of Poisson sampling under add or remove one; docs/accounting.md proves the pair for replace one.
@@ -66,22 +66,28 @@ class OneStep:
         return invert_profile(self, delta)
 
 
-def directions(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
+def directions_of_poisson_step(rate: float, noise: float, adjacency: Adjacency) -> tuple[Direction, Direction]:
     """Both directions of the dominating pair of a Gaussian step on a Poisson sample."""
     if rate == 1:
         mu = (2 if adjacency is Adjacency.REPLACE_ONE else 1) / noise
-        both = Direction(curve=GaussianProfile(mu=mu).delta, reach=reach_gaussian(mu))
+        both = Direction(curve=GaussianProfile(mu=mu).delta, reach=largest_gaussian_loss(mu))
         return both, both
     if adjacency is Adjacency.REPLACE_ONE:
-        both = Direction(curve=lambda at: replaced_record_curve(rate, noise, at), reach=reach_replaced(rate, noise))
+        both = Direction(
+            curve=lambda at: replaced_record_curve(rate, noise, at), reach=largest_loss_of_replaced_record(rate, noise)
+        )
         return both, both
     return (
-        Direction(curve=lambda at: removed(rate, noise, at), reach=reach_removed(rate, noise)),
-        Direction(curve=lambda at: added_record_curve(rate, noise, at), reach=reach_added(rate, noise)),
+        Direction(
+            curve=lambda at: removed_record_curve(rate, noise, at), reach=largest_loss_of_removed_record(rate, noise)
+        ),
+        Direction(
+            curve=lambda at: added_record_curve(rate, noise, at), reach=largest_loss_of_added_record(rate, noise)
+        ),
     )
 
 
-def truncated_directions(
+def directions_of_truncated_poisson_step(
     rate: float, noise: float, adjacency: Adjacency, *, records: int, largest_batch: int
 ) -> tuple[Direction, Direction]:
     """Both directions for a Poisson sample that is truncated to `largest_batch` random records if it is larger.
@@ -91,35 +97,35 @@ def truncated_directions(
 
     *Source*: Ganesh 2025 (Tighter Privacy Analysis for Truncated Poisson Sampling), as dp_accounting computes it.
     """
-    full = _binomial_above(largest_batch - 1, records - 1, rate)
-    whole = directions(rate, noise, adjacency)
+    full = _probability_of_binomial_above(largest_batch - 1, records - 1, rate)
+    whole = directions_of_poisson_step(rate, noise, adjacency)
     if full == 0:
         return whole
-    drawn = _binomial_above(largest_batch, records, rate) * largest_batch / records / full
-    cut, _ = directions(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
+    drawn = _probability_of_binomial_above(largest_batch, records, rate) * largest_batch / records / full
+    cut, _ = directions_of_poisson_step(min(1.0, drawn * (1 + ROUNDING)), noise / 2, Adjacency.REPLACE_ONE)
     most, rest = min(1.0, full * (1 + ROUNDING)), 1 - full * (1 - ROUNDING)
 
-    def mixture(direction: Direction) -> Direction:
+    def mix_with_truncated_case(direction: Direction) -> Direction:
         return Direction(
             curve=lambda at: rest * direction.curve(at) + most * cut.curve(at), reach=max(direction.reach, cut.reach)
         )
 
-    return mixture(whole[0]), mixture(whole[1])
+    return mix_with_truncated_case(whole[0]), mix_with_truncated_case(whole[1])
 
 
-def _binomial_above(count: int, draws: int, rate: float) -> float:
+def _probability_of_binomial_above(count: int, draws: int, rate: float) -> float:
     """P(X > count) for a binomial X."""
     if count < 0:
         return 1.0
     return float(special.betainc(count + 1, draws - count, rate)) if count < draws else 0.0
 
 
-def removed(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
+def removed_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np.ndarray:
     """The sampled step on data with the record, against the step on data without it."""
     gaussian = GaussianProfile(mu=1 / noise)
     least = math.log1p(-rate)
     above = np.maximum(epsilons, np.nextafter(least, 0))
-    inner = _log_odds(above, least) - math.log(rate)
+    inner = _log_difference_of_exps(above, least) - math.log(rate)
     return np.where(epsilons > least, rate * gaussian.delta(inner), -np.expm1(np.minimum(epsilons, least)))
 
 
@@ -151,28 +157,28 @@ def replaced_record_curve(rate: float, noise: float, epsilons: np.ndarray) -> np
     return np.asarray(np.maximum(0.0, rate * own + (1 - rate) * others))
 
 
-def reach_gaussian(mu: float) -> float:
+def largest_gaussian_loss(mu: float) -> float:
     """The largest loss, within `REACH` standard deviations, of an unsampled step with sensitivity over noise `mu`."""
     return mu**2 / 2 + REACH * mu
 
 
-def reach_removed(rate: float, noise: float) -> float:
-    """The largest loss of `removed` within `REACH` standard deviations."""
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + reach_gaussian(1 / noise)))
+def largest_loss_of_removed_record(rate: float, noise: float) -> float:
+    """The largest loss of `removed_record_curve` within `REACH` standard deviations."""
+    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + largest_gaussian_loss(1 / noise)))
 
 
-def reach_added(rate: float, noise: float) -> float:
+def largest_loss_of_added_record(rate: float, noise: float) -> float:
     """The largest loss of `added` within `REACH` standard deviations."""
-    return -float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise)))
+    return -float(np.logaddexp(math.log1p(-rate), math.log(rate) - largest_gaussian_loss(1 / noise)))
 
 
-def reach_replaced(rate: float, noise: float) -> float:
+def largest_loss_of_replaced_record(rate: float, noise: float) -> float:
     """The largest loss of `replaced` within `REACH` standard deviations."""
-    opposite = float(np.logaddexp(math.log1p(-rate), math.log(rate) - reach_gaussian(1 / noise) - noise**-2))
-    return reach_removed(rate, noise) - opposite
+    opposite = float(np.logaddexp(math.log1p(-rate), math.log(rate) - largest_gaussian_loss(1 / noise) - noise**-2))
+    return largest_loss_of_removed_record(rate, noise) - opposite
 
 
-def _log_odds(epsilons: np.ndarray, least: float) -> np.ndarray:
+def _log_difference_of_exps(epsilons: np.ndarray, least: float) -> np.ndarray:
     """ln(exp(epsilon) - exp(least)), for epsilon > least."""
     return np.asarray(epsilons + np.log(-np.expm1(least - epsilons)))
 

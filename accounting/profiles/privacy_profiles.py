@@ -15,8 +15,8 @@ import numpy as np
 from scipy import special
 
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.notation import delta_down
-from dpsweep.accounting.root_finding import zero_from_above
+from dpsweep.accounting.notation import delta_text_rounded_down
+from dpsweep.accounting.root_finding import upper_bound_on_zero
 
 SMALLEST_DELTA = 1e-30
 """Below this delta, the tails that grids cut off are no longer negligible."""
@@ -248,7 +248,8 @@ class Mixture:
         """By bisection; raises `UnsupportedEvent` for a delta that rounding could exceed."""
         if delta < SMALLEST_DELTA:
             raise UnsupportedEvent(
-                f"PLD is not safe at delta={delta_down(delta)} < {delta_down(SMALLEST_DELTA)}; use RDP."
+                f"PLD is not safe at delta={delta_text_rounded_down(delta)} < "
+                f"{delta_text_rounded_down(SMALLEST_DELTA)}; use RDP."
             )
         return invert_profile(self, delta)
 
@@ -272,4 +273,4 @@ def invert_profile(profile: Profile, delta: float) -> float:
         low, at_low, high = high, at_high, 2 * high
         if high > _LARGEST_EPSILON:
             return math.inf
-    return zero_from_above(excess, (low, at_low), (high, at_high), tolerance=1e-12)
+    return upper_bound_on_zero(excess, (low, at_low), (high, at_high), tolerance=1e-12)

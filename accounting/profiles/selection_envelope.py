@@ -27,7 +27,7 @@ import numpy as np
 
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.trial_counts import EachPoint, Tries
-from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.profiles.privacy_profiles import SMALLEST_DELTA, Nothing, Profile, invert_profile
 
 CELLS = 300_000
@@ -90,7 +90,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class BestOf:
-    """The profile of the best of `tries` runs with the profile `inner`; see `best_of`."""
+    """The profile of the best of `tries` runs with the profile `inner`; see `profile_of_best_try`."""
 
     inner: Profile
     tries: Tries
@@ -99,9 +99,9 @@ class BestOf:
         """Upper bounds on delta at each epsilon >= 0, shape [n]."""
         points = np.asarray(epsilons, dtype=float)
         if len(points) <= ANCHORS:
-            return self._delta(points)
+            return self._delta_without_interpolation(points)
         anchors = np.linspace(float(points.min()), float(points.max()), ANCHORS)
-        values, step = self._delta(anchors), float(anchors[1] - anchors[0])
+        values, step = self._delta_without_interpolation(anchors), float(anchors[1] - anchors[0])
         before = np.clip(((points - anchors[0]) / step).astype(np.int64), 0, ANCHORS - 2)
         share = np.clip(np.expm1(points - anchors[before]) / math.expm1(step), 0.0, 1.0)
         return np.asarray(values[before] * (1 - share) + values[before + 1] * share)
@@ -110,16 +110,20 @@ class BestOf:
         """The smallest epsilon >= 0 that the bound certifies at `delta`, rounded up."""
         if delta < SMALLEST_DELTA * self.tries.mean:
             raise UnsupportedEvent(
-                f"PLD is not safe at delta={delta_down(delta)} for a search of {self.tries.mean:.4g} tries on average: "
-                f"delta / tries is below {delta_down(SMALLEST_DELTA)}; use RDP."
+                f"PLD is not safe at delta={delta_text_rounded_down(delta)} for a search of {self.tries.mean:.4g} "
+                "tries on average: "
+                f"delta / tries is below {delta_text_rounded_down(SMALLEST_DELTA)}; use RDP."
             )
         return invert_profile(self, delta)
 
-    def _delta(self, points: np.ndarray) -> np.ndarray:
-        bounds = np.max([self._one_way(*terms, points) for terms in self._terms], axis=0)
+    def _delta_without_interpolation(self, points: np.ndarray) -> np.ndarray:
+        bounds = np.max(
+            [self._divergence_in_one_direction(*terms, points) for terms in self._curve_weights_shifts_by_direction],
+            axis=0,
+        )
         return np.asarray(np.minimum(1.0, bounds * (1 + VALUE)))
 
-    def _one_way(
+    def _divergence_in_one_direction(
         self, curve: Curve, weights: np.ndarray, shifts: np.ndarray, left_out: float, points: np.ndarray
     ) -> np.ndarray:
         rows = max(1, _CHUNK // len(weights))
@@ -130,49 +134,57 @@ class BestOf:
         return bounds
 
     @cached_property
-    def _terms(self) -> list[tuple[Curve, np.ndarray, np.ndarray, float]]:
+    def _curve_weights_shifts_by_direction(self) -> list[tuple[Curve, np.ndarray, np.ndarray, float]]:
         """For each direction its curve, the weights D_i and the shifts ln x_i, rounded such that the sum only grows.
 
         The last is the divergence that the sum leaves out.
         """
         inner: Any = self.inner  # a value, as every profile
-        return [(curve, *self._weights_and_shifts(curve), self._left_out(curve)) for curve in curves_of(inner)]
+        return [
+            (curve, *self._hockey_stick_weights_and_shifts(curve), self._omitted_divergence(curve))
+            for curve in curves_by_direction(inner)
+        ]
 
-    def _weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = self._lines(curve)
-        hull = lower_hull(slopes, offsets)
+    def _hockey_stick_weights_and_shifts(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = self._generating_slopes_at_cell_ends(curve)
+        hull = lower_hull_indices(slopes, offsets)
         weights, gaps = np.diff(slopes[hull]), np.diff(offsets[hull])
         lowered = np.maximum(0.0, gaps - _UNIT * (offsets[hull][1:] + offsets[hull][:-1])) / weights
         with np.errstate(divide="ignore"):
             shifts = np.log(lowered) - VALUE
         return weights, shifts
 
-    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+    def _generating_slopes_at_cell_ends(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
         """(f'(T(u)), f'(u)) at the upper and lower ends of cells of u, after the line 0; both ascend."""
         finer = _refinement_factor(curve)
-        ends, tangents = ends_of_cells(finer * CELLS), tangents_of(curve, LINES)
+        ends, tangents = candidate_cell_ends(finer * CELLS), tradeoff_tangents_of_curve(curve, LINES)
 
-        def growth(cells: np.ndarray) -> np.ndarray:
-            both = self._slope_bounds(tangents.upper_bounds_at(ends[cells])), offsets(cells)
+        def log_growth(cells: np.ndarray) -> np.ndarray:
+            both = (
+                self._upper_bounds_on_generating_slope(tangents.upper_bounds_at(ends[cells])),
+                generating_slopes_at(cells),
+            )
             return np.asarray(sum(np.log(np.maximum(values, NO_SLOPE)) for values in both))
 
-        def offsets(cells: np.ndarray) -> np.ndarray:
-            return self.tries.slope(ends[cells] * (1 - ARGUMENT)) * (1 - VALUE)
+        def generating_slopes_at(cells: np.ndarray) -> np.ndarray:
+            return self.tries.generating_function_slope(ends[cells] * (1 - ARGUMENT)) * (1 - VALUE)
 
-        kept = ends_of_steps(growth, finer)
-        lowest = self.tries.slope(np.zeros(1)) * (1 - VALUE)
-        slopes = np.append(0.0, self._slope_bounds(self._tops(curve, ends[kept])))
-        return slopes, np.concatenate([[0.0], lowest, offsets(kept[:-1])])
+        kept = cells_of_equal_growth(log_growth, finer)
+        lowest = self.tries.generating_function_slope(np.zeros(1)) * (1 - VALUE)
+        slopes = np.append(
+            0.0, self._upper_bounds_on_generating_slope(self._upper_bounds_on_tradeoff(curve, ends[kept]))
+        )
+        return slopes, np.concatenate([[0.0], lowest, generating_slopes_at(kept[:-1])])
 
-    def _slope_bounds(self, tops: np.ndarray) -> np.ndarray:
+    def _upper_bounds_on_generating_slope(self, tops: np.ndarray) -> np.ndarray:
         """Upper bounds on f' at these values of T, which ascend but for rounding."""
-        return np.asarray(np.maximum.accumulate(self.tries.slope(tops)) * (1 + VALUE))
+        return np.asarray(np.maximum.accumulate(self.tries.generating_function_slope(tops)) * (1 + VALUE))
 
-    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+    def _upper_bounds_on_tradeoff(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         """Upper bounds on T at ascending ends of cells, the last of which is 1."""
-        return tangents_of(curve, LINES).upper_bounds_at(ends)
+        return tradeoff_tangents_of_curve(curve, LINES).upper_bounds_at(ends)
 
-    def _left_out(self, curve: Curve) -> float:
+    def _omitted_divergence(self, curve: Curve) -> float:
         """The divergence that the sum leaves out: none."""
         return 0.0
 
@@ -186,21 +198,24 @@ class BestOfEach(BestOf):
     otherwise be 1 everywhere; a run has such a rank with probability T there.
     """
 
-    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+    def _upper_bounds_on_tradeoff(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         """The smallest log-concave curve above a step function above T, which has all candidates as ends."""
-        cells = ends_of_cells(CELLS)
-        places, heights = np.log(cells), np.log(np.maximum(tangents_of(curve, LINES).upper_bounds_at(cells), _LEAST))
+        cells = candidate_cell_ends(CELLS)
+        places, heights = (
+            np.log(cells),
+            np.log(np.maximum(tradeoff_tangents_of_curve(curve, LINES).upper_bounds_at(cells), _LEAST)),
+        )
         x, y = np.append(places[:-1], 0.0), np.append(heights[1:], 0.0)  # a cell's height, at its lower end
-        hull = lower_hull(x, -y)
+        hull = lower_hull_indices(x, -y)
         return np.append(np.minimum(1.0, np.exp(np.interp(np.log(ends), x[hull], y[hull]) + LOG)[:-1]), 1.0)
 
-    def _left_out(self, curve: Curve) -> float:
+    def _omitted_divergence(self, curve: Curve) -> float:
         """The probability that some run has a rank below the first cell."""
         first = np.array([1 / (1 + math.exp(-LOGITS[0]))])
-        return float(self.tries.mean * tangents_of(curve, LINES).upper_bounds_at(first)[0])
+        return float(self.tries.mean * tradeoff_tangents_of_curve(curve, LINES).upper_bounds_at(first)[0])
 
 
-def best_of(profile: Profile, tries: Tries) -> Profile:
+def profile_of_best_try(profile: Profile, tries: Tries) -> Profile:
     """The privacy profile of a search that releases the best of several tries.
 
     *Guarantee*: an upper bound at every epsilon >= 0, for both directions, if `profile` bounds one try, its score
@@ -211,38 +226,40 @@ def best_of(profile: Profile, tries: Tries) -> Profile:
     >>> from dpsweep.accounting import Adjacency, NegativeBinomial, Pld, poisson_gaussian, repeat
     >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)
     >>> profile = Pld().profile(run, Adjacency.ADD_OR_REMOVE_ONE)
-    >>> round(best_of(profile, NegativeBinomial.with_mean(eta=1, mean=35)).epsilon(1e-5), 2)
+    >>> round(profile_of_best_try(profile, NegativeBinomial.with_mean(eta=1, mean=35)).epsilon(1e-5), 2)
     5.56
     """
-    if (tries.mean == 1 and tries.beyond(1) == 0) or isinstance(profile, Nothing):
+    if (tries.mean == 1 and tries.probability_beyond(1) == 0) or isinstance(profile, Nothing):
         return profile
     return (BestOfEach if isinstance(tries, EachPoint) else BestOf)(inner=profile, tries=tries)
 
 
 @lru_cache(maxsize=FEW_RUNS)
-def curves_of(profile: Profile) -> tuple[Curve, ...]:
+def curves_by_direction(profile: Profile) -> tuple[Curve, ...]:
     """The curve of each direction; one, the larger at every epsilon, if the profile has no directions.
 
     Below 0, the divergence of Q from Q' follows from that of Q' from Q: delta(-e) = 1 - exp(-e) + exp(-e) delta'(e).
     """
     directions = getattr(profile, "directions", (profile,))
     ahead, behind = directions[0].delta, directions[-1].delta
-    return (_on_both_sides(ahead, behind), _on_both_sides(behind, ahead))[: len(directions)]
+    return (_curve_for_epsilons_of_any_sign(ahead, behind), _curve_for_epsilons_of_any_sign(behind, ahead))[
+        : len(directions)
+    ]
 
 
-def _on_both_sides(ahead: Curve, behind: Curve) -> Curve:
-    def curve(epsilons: np.ndarray) -> np.ndarray:
+def _curve_for_epsilons_of_any_sign(ahead: Curve, behind: Curve) -> Curve:
+    def divergence_at(epsilons: np.ndarray) -> np.ndarray:
         deltas, below = np.empty(len(epsilons)), epsilons < 0
         deltas[~below] = ahead(epsilons[~below])
         shrunk = np.exp(epsilons[below])  # 0 at -infinity, where the divergence is 1
         deltas[below] = shrunk * behind(np.minimum(-epsilons[below], FARTHEST)) - np.expm1(epsilons[below])
         return deltas
 
-    return curve
+    return divergence_at
 
 
 @lru_cache(maxsize=2)
-def ends_of_cells(cells: int) -> np.ndarray:
+def candidate_cell_ends(cells: int) -> np.ndarray:
     """Candidates for the ends of cells of u, ascending to 1, shape [cells]; not to be written to."""
     logits = np.linspace(*LOGITS, cells)
     ends = np.append(1 / (1 + np.exp(-logits[:-1])), 1.0)
@@ -256,7 +273,7 @@ def _refinement_factor(curve: Curve) -> int:
     return max(fine, default=1)
 
 
-def ends_of_steps(growth: Callable[[np.ndarray], np.ndarray], finer: int) -> np.ndarray:
+def cells_of_equal_growth(growth: Callable[[np.ndarray], np.ndarray], finer: int) -> np.ndarray:
     """Cells between which `growth` rises by about `STEP` / `finer`, and the last cell, ascending; shape [m].
 
     `growth` ascends with the numbers of cells; between every `STRIDE`-th one it counts as a line. Any choice of cells
@@ -294,7 +311,7 @@ class Tangents:
 
 
 @lru_cache(maxsize=2 * FEW_RUNS)
-def tangents_of(curve: Curve, lines: int) -> Tangents:
+def tradeoff_tangents_of_curve(curve: Curve, lines: int) -> Tangents:
     """The tangents over a grid of `lines` e >= 0, and as many below, out to where the curve is negligible."""
     reach = 1.0
     while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
@@ -305,7 +322,7 @@ def tangents_of(curve: Curve, lines: int) -> Tangents:
     return Tangents(slopes=slopes, heights=heights, crossings=crossings)
 
 
-def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull_indices(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the lower convex hull of points with ascending x, from the first to the last point; shape [m].
 
     A point on or above the line between two others is no vertex, so all such points may go at once. Of points with
@@ -316,11 +333,11 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         width, height = np.diff(x[hull]), np.diff(y[hull])
         convex = np.concatenate([[True], height[:-1] * width[1:] < height[1:] * width[:-1], [True]])
         if convex.mean() > FEW:
-            return hull if convex.all() else _one_by_one(x, y, hull[convex])
+            return hull if convex.all() else _lower_hull_by_monotone_chain(x, y, hull[convex])
         hull = hull[convex]
 
 
-def _one_by_one(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
+def _lower_hull_by_monotone_chain(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
     """The same by Andrew's monotone chain, which needs one pass where those above would need thousands."""
     xs, ys, hull = x[points].tolist(), y[points].tolist(), [0]
     for new in range(1, len(points)):
@@ -333,7 +350,7 @@ def _one_by_one(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
     return points[hull]
 
 
-def forget_curves() -> None:
+def clear_cached_curves() -> None:
     """Frees the curves that are kept for further laws of tries."""
-    for kept in (curves_of, tangents_of, ends_of_cells):
+    for kept in (curves_by_direction, tradeoff_tangents_of_curve, candidate_cell_ends):
         kept.cache_clear()

@@ -44,18 +44,18 @@ import numpy as np
 from scipy import fft
 
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.profiles.loss_grid import (
     LARGEST_EXPONENT,
     ONE_STEP,
     UNIT,
     Losses,
     Outline,
-    interval_near,
-    limited_exp,
+    exp_in_place_with_limit,
+    interval_of_good_points,
+    norm_of_tilted_error_weights,
     sums_above,
-    tilted_composition,
-    tilted_norm,
+    tilted_composition_with_error_bound,
     zero_of_decreasing,
 )
 
@@ -86,21 +86,21 @@ class Tail:
     wrapped: float
 
     @cached_property
-    def lowest(self) -> float:
+    def lowest_epsilon(self) -> float:
         """The smallest epsilon that this tail covers."""
         return self.interval * self.first
 
     @cached_property
-    def highest(self) -> float:
+    def highest_epsilon(self) -> float:
         """The largest epsilon that this tail covers."""
         return self.interval * (self.first + len(self.mass) - 1)
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds at epsilons from `lowest` to `highest`."""
         at = np.clip(np.floor(epsilons / self.interval).astype(np.int64) - self.first, 0, len(self.mass) - 1)
-        return self._delta(epsilons - self.interval * self.centre, at)
+        return self._delta_at_grid_points(epsilons - self.interval * self.centre, at)
 
-    def chernoff(self, epsilons: np.ndarray) -> np.ndarray:
+    def chernoff_delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds at any epsilons: exp(log-moment - theta epsilon), Chernoff's bound on larger losses."""
         exponents = self.scale - self.theta * (epsilons - self.interval * self.centre)
         return np.asarray(np.exp(np.minimum(0.0, exponents + LOG_MOMENT)) + self.beyond)
@@ -114,10 +114,10 @@ class Tail:
 
     def epsilon(self, delta: float) -> float:
         """The epsilon between `lowest` and `highest` at which the bound reaches delta, rounded up."""
-        points = self._points
-        too_small = np.flatnonzero(self._delta(points, np.arange(len(points))) > delta)
+        points = self._losses_from_centre
+        too_small = np.flatnonzero(self._delta_at_grid_points(points, np.arange(len(points))) > delta)
         if len(too_small) == 0:
-            return self.lowest
+            return self.lowest_epsilon
         at = int(too_small[-1])
         scale = math.exp(self.scale)
         error = scale * self.rounding * math.exp(-self.theta * float(points[at]))
@@ -128,25 +128,25 @@ class Tail:
             return self.interval * self.centre + (step if above > 0 else float(points[at]))
         return self.interval * self.centre + min(step, max(float(points[at]), math.log(above / weighted)))
 
-    def rounding_at(self, epsilon: float) -> float:
+    def delta_rounding_at(self, epsilon: float) -> float:
         """The part of the delta at `epsilon`, from `lowest` to `highest`, that may be rounding."""
         at = min(max(math.floor(epsilon / self.interval) - self.first, 0), len(self.mass) - 1)
         error = self.rounding * math.exp(-self.theta * (epsilon - self.interval * self.centre))
         return math.exp(self.scale) * (error + self.slack * float(self.mass[at]))
 
-    def doubt_at(self, epsilon: float) -> float:
+    def delta_uncertainty_at(self, epsilon: float) -> float:
         """The part of the delta at `epsilon`, from `lowest` to `highest`, that the losses may not have.
 
         These are rounding, infinite losses, those outside the window, and those that wrapped around into it.
         """
         wrapped = math.exp(self.scale - self.theta * (epsilon - self.interval * self.centre)) * self.wrapped
-        return 2 * self.rounding_at(epsilon) + self.beyond + wrapped
+        return 2 * self.delta_rounding_at(epsilon) + self.beyond + wrapped
 
     @cached_property
-    def _points(self) -> np.ndarray:
+    def _losses_from_centre(self) -> np.ndarray:
         return np.asarray(self.interval * (self.first - self.centre + np.arange(len(self.mass))))
 
-    def _delta(self, ahead: np.ndarray, at: np.ndarray) -> np.ndarray:
+    def _delta_at_grid_points(self, ahead: np.ndarray, at: np.ndarray) -> np.ndarray:
         mass = self.mass[at]
         inside = np.maximum(0.0, mass - np.exp(ahead) * self.weighted[at]) + self.slack * mass
         return np.asarray(math.exp(self.scale) * (inside + self.rounding * np.exp(-self.theta * ahead)) + self.beyond)
@@ -206,9 +206,9 @@ class ComposedLosses:
         self.interval = self._interval = parts[0][0].interval
         self._steps = sum(count for _, count in parts)
         self._infinite = sum(count * losses.infinite for losses, count in parts)
-        self._highest = sum(count * losses.highest for losses, count in parts)
+        self._highest = sum(count * losses.last_grid_point for losses, count in parts)
         self._lowest = sum(count * losses.lowest for losses, count in parts)
-        self._outline = Outline.of(self._parts)
+        self._outline = Outline.from_parts(self._parts)
         self._steepest = 1 / self._interval
         self._sequence: list[Tail | None] = []
         self._answers: dict[float, Answer] = {}
@@ -221,24 +221,24 @@ class ComposedLosses:
         """
         if self._infinite > delta:
             return math.inf
-        certified = self._bracket_epsilon(delta)[0]
+        certified = self._certified_epsilon_and_tail(delta)[0]
         if certified < math.inf:
             return certified
         raise UnsupportedEvent(
-            f"PLD loses too many digits at delta={delta_down(delta)}, or needs too much memory; use RDP."
+            f"PLD loses too many digits at delta={delta_text_rounded_down(delta)}, or needs too much memory; use RDP."
         )
 
-    def lower(self, delta: float) -> float:
+    def epsilon_lower_bound(self, delta: float) -> float:
         """An epsilon at which the delta of these losses is at least `delta`; 0 if no tilt decides it.
 
         Infinite losses are left out, and so are those that were cut off: they only increase delta.
         """
         wanted = delta * (1 + DOUBT)
-        tail = self._bracket_epsilon(wanted)[1] if self._infinite < wanted < 1 else None
+        tail = self._certified_epsilon_and_tail(wanted)[1] if self._infinite < wanted < 1 else None
         if tail is None:
             return 0.0
         epsilon = tail.epsilon(wanted)
-        return epsilon if tail.doubt_at(epsilon) <= DOUBT * delta else 0.0
+        return epsilon if tail.delta_uncertainty_at(epsilon) <= DOUBT * delta else 0.0
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
@@ -252,79 +252,89 @@ class ComposedLosses:
         for step in range(_ATTEMPTS):
             if not (finite & (points > end)).any() or least < FLOOR + self._infinite:
                 break
-            tilt = self._tilt_at(step)
+            tilt = self._tail_at_place_in_sequence(step)
             if tilt is None:
                 break
-            reached = finite & (points > end) & (points <= tilt.highest)
-            inside = reached & (points >= tilt.lowest)
-            deltas[reached] = _least_delta(least, points[reached], last, tilt)
+            reached = finite & (points > end) & (points <= tilt.highest_epsilon)
+            inside = reached & (points >= tilt.lowest_epsilon)
+            deltas[reached] = _least_of_delta_and_chernoff(least, points[reached], last, tilt)
             deltas[inside] = np.minimum(least, tilt.delta(points[inside]))
-            end, last = tilt.highest, tilt
+            end, last = tilt.highest_epsilon, tilt
             least = min(least, float(tilt.delta(np.array([end]))[0]))
         above = finite & (points > end)
-        deltas[above] = _least_delta(least, points[above], last)
+        deltas[above] = _least_of_delta_and_chernoff(least, points[above], last)
         return np.asarray(np.minimum(1.0, deltas))
 
-    def _tilt_at(self, step: int) -> Tail | None:
+    def _tail_at_place_in_sequence(self, step: int) -> Tail | None:
         """The tilt at this place of the sequence, which begins at theta 0; neighbouring ranges overlap if possible.
 
         None after the end of the sequence.
         """
         while len(self._sequence) <= step:
             last = self._sequence[-1] if self._sequence else None
-            self._sequence.append(self._next_tilt(last) if last is not None else self._tilt(0.0, TOLERANCE))
+            self._sequence.append(
+                self._next_tail_in_sequence(last) if last is not None else self._tail_at_theta(0.0, TOLERANCE)
+            )
         return self._sequence[step]
 
-    def _next_tilt(self, last: Tail) -> Tail | None:
+    def _next_tail_in_sequence(self, last: Tail) -> Tail | None:
         """The next tilt of the sequence; None if no tilt reaches further than the last."""
         deviation = math.sqrt(self._outline.cumulants(last.theta)[2])
-        start = self._theta_of_epsilon(last.highest + STRIDE * deviation)
+        start = self._theta_of_epsilon(last.highest_epsilon + STRIDE * deviation)
         detached = None
         for tolerance in (TOLERANCE, LARGEST_TOLERANCE):
             theta = start
             for _ in range(_BISECTIONS):
-                tilt = self._tilt(theta, tolerance)
-                if tilt is not None and tilt.lowest <= last.highest < tilt.highest:
+                tilt = self._tail_at_theta(theta, tolerance)
+                if tilt is not None and tilt.lowest_epsilon <= last.highest_epsilon < tilt.highest_epsilon:
                     return tilt
                 detached = tilt or detached
-                back = tilt is None or tilt.lowest > last.highest
+                back = tilt is None or tilt.lowest_epsilon > last.highest_epsilon
                 theta = (theta + last.theta) / 2 if back else 1.2 * theta
-        return detached if detached is not None and detached.highest > last.highest else None
+        return detached if detached is not None and detached.highest_epsilon > last.highest_epsilon else None
 
-    def _bracket_epsilon(self, delta: float) -> Answer:
+    def _certified_epsilon_and_tail(self, delta: float) -> Answer:
         """What is known at `delta`: from the losses as they are or, where no tilt of them decides it, from nearer ones.
 
         Where the tail takes the mass at a tilt next to the proposed one, and many points, the nearer losses come first.
         """
         if delta not in self._answers:
             theta = self._theta_of_delta(delta) * _RATIO
-            first, last, _ = self._window(theta)
-            taken = last - first > FEW_POINTS and (self._outline.expected_beyond(CUTS[0] * delta, theta) > EXPECTED)
-            nearer = (self._with_cut_losses(delta, part) for part in CUTS)
+            first, last, _ = self._window_and_log_mass_beyond(theta)
+            taken = last - first > FEW_POINTS and (
+                self._outline.expected_number_of_largest_losses(CUTS[0] * delta, theta) > EXPECTED
+            )
+            nearer = (self._with_largest_losses_infinite(delta, part) for part in CUTS)
             answer: Answer = (math.inf, None)
             for losses in chain(nearer, (self,)) if taken else chain((self,), nearer):
-                answer = min(answer, losses._enclose_epsilon(delta, losses is self), key=lambda one: one[0])
+                answer = min(
+                    answer, losses._search_certified_epsilon_and_tail(delta, losses is self), key=lambda one: one[0]
+                )
                 if answer[1] is not None:
                     break
             self._answers[delta] = answer
         return self._answers[delta]
 
-    def _with_cut_losses(self, delta: float, part: float) -> ComposedLosses:
+    def _with_largest_losses_infinite(self, delta: float, part: float) -> ComposedLosses:
         """The same composition; the largest losses, which have at most this part of `delta` together, are infinite.
 
         Every kind of step has an equal share, whatever its multiplicity.
         """
         share = part * delta / len(self._parts)
-        return ComposedLosses([(losses.cut(share / count), count) for losses, count in self._parts])
+        return ComposedLosses(
+            [(losses.with_largest_losses_infinite(share / count), count) for losses, count in self._parts]
+        )
 
-    def _enclose_epsilon(self, delta: float, whole: bool) -> Answer:
+    def _search_certified_epsilon_and_tail(self, delta: float, whole: bool) -> Answer:
         """The least certified epsilon at `delta`, and the tail that has delta on both sides there, if there is one."""
         if self._infinite > delta:
             return math.inf, None
         best = self._theta_of_delta(delta)
         if whole and best > 0:  # such that similar deltas have the same tilts
             best = _RATIO ** round(math.log(best, _RATIO))
-        thetas = (best, *self._other_tilts(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
+        thetas = (
+            (best, *self._other_thetas_to_try(best)) if whole else tuple(best * factor for factor in _NEARER_FACTORS)
+        )
         attempts = len(thetas)
         certified, enclosing = self._interval * self._highest, None
         certified = certified if certified < LARGEST_SUPPORT else math.inf
@@ -332,34 +342,34 @@ class ComposedLosses:
             if certified <= 0 or attempts == 0:
                 break
             attempts -= 1
-            tilt = self._cached_tilt(theta)
+            tilt = self._cached_tail_at_theta(theta)
             if tilt is None:
                 continue
             certified = min(certified, tilt.chernoff_epsilon(delta))
-            ends = tilt.delta(np.array([tilt.lowest, tilt.highest]))
+            ends = tilt.delta(np.array([tilt.lowest_epsilon, tilt.highest_epsilon]))
             if ends[0] <= delta:
-                certified = min(certified, max(0.0, tilt.lowest))
+                certified = min(certified, max(0.0, tilt.lowest_epsilon))
             elif ends[1] <= delta:
                 epsilon = max(0.0, tilt.epsilon(delta))
                 if epsilon <= certified:
                     certified, enclosing = epsilon, tilt
                 attempts = min(attempts, _MORE)
-                if tilt.rounding_at(epsilon) <= TOLERANCE * delta:
+                if tilt.delta_rounding_at(epsilon) <= TOLERANCE * delta:
                     break
         return certified, enclosing
 
-    def _other_tilts(self, theta: float) -> Iterator[float]:
+    def _other_thetas_to_try(self, theta: float) -> Iterator[float]:
         """Other tilts, for a delta that the proposed tilt does not reach: near ones first, then smaller and larger."""
         start = max(theta, 1e-3)
         for factor in (0.9, 1.1, 0.75, 1.3, 0.6, 1.6, 0.45, 2.0, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0, 3.0, 6.0, 20.0):
             yield min(self._steepest, start * factor)
 
-    def _cached_tilt(self, theta: float) -> Tail | None:
+    def _cached_tail_at_theta(self, theta: float) -> Tail | None:
         """The tilt; the last few are cached, because similar deltas need the same one."""
         if theta not in self._recent:
             if len(self._recent) == CACHE_SIZE:
                 del self._recent[next(iter(self._recent))]
-            self._recent[theta] = self._tilt(theta, LARGEST_TOLERANCE)
+            self._recent[theta] = self._tail_at_theta(theta, LARGEST_TOLERANCE)
         return self._recent[theta]
 
     def _theta_of_delta(self, delta: float) -> float:
@@ -373,7 +383,7 @@ class ComposedLosses:
     def _theta_of_epsilon(self, epsilon: float) -> float:
         return zero_of_decreasing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
 
-    def _window(self, theta: float) -> tuple[int, int, float]:
+    def _window_and_log_mass_beyond(self, theta: float) -> tuple[int, int, float]:
         """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
         log, _, variance = self._outline.cumulants(theta)
         unit = 1 / math.sqrt(max(variance, self._interval**2))
@@ -389,29 +399,29 @@ class ComposedLosses:
         last = max(last, first + SMALLEST_WINDOW)
         return first, last, log_moment - (theta + shift) * self._interval * (last + 1)
 
-    def _tilt(self, theta: float, tolerance: float) -> Tail | None:
+    def _tail_at_theta(self, theta: float, tolerance: float) -> Tail | None:
         """The tail at this theta, where rounding is below `tolerance`; None if the window has too many points."""
-        first, last, beyond = self._window(theta)
+        first, last, beyond = self._window_and_log_mass_beyond(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
-        masses, log, error = tilted_composition(self._parts, theta, size)
+        masses, log, error = tilted_composition_with_error_bound(self._parts, theta, size)
         weights = np.roll(masses, -(first % size))[: last - first + 1]
         del masses
         np.maximum(weights, 0.0, out=weights)
         centre = first + int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
         ahead = np.arange(first - centre, last + 1 - centre, dtype=float)
         ahead *= self._interval
-        fading = limited_exp(-theta * ahead)
+        fading = exp_in_place_with_limit(-theta * ahead)
         weights *= fading
         mass = sums_above(weights)
-        weights *= limited_exp(-ahead)
+        weights *= exp_in_place_with_limit(-ahead)
         weighted = sums_above(weights)
         del weights
-        rounding = error * tilted_norm(theta, self._interval, len(mass))
+        rounding = error * norm_of_tilted_error_weights(theta, self._interval, len(mass))
         slack = 4 * (len(mass) + 64) * UNIT
         scale = log - theta * self._interval * centre
-        deltas = limited_exp(ahead.copy())
+        deltas = exp_in_place_with_limit(ahead.copy())
         deltas *= weighted
         np.subtract(mass, deltas, out=deltas)
         np.maximum(deltas, 0.0, out=deltas)
@@ -422,7 +432,7 @@ class ComposedLosses:
         errors += math.exp(min(700.0, math.log(max(past, 1e-300)) - scale)) if past else 0.0
         outside = (theta + 1) * np.abs(ahead) > LARGEST_EXPONENT
         good = (errors <= tolerance * deltas) & ~outside
-        low, high = interval_near(
+        low, high = interval_of_good_points(
             good if good.any() else (errors <= LARGEST_TOLERANCE * deltas) & ~outside, centre - first
         )
         return Tail(
@@ -440,6 +450,6 @@ class ComposedLosses:
         )
 
 
-def _least_delta(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
+def _least_of_delta_and_chernoff(delta: float, points: np.ndarray, *tilts: Tail | None) -> np.ndarray:
     """The least of a delta at a smaller epsilon and of Chernoff's bounds, at each point."""
-    return reduce(np.minimum, (tilt.chernoff(points) for tilt in tilts if tilt), np.full(points.shape, delta))
+    return reduce(np.minimum, (tilt.chernoff_delta(points) for tilt in tilts if tilt), np.full(points.shape, delta))

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.chain.hash_chain import Kind
-from dpsweep.accounting.codec import Stored, read_stored
+from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import replace_infinities_by_words, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import plan_charge_body
+from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.data_fingerprint import Key
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
-from dpsweep.accounting.validation import mapping
+from dpsweep.accounting.validation import require_json_object
 
 DOMAIN = "dpsweep commitment 2"
 COMMITMENT_FILE = "commitment.json"
@@ -61,10 +61,12 @@ class ChargedSweep(Stored):
     charges: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def of(cls, statement: Statement, plan: str) -> ChargedSweep:
+    def from_statement(cls, statement: Statement, plan: str) -> ChargedSweep:
         """The charges of a plan on its account, in the ledger's order."""
         own = [
-            plan_charge_body(entry) for entry in statement.charges if entry.plan == plan and entry.kind == Kind.CHARGE
+            require_plan_charge_body(entry)
+            for entry in statement.charges
+            if entry.plan == plan and entry.kind == Kind.CHARGE
         ]
         return cls(
             account=statement.account,
@@ -78,7 +80,7 @@ class ChargedSweep(Stored):
                         "rule": charge.record.get("rule"),
                         "epsilon": charge.epsilon,
                         "delta": charge.delta,
-                        "claimed_by": charge.facts.claimed_by,
+                        "claimed_by": charge.charge_facts.claimed_by,
                     }
                 )
                 for charge in own
@@ -86,11 +88,11 @@ class ChargedSweep(Stored):
         )
 
     @property
-    def canonical(self) -> bytes:
+    def canonical_json(self) -> bytes:
         """The canonical JSON: sorted keys, no spaces, ASCII."""
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
-    def begins(self, other: ChargedSweep) -> bool:
+    def is_beginning_of(self, other: ChargedSweep) -> bool:
         """Whether the other value has these charges, and perhaps later ones of the same plan."""
         return (
             (self.account, self.plan, self.adjacency, self.unit)
@@ -100,7 +102,7 @@ class ChargedSweep(Stored):
         )
 
 
-def _secret_digits(name: str, value: str) -> None:
+def _check_secret_digits(name: str, value: str) -> None:
     if _DIGEST.fullmatch(value) is None:
         raise ValueError(f"Expected {name} to be 64 hexadecimal digits.")
 
@@ -109,19 +111,22 @@ def _secret_digits(name: str, value: str) -> None:
 class Opening(Stored):
     """The salt of a commitment, in hexadecimal digits, and the charges that it commits to."""
 
-    salt: Annotated[str, _secret_digits] = field(repr=False)
+    salt: Annotated[str, _check_secret_digits] = field(repr=False)
     charged: ChargedSweep
 
     @classmethod
-    def of(cls, ledger: Ledger, account: str, plan: str) -> Opening:
+    def from_ledger(cls, ledger: Ledger, account: str, plan: str) -> Opening:
         """The opening of the commitment to a plan's charges; raises `BadInput` if the key of salts is damaged."""
-        charges = ChargedSweep.of(ledger.statement(account), plan)
-        return cls(salt=_key_of_salts(ledger, account, plan).salt(charges.canonical).hex(), charged=charges)
+        charges = ChargedSweep.from_statement(ledger.statement(account), plan)
+        return cls(
+            salt=_salt_deriving_key(ledger, account, plan).salt_for_message(charges.canonical_json).hex(),
+            charged=charges,
+        )
 
     @property
     def commitment(self) -> str:
         """The commitment, in hexadecimal digits."""
-        return sha256(DOMAIN.encode() + bytes.fromhex(self.salt) + self.charged.canonical).hexdigest()
+        return sha256(DOMAIN.encode() + bytes.fromhex(self.salt) + self.charged.canonical_json).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Writes the opening into the curator's folder, readable by its owner alone."""
@@ -131,11 +136,11 @@ class Opening(Stored):
     @classmethod
     def read(cls, folder: Path) -> Opening | None:
         """Reads an opening, None if there is none; raises `BadInput` for a damaged file."""
-        return read_stored(
+        return parse_json_file_or_none(
             folder / OPENING_FILE, lambda form: cls.from_json({name: form[name] for name in ("salt", "charged")})
         )
 
-    def verify(self, commitment: str, ledger: Ledger) -> None:
+    def check_commitment_and_charges(self, commitment: str, ledger: Ledger) -> None:
         """Checks the opening against a commitment and against the ledger.
 
         Raises `ContractBroken` if the commitment is another one, or if the ledger has no such charges. Charges that the
@@ -143,7 +148,9 @@ class Opening(Stored):
         """
         if self.commitment != commitment:
             raise ContractBroken("The opening does not open this commitment: its salt or its charges are others.")
-        if not self.charged.begins(ChargedSweep.of(ledger.statement(self.charged.account), self.charged.plan)):
+        if not self.charged.is_beginning_of(
+            ChargedSweep.from_statement(ledger.statement(self.charged.account), self.charged.plan)
+        ):
             raise ContractBroken(
                 f"The charges of the opening are not those that {ledger.name} holds for plan {self.charged.plan}."
             )
@@ -157,7 +164,7 @@ def write_commitment(folder: Path, commitment: str) -> None:
 
 def read_commitment(folder: Path) -> str | None:
     """The commitment in a release, None if it has none; raises `BadInput` for a damaged file."""
-    form = read_stored(folder / COMMITMENT_FILE, lambda form: mapping(COMMITMENT_FILE, form))
+    form = parse_json_file_or_none(folder / COMMITMENT_FILE, lambda form: require_json_object(COMMITMENT_FILE, form))
     if form is None:
         return None
     if not isinstance(commitment := form.get("commitment"), str) or _DIGEST.fullmatch(commitment) is None:
@@ -165,12 +172,14 @@ def read_commitment(folder: Path) -> str | None:
     return commitment
 
 
-def _key_of_salts(ledger: Ledger, account: str, plan: str) -> Key:
+def _salt_deriving_key(ledger: Ledger, account: str, plan: str) -> Key:
     """The key of the ledger's fingerprints, or, where it is lost, a key beside the private stores.
 
     A key of fingerprints is created only for a ledger without data sets, as `sweeper/coordinator/preflight.py` does.
     """
-    path = Key.locate()
-    if ledger.data_sets():
-        return Key.read(path) or Key.open(PrivateStore.of(ledger, account, plan).root.parent / SPARE_KEY)
-    return Key.open(path)
+    path = Key.user_key_path()
+    if ledger.account_and_fingerprint_pairs():
+        return Key.read(path) or Key.read_or_create(
+            PrivateStore.for_plan(ledger, account, plan).root.parent / SPARE_KEY
+        )
+    return Key.read_or_create(path)

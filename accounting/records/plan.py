@@ -23,25 +23,40 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, StoredForm, from_json, to_json
-from dpsweep.accounting.durable_files import FORMAT, digest, require_format, write_line
+from dpsweep.accounting.durable_files import (
+    FORMAT,
+    require_and_remove_format_number,
+    short_digest_of_json,
+    write_compact_json,
+)
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.stored_names.format_defaults import part_defaults, with_defaults, without_defaults
-from dpsweep.accounting.stored_names.stored_classes import (
-    class_name,
-    foreign_names,
-    identity,
-    identity_config,
-    stored_config,
-    stored_form,
-    stored_rule,
+from dpsweep.accounting.stored_names.format_defaults import (
+    defaults_of_plan_or_config_part,
+    with_defaults,
+    without_defaults,
 )
-from dpsweep.accounting.validation import as_written, is_whole, mapping, require_bool, require_list
+from dpsweep.accounting.stored_names.stored_classes import (
+    class_name_without_module,
+    find_user_classes_and_scripts,
+    identity_form_of_config_part,
+    identity_form_of_trial_config,
+    stored_form_of_config_part,
+    stored_form_of_rule_with_defaults,
+    stored_form_of_trial_config,
+)
+from dpsweep.accounting.validation import (
+    is_integer_at_least,
+    require_bool,
+    require_json_object,
+    require_list,
+    turn_read_errors_into_refusal,
+)
 
 
-def paid_for(
+def priced_events_of_runs(
     points: Sequence[PlanEvent],
     *,
     spares: int = 0,
@@ -63,24 +78,24 @@ def paid_for(
         if spares or turns is not None:
             raise BadInput("Expected shared subsamples without spare attempts and proposals: all points run at once.")
         try:
-            training = events.share(point.training for point in points)
+            training = events.runs_on_shared_batches(point.training for point in points)
         except ValueError as cause:
             raise BadInput(
                 "Expected shared subsamples to be sampler=poisson's, with one noise multiplier throughout a run: no "
                 "others have a price."
             ) from cause
-        final = events.costliest(points).final
+        final = events.worst_plan_event_per_population(points).final
         return (PlanEvent(training=training, validation=events.compose(scored) if scored else None, final=final),)
     if not spares and turns is None:
         return tuple(points)
-    runs = points if turns is None else _by_turns(points, turns)
-    return (*runs, *[events.costliest(points)] * spares) if spares else tuple(runs)
+    runs = points if turns is None else _costliest_event_per_turn(points, turns)
+    return (*runs, *[events.worst_plan_event_per_population(points)] * spares) if spares else tuple(runs)
 
 
-def _by_turns(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
+def _costliest_event_per_turn(points: Sequence[PlanEvent], turns: Sequence[Sequence[int]]) -> Iterator[PlanEvent]:
     """The event of each turn; consecutive turns with the same choice of points share one event."""
     for choice, alike in itertools.groupby(turns):
-        costliest = events.costliest([points[place] for place in choice])
+        costliest = events.worst_plan_event_per_population([points[place] for place in choice])
         yield from (costliest for _ in alike)
 
 
@@ -109,15 +124,15 @@ class Proposed(Stored):
     phases: Annotated[tuple[Phase, ...], OMITTED] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sampler", stored_form(self.sampler, "search"))
-        if not is_whole(self.trials, 1):
+        object.__setattr__(self, "sampler", stored_form_of_config_part(self.sampler, "search"))
+        if not is_integer_at_least(self.trials, 1):
             raise BadInput(f"Expected search.trials={self.trials!r} to be an integer >= 1.")
         if self.trials > MOST:
             raise BadInput(f"Expected search.trials={self.trials} <= {MOST}.")
         if self.phases and sum(phase.trials for phase in self.phases) != self.trials:
             raise BadInput(f"Expected search.trials={self.trials} to be those of its phases together.")
 
-    def turns(self, noises: Sequence[float | None]) -> tuple[Sequence[int], ...]:
+    def allowed_point_indices_per_turn(self, noises: Sequence[float | None]) -> tuple[Sequence[int], ...]:
         """The points (by index) that each turn may have; `noises` are the points' noise multipliers."""
         if not self.phases:
             return (range(len(noises)),) * self.trials
@@ -127,20 +142,20 @@ class Proposed(Stored):
         }
         return tuple(places[phase] for phase in self.phases for _ in range(phase.trials))
 
-    def at_noise(self, noise: float) -> Proposed:
+    def with_missing_noise_filled(self, noise: float) -> Proposed:
         """A copy with this noise multiplier in every phase that has none."""
         phases = (replace(phase, noise_multiplier=phase.noise_multiplier or noise) for phase in self.phases)
         return replace(self, phases=tuple(phases))
 
-    def identity(self) -> dict[str, Any]:
+    def fields_for_identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
-        form = self.to_json() | {"sampler": identity(self.sampler, "search")}
-        return without_defaults(form, part_defaults("proposed"))
+        form = self.to_json() | {"sampler": identity_form_of_config_part(self.sampler, "search")}
+        return without_defaults(form, defaults_of_plan_or_config_part("proposed"))
 
     @property
     def sampler_name(self) -> str:
         """The name of the sampler's class."""
-        return class_name(self.sampler)
+        return class_name_without_module(self.sampler)
 
 
 IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
@@ -165,47 +180,53 @@ class Trial(Stored):
     """
 
     method: str
-    axes: Annotated[Mapping[str, Value], StoredForm(read=mapping, write=dict)]
+    axes: Annotated[Mapping[str, Value], StoredForm(read=require_json_object, write=dict)]
     config: Mapping[str, Any]
     event: StoredPlanEvent
     final: Annotated[Trial | None, OMITTED] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "config", stored_config(with_defaults(self.config, part_defaults("trial"))))
+        object.__setattr__(
+            self,
+            "config",
+            stored_form_of_trial_config(with_defaults(self.config, defaults_of_plan_or_config_part("trial"))),
+        )
 
     @cached_property
     def id(self) -> str:
         """Identity of the point: the hash of its configuration."""
-        return digest({"config": self._identity})
+        return short_digest_of_json({"config": self._config_for_identity})
 
     @cached_property
-    def _identity(self) -> Mapping[str, Any]:
-        return identity_config(self.config)
+    def _config_for_identity(self) -> Mapping[str, Any]:
+        return identity_form_of_trial_config(self.config)
 
     @cached_property
-    def point(self) -> str:
+    def id_without_repeat(self) -> str:
         """Identity of the point whatever the repeat: runs that differ in their repeat alone are runs of one point."""
-        return digest({"config": {key: value for key, value in self._identity.items() if key != REPEAT}})
+        return short_digest_of_json(
+            {"config": {key: value for key, value in self._config_for_identity.items() if key != REPEAT}}
+        )
 
     @property
-    def settings(self) -> dict[str, Value]:
+    def swept_values_and_repeat(self) -> dict[str, Value]:
         """The swept values, and the number of the repeat if the point is repeated."""
         return dict(self.axes) | ({REPEAT: self.config[REPEAT]} if REPEAT in self.config else {})
 
     @property
-    def reproducible(self) -> bool:
+    def is_reproducible_from_seed(self) -> bool:
         """Whether all randomness follows from a declared seed, so that whoever knows it can subtract the noise."""
         return self.config.get("seed") is not None
 
     @property
-    def paid(self) -> PlanEvent:
+    def event_with_final_run(self) -> PlanEvent:
         """The event that a rule is priced over: that of the run, and that of the final run if there may be one."""
         return self.event if self.final is None else replace(self.event, final=self.final.event)
 
-    def identity(self) -> dict[str, Any]:
+    def fields_for_identity(self) -> dict[str, Any]:
         """The part of a plan's identity."""
-        final = {} if self.final is None else {"final": self.final.identity()}
-        return self.to_json() | {"config": self._identity} | final
+        final = {} if self.final is None else {"final": self.final.fields_for_identity()}
+        return self.to_json() | {"config": self._config_for_identity} | final
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` restores an equal trial."""
@@ -236,37 +257,40 @@ class Block:
     def id(self) -> str:
         """Identity of the block; a block with one point has the identity of the point."""
         ids = [trial.id for trial in self.trials]
-        return ids[0] if len(ids) == 1 else digest(ids)
+        return ids[0] if len(ids) == 1 else short_digest_of_json(ids)
 
 
-def _read_budget(name: str, form: Mapping[str, Any]) -> Guarantee:
-    limits = mapping(name, form[name])
+def _budget_from_json(name: str, form: Mapping[str, Any]) -> Guarantee:
+    limits = require_json_object(name, form[name])
     if limits.keys() != {"epsilon", "delta"}:
         raise ValueError(f"Expected {name}={limits!r} to be an epsilon and a delta.")
     return Guarantee.from_json({**limits, "adjacency": form["adjacency"], "unit": form["unit"]})
 
 
-def _write_budget(budget: Guarantee) -> dict[str, Any]:
+def _budget_to_json(budget: Guarantee) -> dict[str, Any]:
     form = budget.to_json()
     neighbours = {name: form.pop(name) for name in ("adjacency", "unit")}
     return {"budget": form} | neighbours
 
 
-def _read_blocks(name: str, form: Mapping[str, Any]) -> tuple[Block, ...]:
+def _blocks_from_json(name: str, form: Mapping[str, Any]) -> tuple[Block, ...]:
     shared = require_bool("shared", form["shared"])
     return tuple(
-        Block(trials=tuple(Trial.from_json(mapping(name, trial)) for trial in require_list(name, block)), shared=shared)
+        Block(
+            trials=tuple(Trial.from_json(require_json_object(name, trial)) for trial in require_list(name, block)),
+            shared=shared,
+        )
         for block in require_list(name, form[name])
     )
 
 
-def _write_blocks(blocks: tuple[Block, ...]) -> dict[str, Any]:
+def _blocks_to_json(blocks: tuple[Block, ...]) -> dict[str, Any]:
     trials = [[trial.to_json() for trial in block.trials] for block in blocks]
     return {"blocks": trials, "shared": any(block.shared for block in blocks)}
 
 
-_BUDGET = StoredForm(read=_read_budget, write=_write_budget, keys=lambda: ("budget", "adjacency", "unit"))
-_BLOCKS = StoredForm(read=_read_blocks, write=_write_blocks, keys=lambda: ("blocks", "shared"))
+_BUDGET = StoredForm(read=_budget_from_json, write=_budget_to_json, keys=lambda: ("budget", "adjacency", "unit"))
+_BLOCKS = StoredForm(read=_blocks_from_json, write=_blocks_to_json, keys=lambda: ("blocks", "shared"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +315,7 @@ class Plan(Stored):
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", stored_rule(self.rule))
+        object.__setattr__(self, "rule", stored_form_of_rule_with_defaults(self.rule))
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -299,60 +323,64 @@ class Plan(Stored):
         return tuple(trial for block in self.blocks for trial in block.trials)
 
     @cached_property
-    def points(self) -> Sequence[int]:
+    def point_index_of_each_trial(self) -> Sequence[int]:
         """The point of each trial, as the place of its first repeat: a repeat is another run of the same point."""
         if not any(REPEAT in trial.config for trial in self.trials):
             return range(len(self.trials))
         first: dict[str, int] = {}
-        return tuple(first.setdefault(trial.point, place) for place, trial in enumerate(self.trials))
+        return tuple(first.setdefault(trial.id_without_repeat, place) for place, trial in enumerate(self.trials))
 
     @property
-    def repeats(self) -> int:
+    def least_runs_per_point(self) -> int:
         """The least number of runs of a point."""
-        return min(Counter(self.points).values(), default=1)
+        return min(Counter(self.point_index_of_each_trial).values(), default=1)
 
     @property
-    def finals(self) -> tuple[Trial, ...]:
+    def final_runs(self) -> tuple[Trial, ...]:
         """The final run of each point, of which one is made after the search; empty if the rule has no final run."""
         return tuple(trial.final for trial in self.trials if trial.final is not None)
 
     @property
     def all_runs(self) -> tuple[Trial, ...]:
         """All points, then their final runs."""
-        return self.trials + self.finals
+        return self.trials + self.final_runs
 
     @property
-    def reproducible(self) -> bool:
+    def has_reproducible_run(self) -> bool:
         """Whether a run has a declared seed."""
-        return any(trial.reproducible for trial in self.trials)
+        return any(trial.is_reproducible_from_seed for trial in self.trials)
 
     @cached_property
-    def foreign_names(self) -> frozenset[str]:
+    def names_of_user_classes_and_scripts(self) -> frozenset[str]:
         """The user's classes and scripts that the points name; none is run unless the command line names it."""
-        return frozenset(name for trial in self.all_runs for name in foreign_names(trial.config))
+        return frozenset(name for trial in self.all_runs for name in find_user_classes_and_scripts(trial.config))
 
     @property
-    def shared(self) -> bool:
+    def has_shared_subsamples(self) -> bool:
         """Whether all points are trained on the same subsamples; then they are one block."""
         return any(block.shared for block in self.blocks)
 
     @cached_property
-    def paid(self) -> tuple[PlanEvent, ...]:
-        """The events that the rule is priced over (`paid_for`)."""
-        events = [trial.paid for trial in self.trials]
-        return paid_for(events, spares=self.spares, turns=self.turns, shared=self.shared)
+    def priced_events(self) -> tuple[PlanEvent, ...]:
+        """The events that the rule is priced over (`priced_events_of_runs`)."""
+        events = [trial.event_with_final_run for trial in self.trials]
+        return priced_events_of_runs(
+            events, spares=self.spares, turns=self.allowed_point_indices_per_turn, shared=self.has_shared_subsamples
+        )
 
     @cached_property
-    def turns(self) -> tuple[Sequence[int], ...] | None:
+    def allowed_point_indices_per_turn(self) -> tuple[Sequence[int], ...] | None:
         """The points (by index) that each turn may have; None if no runs are proposed."""
         if self.proposed is None:
             return None
-        return self.proposed.turns([trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials])
+        return self.proposed.allowed_point_indices_per_turn(
+            [trial.config.get("privacy", {}).get("noise_multiplier") for trial in self.trials]
+        )
 
     @property
-    def public(self) -> bool:
+    def has_public_data(self) -> bool:
         """Whether the data were declared public: then any price is allowed, and no record is protected."""
-        return self.budget.vacuous
+        return self.budget.promises_nothing
 
     @property
     def adjacency(self) -> Adjacency:
@@ -368,13 +396,15 @@ class Plan(Stored):
     def id(self) -> str:
         """Identity of the plan: the hash of all that is run and charged, without prices and notes."""
         form = self.to_json() | {
-            "rule": identity(self.rule, "rule"),
-            "blocks": [[trial.identity() for trial in block.trials] for block in self.blocks],
-            "proposed": None if self.proposed is None else self.proposed.identity(),
+            "rule": identity_form_of_config_part(self.rule, "rule"),
+            "blocks": [[trial.fields_for_identity() for trial in block.trials] for block in self.blocks],
+            "proposed": None if self.proposed is None else self.proposed.fields_for_identity(),
         }
-        return digest(without_defaults({key: form[key] for key in IDENTITY}, part_defaults("plan")))
+        return short_digest_of_json(
+            without_defaults({key: form[key] for key in IDENTITY}, defaults_of_plan_or_config_part("plan"))
+        )
 
-    def block(self, block_id: str) -> Block:
+    def block_with_id(self, block_id: str) -> Block:
         """The block with this id; raises `BadInput` if there is none."""
         for block in self.blocks:
             if block.id == block_id:
@@ -388,18 +418,21 @@ class Plan(Stored):
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Plan:
         """Reads `to_json`'s form, also with an id, which is not compared; refuses another format."""
-        return from_json(cls, {key: value for key, value in require_format("the plan", form).items() if key != "id"})
+        return from_json(
+            cls,
+            {key: value for key, value in require_and_remove_format_number("the plan", form).items() if key != "id"},
+        )
 
     def write(self, path: Path) -> None:
         """Stores the plan with its id, atomically."""
-        write_line(path, self._stored)
+        write_compact_json(path, self._stored_form_with_id)
 
-    def is_stored(self, path: Path) -> bool:
+    def is_stored_in_file(self, path: Path) -> bool:
         """Whether the file at `path` holds this plan as `write` would write it; reading it again takes far longer."""
-        return path.read_bytes() == json.dumps(self._stored, allow_nan=False).encode()
+        return path.read_bytes() == json.dumps(self._stored_form_with_id, allow_nan=False).encode()
 
     @cached_property
-    def _stored(self) -> dict[str, Any]:
+    def _stored_form_with_id(self) -> dict[str, Any]:
         return {"id": self.id} | self.to_json()
 
     @classmethod
@@ -418,7 +451,7 @@ def _parse_plan(content: bytes, path: Path) -> Plan:
         form = json.loads(content)
     except (ValueError, RecursionError) as cause:
         raise BadInput(f"Expected plan={path} to be a readable plan file: {cause}.") from cause
-    with as_written(f"plan={path}"):
+    with turn_read_errors_into_refusal(f"plan={path}"):
         plan = Plan.from_json(form)
         if plan.id != form["id"]:
             raise BadInput(f"Expected plan id={form['id']} to be {plan.id}: {path} was edited after it was charged.")

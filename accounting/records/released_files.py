@@ -21,13 +21,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpsweep.accounting.codec import Stored, read_stored
+from dpsweep.accounting.codec import Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import mapping, refuse_link
+from dpsweep.accounting.validation import refuse_link, require_json_object
 
 CONFIG_FILE = "config.yaml"
 WINNER_FILE = "winner.json"
@@ -46,22 +46,22 @@ class ReleasedWinner(Stored):
     salt: str
 
     @classmethod
-    def of(cls, secret: str, charge: str) -> ReleasedWinner:
+    def from_secret_and_charge(cls, secret: str, charge: str) -> ReleasedWinner:
         """The winner of the charge with this digest; `secret` are random bits that every copy of the folder has."""
         return cls(salt=sha256(f"release {charge} {secret}".encode()).hexdigest())
 
     @classmethod
-    def read(cls, folder: Path) -> ReleasedWinner | None:
+    def read_from_release(cls, folder: Path) -> ReleasedWinner | None:
         """Reads the salt from a release, None if it has none; raises `BadInput` for a damaged file."""
-        return read_stored(folder / WINNER_FILE, lambda form: cls.from_json({"salt": form["salt"]}))
+        return parse_json_file_or_none(folder / WINNER_FILE, lambda form: cls.from_json({"salt": form["salt"]}))
 
-    def digest(self, folder: Path) -> str:
+    def digest_of_winner_files(self, folder: Path) -> str:
         """The SHA-256 of the salt and of the winner's files in this folder (no files if there is no winner)."""
         files = {name: folder / name for name in COVERED}
         digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.exists()}
         return sha256(json.dumps([self.salt, digests], sort_keys=True).encode()).hexdigest()
 
-    def write(self, folder: Path) -> None:
+    def write_salt_and_covered_names(self, folder: Path) -> None:
         """Writes the salt and the names of the files that the digest covers into a release."""
         write_json(folder / WINNER_FILE, {"salt": self.salt, "covers": list(COVERED)})
 
@@ -77,44 +77,44 @@ class ReleasedFiles(Stored):
     files: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: Path) -> ReleasedFiles:
+    def from_folder(cls, folder: Path) -> ReleasedFiles:
         """The files that lie in a release or an export.
 
         Raises `BadInput` for a link, for a file or a folder that cannot be read, and where the salt is missing.
         """
-        winner = ReleasedWinner.read(refuse_link(folder))
+        winner = ReleasedWinner.read_from_release(refuse_link(folder))
         if winner is None:
             raise BadInput(f"Expected {folder / WINNER_FILE} to be there: it has the salt of the release's digest.")
         try:
-            files = dict(_digests(folder))
+            files = dict(_iterate_paths_with_digests(folder))
         except OSError as cause:
             raise BadInput(f"Expected {cause.filename or folder} to be readable: {cause.strerror}.") from cause
         return cls(salt=winner.salt, files=dict(sorted(files.items())))
 
     @property
-    def manifest(self) -> str:
+    def manifest_digest(self) -> str:
         """The SHA-256 of a domain tag, the salt and all files: what the ledger holds."""
         canonical = json.dumps([self.salt, self.files], sort_keys=True, separators=(",", ":"))
         return sha256(DOMAIN.encode() + canonical.encode("ascii")).hexdigest()
 
-    def differences(self, other: ReleasedFiles) -> tuple[str, ...]:
+    def differing_paths(self, other: ReleasedFiles) -> tuple[str, ...]:
         """The paths of the files that are missing in one of both, or differ."""
         paths = sorted(self.files.keys() | other.files.keys())
         return tuple(path for path in paths if self.files.get(path) != other.files.get(path))
 
-    def note(self, curator: Path, folder: str) -> None:
+    def write_into_curator_list(self, curator: Path, folder: str) -> None:
         """Writes the files of a release or an export into the curator's list, readable by its owner alone."""
-        lists = {**_lists(curator), folder: self.to_json()}
+        lists = {**_read_curator_list(curator), folder: self.to_json()}
         write_json(curator / LIST_FILE, lists, mode=PRIVATE)
 
     @classmethod
-    def read_from_list(cls, curator: Path, folder: str) -> ReleasedFiles | None:
+    def read_from_curator_list(cls, curator: Path, folder: str) -> ReleasedFiles | None:
         """The files of a release or an export in the curator's list; None if it has none, or is damaged."""
-        form = _lists(curator).get(folder)
+        form = _read_curator_list(curator).get(folder)
         return None if form is None else cls.from_json(form)
 
 
-def _digests(folder: Path) -> Iterator[tuple[str, str]]:
+def _iterate_paths_with_digests(folder: Path) -> Iterator[tuple[str, str]]:
     """The paths below a folder with their digests; raises OSError for a folder that cannot be listed."""
     for place, folders, files in os.walk(folder, onerror=_raise_error):
         for name in folders:
@@ -130,7 +130,7 @@ def _raise_error(cause: OSError) -> None:
     raise cause
 
 
-def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:
+def verify_release_files_and_describe(folder: Path, curator: Path, attempts: Attempts) -> str:
     """Compares the files of a release or an export with the manifest lines of its plan, and returns a sentence.
 
     It has the date of the line that has these files, and says if there is a later one. Raises `ContractBroken`, with
@@ -138,26 +138,26 @@ def verify_files(folder: Path, curator: Path, attempts: Attempts) -> str:
     """
     if not folder.exists():
         return ""
-    present = ReleasedFiles.of(folder)
+    present = ReleasedFiles.from_folder(folder)
     lines = [(at[:10], body.manifest) for at, body in attempts.manifests if body.folder == folder.name]
-    days = [day for day, manifest in lines if manifest == present.manifest]
+    days = [day for day, manifest in lines if manifest == present.manifest_digest]
     if days:
-        later = "" if lines[-1][1] == present.manifest else f", and a later one was made on {lines[-1][0]}"
+        later = "" if lines[-1][1] == present.manifest_digest else f", and a later one was made on {lines[-1][0]}"
         return f" Its {folder.name} is the one of {days[-1]}{later}."
-    noted = ReleasedFiles.read_from_list(curator, folder.name)
-    known = noted is not None and noted.manifest in {manifest for _, manifest in lines}
-    names = present.differences(noted) if known and noted is not None else ()
+    noted = ReleasedFiles.read_from_curator_list(curator, folder.name)
+    known = noted is not None and noted.manifest_digest in {manifest for _, manifest in lines}
+    names = present.differing_paths(noted) if known and noted is not None else ()
     raise ContractBroken(
         f"The files in {folder} are those of no {folder.name} in the ledger"
-        f"{f'; not as in the last one: {_first_names(names)}' if names else ''}. "
+        f"{f'; not as in the last one: {_first_names_text(names)}' if names else ''}. "
         f"`dpsweep {folder.name} {folder.parent}` writes it again."
     )
 
 
-def _first_names(names: tuple[str, ...], most: int = 5) -> str:
+def _first_names_text(names: tuple[str, ...], most: int = 5) -> str:
     more = len(names) - most
     return f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _lists(curator: Path) -> Mapping[str, Any]:
-    return read_stored(curator / LIST_FILE, lambda form: mapping(LIST_FILE, form)) or {}
+def _read_curator_list(curator: Path) -> Mapping[str, Any]:
+    return parse_json_file_or_none(curator / LIST_FILE, lambda form: require_json_object(LIST_FILE, form)) or {}

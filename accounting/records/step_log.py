@@ -26,10 +26,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import Count, Stored, read_stored
-from dpsweep.accounting.durable_files import Flushing, alone, digest, made_folder, write_json
+from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.durable_files import (
+    Flushing,
+    make_private_folder_durably,
+    run_generator_and_flush_yielded_paths,
+    short_digest_of_json,
+    write_json,
+)
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
-from dpsweep.accounting.events.build import DpEvent, flatten, steps_of
+from dpsweep.accounting.events.build import DpEvent, leaves_with_counts, number_of_steps
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
@@ -41,7 +47,7 @@ _TENSORS = re.compile(r"weights-[\w.-]+")
 """The name of a tensor file, without a path: it lies in the folder of its header."""
 
 
-def _file_name(name: str, value: str) -> None:
+def _check_tensor_file_name(name: str, value: str) -> None:
     if not _TENSORS.fullmatch(value):
         raise ValueError(f"Expected {name}={value!r} to be the name of a file beside the checkpoint.")
 
@@ -62,29 +68,31 @@ class Header(Stored):
     steps: Count
     spent: Count
     marked: Count
-    tensors: Annotated[str, _file_name]
+    tensors: Annotated[str, _check_tensor_file_name]
     sha256: str
 
-    def write(self, place: Path) -> None:
+    def write_checkpoint_header(self, place: Path) -> None:
         """Stores the header for its owner alone and replaces the one before it."""
         form = self.to_json()
-        write_json(_header_path(place, self.attempt), form | {"digest": digest(form)}, mode=0o600)
+        write_json(
+            _checkpoint_header_path(place, self.attempt), form | {"digest": short_digest_of_json(form)}, mode=0o600
+        )
 
     @classmethod
-    def read(cls, place: Path, attempt: int) -> Header | None:
+    def read_checkpoint_header(cls, place: Path, attempt: int) -> Header | None:
         """The header of an attempt's checkpoint, None if there is none; raises `ContractBroken` for a damaged one."""
-        path = _header_path(place, attempt)
+        path = _checkpoint_header_path(place, attempt)
 
-        def read(form: dict[str, Any]) -> Header:
+        def header_from_json_with_valid_digest(form: dict[str, Any]) -> Header:
             known = form.pop("digest")
             header = cls.from_json(form)
-            if known != digest(form):
+            if known != short_digest_of_json(form):
                 raise ContractBroken(f"Expected {path} to be as it was written: its digest is another.")
             return header
 
-        return read_stored(path, read, ContractBroken)
+        return parse_json_file_or_none(path, header_from_json_with_valid_digest, ContractBroken)
 
-    def content(self, place: Path) -> bytes:
+    def read_verified_tensor_bytes(self, place: Path) -> bytes:
         """The content of the checkpoint's tensor file; raises `ContractBroken` if it is not as it was written."""
         path = place / self.tensors
         try:
@@ -108,56 +116,58 @@ class StepLog:
     header: Header | None = None
 
     @classmethod
-    def begin(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
+    def empty_for_attempt(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """The empty log of an attempt that begins. An attempt that began earlier is refused at its first mark."""
-        return cls(place=place, attempt=attempt, priced=steps_priced(trial))
+        return cls(place=place, attempt=attempt, priced=number_of_priced_steps(trial))
 
     @classmethod
-    def read(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
+    def read_for_attempt(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """The log of an attempt from its files; raises `ContractBroken` if they are damaged or inconsistent."""
-        marked, scored = _read_marks(_marks(place.record, attempt))
-        header = Header.read(place.files, attempt)
+        marked, scored = _read_marked_steps_and_score(_marks_path(place.record, attempt))
+        header = Header.read_checkpoint_header(place.files, attempt)
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
             raise ContractBroken(
                 f"Expected the checkpoint of attempt {attempt} in {place.files} to count no more than was marked."
             )
-        return replace(cls.begin(place, trial, attempt), marked=marked, scored=scored, header=header)
+        return replace(cls.empty_for_attempt(place, trial, attempt), marked=marked, scored=scored, header=header)
 
     @property
-    def spent(self) -> int:
+    def number_of_spent_steps(self) -> int:
         """The number of steps that count as taken: all that ran, and perhaps more."""
         return self.marked if self.header is None else self.header.spent + self.marked - self.header.marked
 
-    def mark(self, steps: int) -> StepLog:
+    def mark_steps_before_run(self, steps: int) -> StepLog:
         """Writes a mark for steps that are about to run; raises `ContractBroken` if they may not run."""
-        return alone(self.marking(steps))
+        return run_generator_and_flush_yielded_paths(self.mark_steps_in_group_commit(steps))
 
-    def marking(self, steps: int) -> Flushing[StepLog]:
+    def mark_steps_in_group_commit(self, steps: int) -> Flushing[StepLog]:
         """Does what `mark` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored, so no further step of it runs.")
-        if self.spent + steps > self.priced:
+        if self.number_of_spent_steps + steps > self.priced:
             raise ContractBroken(
-                f"Expected {self.spent} steps taken and {steps} to come to be at most the {self.priced} priced ones: "
+                f"Expected {self.number_of_spent_steps} steps taken and {steps} to come to be at most the "
+                f"{self.priced} priced "
+                "ones: "
                 "nothing more runs."
             )
-        yield from self._appending(f"{steps} {self.marked + steps}\n")
+        yield from self._append_line_in_group_commit(f"{steps} {self.marked + steps}\n")
         return replace(self, marked=self.marked + steps)
 
-    def mark_score(self) -> StepLog:
+    def mark_score_before_measuring(self) -> StepLog:
         """Writes a mark before a private score is measured; afterwards the attempt is never resumed."""
-        return alone(self.marking_score())
+        return run_generator_and_flush_yielded_paths(self.mark_score_in_group_commit())
 
-    def marking_score(self) -> Flushing[StepLog]:
-        """Does what `mark_score` does, as a part of a group commit."""
+    def mark_score_in_group_commit(self) -> Flushing[StepLog]:
+        """Does what `mark_score_before_measuring` does, as a part of a group commit."""
         if self.scored:
             raise ContractBroken(f"Attempt {self.attempt} was scored before; another score is another charge.")
-        yield from self._appending(f"score {self.marked}\n")
+        yield from self._append_line_in_group_commit(f"score {self.marked}\n")
         return replace(self, scored=True)
 
-    def _appending(self, line: str) -> Flushing[None]:
+    def _append_line_in_group_commit(self, line: str) -> Flushing[None]:
         """Appends a line and flushes it to the disk; an attempt's first line creates the file."""
-        path = _marks(self.place.record, self.attempt)
+        path = _marks_path(self.place.record, self.attempt)
         first = not self.marked
         try:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0), PRIVATE)
@@ -174,42 +184,42 @@ class StepLog:
             raise ContractBroken(f"Nothing runs that was not marked in {path} before: no space left.")
 
 
-def steps_priced(trial: Trial) -> int:
+def number_of_priced_steps(trial: Trial) -> int:
     """The number of training steps that a trial's charge covers."""
-    return steps_of(trial.event.training)
+    return number_of_steps(trial.event.training)
 
 
-def is_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
+def has_enough_and_only_declared_steps(realised: DpEvent, declared: DpEvent, *, least: int) -> bool:
     """Whether the run took at least `least` steps, and all of its steps were declared.
 
     A run takes all of its steps, and as many of the spare steps as it lost. A part of the declared steps costs no more
     than all of them.
     """
-    allowed, ran = dict(flatten(declared)), dict(flatten(realised))
-    return steps_of(realised) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
+    allowed, ran = dict(leaves_with_counts(declared)), dict(leaves_with_counts(realised))
+    return number_of_steps(realised) >= least and all(count <= allowed.get(leaf, 0) for leaf, count in ran.items())
 
 
-def steps_spent(place: TrialPlace, trial: Trial, attempt: int) -> int:
+def steps_spent_by_attempt(place: TrialPlace, trial: Trial, attempt: int) -> int:
     """The number of priced steps that an attempt has spent, lost ones included: never fewer than ran.
 
     It is the number of all priced steps if the files are damaged.
     """
     try:
-        return StepLog.read(place, trial, attempt).spent
+        return StepLog.read_for_attempt(place, trial, attempt).number_of_spent_steps
     except ContractBroken:
-        return steps_priced(trial)
+        return number_of_priced_steps(trial)
 
 
-def stretches(record: Path, attempt: int) -> int:
+def count_marked_stretches_of_steps(record: Path, attempt: int) -> int:
     """The number of marked stretches of an attempt, completed or not; raises `ContractBroken` for damaged marks."""
-    path = _marks(record, attempt)
-    _read_marks(path)
+    path = _marks_path(record, attempt)
+    _read_marked_steps_and_score(path)
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
 def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLog:
     """The step log of an attempt that resumes from its checkpoint; raises an error if it may not resume."""
-    steps = StepLog.read(place, trial, receipt.attempt)
+    steps = StepLog.read_for_attempt(place, trial, receipt.attempt)
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} has no checkpoint to go on from.")
@@ -221,16 +231,18 @@ def resume_step_log(place: TrialPlace, trial: Trial, receipt: Receipt) -> StepLo
     if steps.scored:
         raise ContractBroken(f"Attempt {receipt.attempt} at trial {trial.id} was scored, so it does not go on.")
     missing = header.steps - header.step
-    if steps.spent + missing > steps.priced:
+    if steps.number_of_spent_steps + missing > steps.priced:
         raise ContractBroken(
-            f"Expected {steps.spent} steps taken and {missing} missing to be at most the {steps.priced} priced ones: "
+            f"Expected {steps.number_of_spent_steps} steps taken and {missing} missing to be at most the "
+            f"{steps.priced} priced "
+            "ones: "
             f"attempt {receipt.attempt} at trial {trial.id} does not go on."
         )
-    header.content(place.files)
+    header.read_verified_tensor_bytes(place.files)
     return steps
 
 
-def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
+def can_attempt_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
     """Whether an interrupted attempt may resume on its charge, judged by its files alone; False if they are damaged.
 
     Also False if the folder's receipt is for another attempt, if the attempt was scored, or if it has lost more steps
@@ -246,29 +258,29 @@ def can_resume(place: TrialPlace, trial: Trial, attempt: int) -> bool:
     return True
 
 
-def void_marks(record: Path, attempt: int) -> None:
+def forbid_resuming_attempt(record: Path, attempt: int) -> None:
     """Marks an attempt as scored, if it is not marked yet, so that it is never resumed."""
-    path = _marks(record, attempt)
+    path = _marks_path(record, attempt)
     try:
-        marked, scored = _read_marks(path)
+        marked, scored = _read_marked_steps_and_score(path)
     except ContractBroken:
         return
     if scored:
         return
-    made_folder(record)
+    make_private_folder_durably(record)
     with path.open("a") as stream:
         stream.write(f"score {marked}\n")
     path.chmod(PRIVATE)
 
 
-def forget_checkpoints(place: Path) -> None:
+def remove_checkpoints(place: Path) -> None:
     """Removes a trial's checkpoints after it has a result; its marks stay."""
     for header in place.glob("checkpoint-*.json"):
         header.unlink(missing_ok=True)
-    remove_tensors(place)
+    remove_tensor_files(place)
 
 
-def remove_tensors(place: Path, but: str | None = None) -> None:
+def remove_tensor_files(place: Path, but: str | None = None) -> None:
     """Removes the tensor files of a trial's checkpoints, complete or not, except the one named `but`."""
     for path in place.glob("weights-*"):
         if path.name != but:
@@ -283,7 +295,7 @@ def _attempt_description(paper: Header | Receipt) -> str:
     return f"plan {paper.plan}, trial {paper.trial}, attempt {paper.attempt}, charge {paper.charge[:12]}"
 
 
-def _read_marks(path: Path) -> tuple[int, bool]:
+def _read_marked_steps_and_score(path: Path) -> tuple[int, bool]:
     """The number of marked steps, and whether a score is marked; an incomplete last line counts as damage."""
     try:
         lines = path.read_text("ascii").splitlines(keepends=True)
@@ -302,9 +314,9 @@ def _read_marks(path: Path) -> tuple[int, bool]:
     return marked, scored
 
 
-def _marks(place: Path, attempt: int) -> Path:
+def _marks_path(place: Path, attempt: int) -> Path:
     return place / f"steps-{attempt}"
 
 
-def _header_path(place: Path, attempt: int) -> Path:
+def _checkpoint_header_path(place: Path, attempt: int) -> Path:
     return place / f"checkpoint-{attempt}.json"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.audit_record import AUDIT_FILE
-from dpsweep.accounting.durable_files import FOLDER, make_folder
+from dpsweep.accounting.durable_files import FOLDER, make_folder_and_missing_parents
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 
 
@@ -17,106 +17,106 @@ class SweepFolder:
     root: Path
     store: PrivateStore | None = None
 
-    def make(self) -> None:
+    def create_folder(self) -> None:
         """Creates the folder for its owner alone: the number of folders in trials/ may be as secret as a draw."""
-        make_folder(self.root)
+        make_folder_and_missing_parents(self.root)
         self.root.chmod(FOLDER)
 
     @property
-    def plan(self) -> Path:
+    def plan_path(self) -> Path:
         """The plan that was charged."""
         return self.root / "plan.json"
 
     @property
-    def draw(self) -> Path:
+    def draw_path(self) -> Path:
         """The rule's draw, made before the first run; for the curator only."""
         return self.root / "draw.json"
 
     @property
-    def outcome(self) -> Path:
+    def outcome_path(self) -> Path:
         """The winning try of the draw, once it is known; for the curator only."""
         return self.root / "outcome.json"
 
     @property
-    def ended(self) -> Path:
+    def end_marks_folder(self) -> Path:
         """The folder with an empty file for every ended try, which stays ended even if its folder is deleted."""
         return self.root / "ended"
 
     @property
-    def proposals(self) -> Path:
+    def proposals_path(self) -> Path:
         """The proposed points, in the order of their turns."""
         return self.root / "proposals.json"
 
     @property
-    def final(self) -> Path:
+    def final_point_path(self) -> Path:
         """The chosen point of the final run, under a rule that has one."""
         return self.root / "final.json"
 
     @property
-    def command(self) -> Path:
+    def multirun_config_path(self) -> Path:
         """The configuration of the whole sweep, as Hydra's sweepers write it."""
         return self.root / "multirun.yaml"
 
     @property
-    def lock(self) -> Path:
+    def coordinator_lock_path(self) -> Path:
         """The lock that the coordinator of this folder holds."""
         return self.root / ".lock"
 
     @property
-    def turn(self) -> Path:
+    def next_try_lock_path(self) -> Path:
         """The lock that a worker holds while it takes the next try of a draw."""
         return self.root / ".turn"
 
     @property
-    def stop(self) -> Path:
+    def stop_file_path(self) -> Path:
         """The stop file: while it exists, no trial begins, and running trials write a checkpoint and stop."""
         return self.root / "stop"
 
     @property
-    def study(self) -> Path:
+    def optuna_study_path(self) -> Path:
         """The Optuna study, a journal file for optuna-dashboard."""
         return self.root / "study.log"
 
     @property
-    def curator(self) -> Path:
+    def curator_folder(self) -> Path:
         """The curator's pages, and the opening of the release's commitment."""
         return self.root / "curator"
 
     @property
-    def audit(self) -> Path:
+    def audit_record_path(self) -> Path:
         """What `dpsweep audit` found, on records that nobody's privacy depends on."""
         return self.root / AUDIT_FILE
 
     @property
-    def logged(self) -> Path:
+    def logged_runs_path(self) -> Path:
         """The runs that each logger was given."""
         return self.root / "logged.json"
 
     @property
-    def release(self) -> Path:
+    def release_folder(self) -> Path:
         """The release, which may be passed on; written by a separate command."""
         return self.root / "release"
 
     @property
-    def export(self) -> Path:
+    def export_folder(self) -> Path:
         """The winner's model with its code and card, which may be passed on; written by a separate command."""
         return self.root / "export"
 
     @property
-    def trials(self) -> Path:
+    def trials_folder(self) -> Path:
         """The folder of the trials, with a folder for each run."""
         return self.root / "trials"
 
-    def trial(self, trial_id: str) -> Path:
+    def trial_folder(self, trial_id: str) -> Path:
         """A trial's folder: config.yaml, train.log, result.json, receipt.json."""
-        return self.trials / trial_id
+        return self.trials_folder / trial_id
 
-    def place(self, trial_id: str) -> TrialPlace:
+    def trial_folder_and_private_record(self, trial_id: str) -> TrialPlace:
         """A trial's folder, and its record in the private store."""
-        return self.private.place(self.trial(trial_id))
+        return self.private_store.trial_place_from_files_folder(self.trial_folder(trial_id))
 
     @property
-    def private(self) -> PrivateStore:
+    def private_store(self) -> PrivateStore:
         """The plan's private store; raises `ValueError` for an object that only reads the folder."""
         if self.store is None:
             raise ValueError(f"Expected store={self.store} of {self.root} to be given where something trains.")

@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpsweep.accounting.codec import Count, Stored
-from dpsweep.accounting.durable_files import FORMAT, Flushing, alone, require_format, writing_line
+from dpsweep.accounting.durable_files import (
+    FORMAT,
+    Flushing,
+    require_and_remove_format_number,
+    run_generator_and_flush_yielded_paths,
+    write_compact_json_in_group_commit,
+)
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.validation import as_written, number, require_real
+from dpsweep.accounting.validation import require_finite_number, require_real, turn_read_errors_into_refusal
 
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
@@ -40,12 +46,12 @@ class Status(StrEnum):
 def _check_score(field: str, score: Mapping[str, Any]) -> None:
     """Raises TypeError or ValueError unless the score and its further metrics are finite numbers with intervals."""
     for name in ("value", "low", "high"):
-        number(f"{field}.{name}", score.get(name))
+        require_finite_number(f"{field}.{name}", score.get(name))
     for metric in score.get("also", {}).values():
         _check_score(field, metric)
 
 
-def _duration(name: str, seconds: float) -> None:
+def _check_duration(name: str, seconds: float) -> None:
     if not 0 <= require_real(name, seconds) < 1e12:
         raise ValueError(f"Expected {name}={seconds!r} to be a number >= 0.")
 
@@ -58,8 +64,8 @@ class TrialResult(Stored):
     failed. Some metrics add {"also": {name: {"value", "low", "high"}}}, further metrics from the same counts. `event`
     is the realised training event in the form of `events.to_json`, None if the attempt failed before it reported the
     event. `curator` holds facts that no price covers: they never leave the curator's folder. These are `batch_sizes`
-    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), `right` (the
-    noisy number of right predictions on held-out private records, if the score is made of it), and `curve`, a
+    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), `right`
+    (the noisy number of right predictions on held-out private records, if the score is made of it), and `curve`, a
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
     "training_accuracy", "training_loss", "mean_factor", "shortened" and quantiles of the norms of per-example
     gradients, "gradient_norm_q10", "gradient_norm_q50" and "gradient_norm_q90". A value that is not finite is None.
@@ -73,7 +79,7 @@ class TrialResult(Stored):
     score: Annotated[Mapping[str, Any] | None, _check_score]
     event: Mapping[str, Any] | None
     steps: Count
-    seconds: Annotated[float, _duration]
+    seconds: Annotated[float, _check_duration]
     device: str
     randomness: str
     started: str
@@ -87,26 +93,28 @@ class TrialResult(Stored):
     curator: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def value(self) -> float | None:
+    def score_value(self) -> float | None:
         """The score without its interval; None if the attempt has no score."""
         return None if self.score is None else float(self.score["value"])
 
     @property
-    def right(self) -> float | None:
+    def noisy_right_predictions(self) -> float | None:
         """The noisy number of right predictions; None if the score is not made of it."""
         right = self.curator.get("right")
-        return None if right is None else number("right", right)
+        return None if right is None else require_finite_number("right", right)
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""
-        alone(self.writing(folder))
+        run_generator_and_flush_yielded_paths(self.write_in_group_commit(folder))
 
-    def writing(self, folder: Path) -> Flushing[None]:
+    def write_in_group_commit(self, folder: Path) -> Flushing[None]:
         """Does what `write` does, as a part of a group commit."""
-        return writing_line(folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE)
+        return write_compact_json_in_group_commit(
+            folder / RESULT_FILE, {"format": FORMAT} | self.to_json(), mode=PRIVATE
+        )
 
     @staticmethod
-    def digest(folder: Path) -> str | None:
+    def digest_of_result_file(folder: Path) -> str | None:
         """The SHA-256 of the result file (it contains a salt) in a trial's folder; None if there is no file."""
         try:
             return sha256((folder / RESULT_FILE).read_bytes()).hexdigest()
@@ -135,5 +143,5 @@ def _parse_result(content: bytes, path: Path) -> TrialResult:
         form = json.loads(content)
     except (ValueError, RecursionError) as cause:
         raise BadInput(_UNREADABLE.format(path=path, cause=cause)) from cause
-    with as_written(f"result={path}"):
-        return TrialResult.from_json(require_format(str(path), form))
+    with turn_read_errors_into_refusal(f"result={path}"):
+        return TrialResult.from_json(require_and_remove_format_number(str(path), form))

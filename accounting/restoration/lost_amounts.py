@@ -13,13 +13,19 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsweep.accounting.chain.hash_chain import End, Kind, Lines
-from dpsweep.accounting.codec import shortest_decimal
+from dpsweep.accounting.codec import shortest_decimal_of_float
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Balance
 from dpsweep.accounting.ledger.bodies import Restored, read_body
-from dpsweep.accounting.ledger.compared_chain import verified_entries
-from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, Amounts, subtract, upward
-from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, digest_prefix
+from dpsweep.accounting.ledger.compared_chain import verified_entries_with_balances
+from dpsweep.accounting.ledger.composition_policy import (
+    DELTA,
+    EPSILON,
+    Amounts,
+    float_rounded_up,
+    subtract_decimals_exactly,
+)
+from dpsweep.accounting.ledger.remembered_ends import WIDTH, Memory, digest_prefix_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,7 @@ class Base:
     restored: frozenset[End]
 
 
-def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
+def balances_now_and_at_remembered_entry(lines: Lines, name: str, remembered: bytes) -> Base:
     """Walks the chain, beside the `remembered` digests; raises `LedgerDamaged` at the first entry that is not whole."""
     balances: dict[str, Balance] = {}
     common: dict[str, Balance] = {}
@@ -45,10 +51,10 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
     paid: set[str] = set()
     restored: set[End] = set()
     end = End()
-    for entry, balance in verified_entries(lines, name):
+    for entry, balance in verified_entries_with_balances(lines, name):
         end = End(entries=entry.seq, head=entry.digest)
         balances[entry.account] = since[entry.account] = balance
-        if _at(remembered, end):
+        if _is_end_among_digests(remembered, end):
             common |= since
             since = {}
         if entry.kind == Kind.CHARGE:
@@ -57,9 +63,11 @@ def read_base(lines: Lines, name: str, remembered: bytes) -> Base:
             paid |= set(body.charges)
             if body.remembered is not None and body.reserved is not None:
                 restored.add(body.remembered)
-                if _at(remembered, body.remembered):  # another machine restored lines that we know too
+                if _is_end_among_digests(
+                    remembered, body.remembered
+                ):  # another machine restored lines that we know too
                     before = common.get(entry.account, replace(balance, reserved={}))
-                    common[entry.account] = balance_with_at_least(before, body.reserved)
+                    common[entry.account] = balance_raised_to_amounts(before, body.reserved)
     return Base(end=end, balances=balances, common=common, paid=frozenset(paid), restored=frozenset(restored))
 
 
@@ -75,13 +83,13 @@ class Lost:
     closed: bool
 
     @property
-    def claim(self) -> tuple[float, float]:
+    def epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that the amounts alone imply."""
-        amounts = {name: shortest_decimal(more) for name, more in self.takes.items()}
-        return self.remembered.policy.guaranteed(self.remembered.budget, amounts)
+        amounts = {name: shortest_decimal_of_float(more) for name, more in self.takes.items()}
+        return self.remembered.policy.guaranteed_epsilon_and_delta(self.remembered.budget, amounts)
 
 
-def losses_by_account(memory: Memory, base: Base) -> Iterator[Lost]:
+def iterate_account_losses(memory: Memory, base: Base) -> Iterator[Lost]:
     """The loss of every remembered account; raises `BadInput` if it was opened anew for other neighbours."""
     for account, form in sorted(memory.balances.items()):
         remembered, there = Balance.from_json(form), base.balances.get(account)
@@ -99,7 +107,10 @@ def losses_by_account(memory: Memory, base: Base) -> Iterator[Lost]:
             amounts = dict(
                 zip(
                     (EPSILON, DELTA),
-                    map(shortest_decimal, remembered.policy.guaranteed(remembered.budget, amounts)),
+                    map(
+                        shortest_decimal_of_float,
+                        remembered.policy.guaranteed_epsilon_and_delta(remembered.budget, amounts),
+                    ),
                     strict=True,
                 )
             )
@@ -108,8 +119,8 @@ def losses_by_account(memory: Memory, base: Base) -> Iterator[Lost]:
             account=account,
             remembered=remembered,
             there=there,
-            takes={name: upward(amount) for name, amount in amounts.items()},
-            raised=not remembered.budget.fits(current),
+            takes={name: float_rounded_up(amount) for name, amount in amounts.items()},
+            raised=not remembered.budget.is_within_budget(current),
             closed=remembered.closed and (there is None or not there.closed),
         )
 
@@ -118,13 +129,13 @@ def _growth_of_amounts(later: Amounts, earlier: Amounts) -> dict[str, Decimal]:
     """The growth of each amount; an amount that was infinite before cannot grow."""
     known = {name: earlier.get(name, Decimal(0)) for name in later}
     return {
-        name: subtract(amount, known[name])
+        name: subtract_decimals_exactly(amount, known[name])
         for name, amount in later.items()
         if not known[name].is_infinite() and amount > known[name]
     }
 
 
-def balance_with_at_least(balance: Balance, amounts: Amounts) -> Balance:
+def balance_raised_to_amounts(balance: Balance, amounts: Amounts) -> Balance:
     """The balance with at least these amounts."""
     names = {*balance.reserved, *amounts}
     zero = Decimal(0)
@@ -133,6 +144,6 @@ def balance_with_at_least(balance: Balance, amounts: Amounts) -> Balance:
     )
 
 
-def _at(digests: bytes, end: End) -> bool:
+def _is_end_among_digests(digests: bytes, end: End) -> bool:
     place = WIDTH * (end.entries - 1)
-    return end.entries > 0 and digests[place : place + WIDTH] == digest_prefix(end.head)
+    return end.entries > 0 and digests[place : place + WIDTH] == digest_prefix_bytes(end.head)

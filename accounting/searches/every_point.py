@@ -16,34 +16,34 @@ class EveryPoint(OpenSearch):
     noun, nouns = "point", "points"
 
     @property
-    def paid_by_name(self) -> tuple[str, ...]:
+    def names_of_paid_attempts(self) -> tuple[str, ...]:
         """Every point."""
         return tuple(trial.id for trial in self.plan.trials)
 
     @property
-    def total(self) -> int:
+    def number_of_search_runs(self) -> int:
         """The number of points."""
         return len(self.plan.trials)
 
-    def search_runs(self) -> tuple[Trial, ...]:
+    def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The points of the plan."""
         return self.plan.trials
 
-    def points(self) -> Sequence[int]:
+    def point_index_of_each_search_run(self) -> Sequence[int]:
         """The first run of each point for all of its repeats."""
-        return self.plan.points
+        return self.plan.point_index_of_each_trial
 
-    def blocks(self) -> tuple[Block, ...]:
+    def trainable_blocks(self) -> tuple[Block, ...]:
         """The plan's blocks, and the final run once it is chosen."""
-        final = self.final_run()
+        final = self.chosen_final_run()
         return self.plan.blocks + (() if final is None else (Block(trials=(final,)),))
 
     @classmethod
-    def sample(cls, plan: Plan, rng: Random) -> Sample:
+    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
         """All points; nothing is drawn."""
-        return Sample(trials=plan.trials, shared=plan.shared)
+        return Sample(trials=plan.trials, shared=plan.has_shared_subsamples)
 
     @classmethod
-    def released_runs(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
+    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
         """All points."""
         return plan.trials

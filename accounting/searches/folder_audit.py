@@ -16,21 +16,21 @@ from pathlib import Path
 from dpsweep.accounting.chain.hash_chain import End
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.ledger.bodies import plan_charge_body
+from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.released_files import ReleasedWinner, verify_files
+from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS, TrialResult
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
-def verify_folder(root: Path, ledger: Ledger) -> str:
+def verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     """Checks plan, charge and results of one sweep folder; returns a sentence or raises the first contradiction.
 
     It checks the plan's hash, that the plan says of its data what their account does (private, or declared public),
@@ -40,48 +40,51 @@ def verify_folder(root: Path, ledger: Ledger) -> str:
     release has the winner in the ledger, that the curator's opening opens its commitment, and that release and export
     have the files of a manifest line. If a secret draw or a sampler determines the runs, there must be no other run.
     """
-    with as_written(f"the sweep in {root}"):
-        return _verify_folder(root, ledger)
+    with turn_read_errors_into_refusal(f"the sweep in {root}"):
+        return _verify_sweep_folder_and_describe(root, ledger)
 
 
-def _verify_folder(root: Path, ledger: Ledger) -> str:
+def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     folder = SweepFolder(root=root)
-    if not folder.plan.is_file():
+    if not folder.plan_path.is_file():
         raise BadInput(f"Expected {root} to be a sweep folder with a plan.json.")
-    plan = Plan.read(folder.plan)
+    plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account)
     charges = [entry for entry in statement.charges if entry.plan == plan.id]
     if not charges:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
-    declared = plan_charge_body(charges[0]).plan_event
-    paid = rule_from_config(plan.rule).pays(plan.event, plan.paid)
-    if declared is None or not declared.same_as(plan.event) or not paid:
+    declared = require_plan_charge_body(charges[0]).plan_event
+    paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event, plan.priced_events)
+    if declared is None or not declared.is_same_as(plan.event) or not paid:
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
-    if plan.public != statement.budget.vacuous:
-        said, promised = ("", " not") if plan.public else (" not", "")
+    if plan.has_public_data != statement.budget.promises_nothing:
+        said, promised = ("", " not") if plan.has_public_data else (" not", "")
         raise ContractBroken(
             f"Plan {plan.id} in {root} says that its data were{said} declared public; by the account of {plan.account} "
             f"they were{promised}."
         )
-    _verify_receipts(plan, folder)
-    summary = search_of(plan, folder).verify(statement)
-    verify_results(plan, root, ledger)
-    _verify_release(plan, folder, statement)
-    _verify_commitment(folder, ledger)
-    attempts = statement.attempts(plan.id)
-    published = [verify_files(place, folder.curator, attempts) for place in (folder.release, folder.export)]
+    _verify_receipts_match_trial_and_plan(plan, folder)
+    summary = search_for_plan(plan, folder).verify_runs_and_describe(statement)
+    verify_unchanged_results_and_weights(plan, root, ledger)
+    _verify_released_winner_is_in_ledger(plan, folder, statement)
+    _verify_release_commitment(folder, ledger)
+    attempts = statement.attempts_of_plan(plan.id)
+    published = [
+        verify_release_files_and_describe(place, folder.curator_folder, attempts)
+        for place in (folder.release_folder, folder.export_folder)
+    ]
     return f"{root}: plan {plan.id} is what was charged; {summary}{''.join(published)}"
 
 
-def verify_copies(roots: Sequence[Path]) -> None:
+def verify_no_attempt_ran_twice(roots: Sequence[Path]) -> None:
     """Raises `ContractBroken` if two folders have different results, or two uses, of one attempt."""
     known: dict[tuple[str, str], tuple[Path, str]] = {}
     for root in roots:
-        plan = Plan.read(SweepFolder(root=root).plan).id
-        for files in sorted(SweepFolder(root=root).trials.glob("*")):
+        plan = Plan.read(SweepFolder(root=root).plan_path).id
+        for files in sorted(SweepFolder(root=root).trials_folder.glob("*")):
             uses = {path.name: path.read_text() for path in files.glob("claim-*")}
             if (result := TrialResult.read(files)) is not None:
-                uses[f"result of attempt {result.attempt}"] = str(TrialResult.digest(files))
+                uses[f"result of attempt {result.attempt}"] = str(TrialResult.digest_of_result_file(files))
             for name, content in uses.items():
                 other, before = known.setdefault((f"{plan}/{files.name}", name), (root, content))
                 if before != content:
@@ -91,34 +94,34 @@ def verify_copies(roots: Sequence[Path]) -> None:
                     )
 
 
-def verify_results(plan: Plan, root: Path, ledger: Ledger) -> None:
+def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger) -> None:
     """Raises `ContractBroken` if a result or its weights changed after the attempt ended."""
-    folder = SweepFolder(root=root, store=PrivateStore.of(ledger, plan.account, plan.id))
-    search = search_of(plan, folder)
-    search.verify_ends(ledger)
-    for trial in search.runs():
-        files = folder.trial(trial.id)
+    folder = SweepFolder(root=root, store=PrivateStore.for_plan(ledger, plan.account, plan.id))
+    search = search_for_plan(plan, folder)
+    search.verify_results_match_attempt_ends(ledger)
+    for trial in search.search_and_final_runs():
+        files = folder.trial_folder(trial.id)
         result = TrialResult.read(files)
         if result is None or result.model is None:
             continue
-        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _outputs(files)]:
+        if [result.model] != [sha256(path.read_bytes()).hexdigest() for path in _paths_of_model_outputs(files)]:
             raise ContractBroken(f"The weights of trial {trial.id} in {root} are not those that it was trained to.")
 
 
-def _outputs(files: Path) -> list[Path]:
+def _paths_of_model_outputs(files: Path) -> list[Path]:
     """What a run has left as its model: one file, or none."""
     return [files / name for name in OUTPUTS if (files / name).exists()]
 
 
-def remembered_ends(root: Path) -> frozenset[End]:
+def chain_ends_in_receipts(root: Path) -> frozenset[End]:
     """The ends of the ledger's chain at the starts of the attempts in a sweep folder, from their receipts."""
-    places = SweepFolder(root=root).trials.glob("*")
+    places = SweepFolder(root=root).trials_folder.glob("*")
     receipts = [receipt for place in places if (receipt := Receipt.read(place)) is not None]
     return frozenset(End(entries=receipt.entries, head=receipt.head) for receipt in receipts)
 
 
-def _verify_receipts(plan: Plan, folder: SweepFolder) -> None:
-    for files in sorted(folder.trials.glob("*")):
+def _verify_receipts_match_trial_and_plan(plan: Plan, folder: SweepFolder) -> None:
+    for files in sorted(folder.trials_folder.glob("*")):
         receipt, result = Receipt.read(files), TrialResult.read(files)
         owners = {receipt.trial} if receipt is not None else set()
         owners |= {result.trial} if result is not None else set()
@@ -128,17 +131,20 @@ def _verify_receipts(plan: Plan, folder: SweepFolder) -> None:
             raise ContractBroken(f"The receipt in {files} is one of another plan, {receipt.plan}.")
 
 
-def _verify_release(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
+def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statement: Statement) -> None:
     """Compares a release, if there is one, with its line in the ledger."""
-    winner = ReleasedWinner.read(folder.release)
+    winner = ReleasedWinner.read_from_release(folder.release_folder)
     if winner is None:
         return
-    if winner.digest(folder.release) not in statement.attempts(plan.id).released.values():
-        raise ContractBroken(f"The winner in {folder.release} is not the one that was released by the ledger.")
+    if (
+        winner.digest_of_winner_files(folder.release_folder)
+        not in statement.attempts_of_plan(plan.id).released.values()
+    ):
+        raise ContractBroken(f"The winner in {folder.release_folder} is not the one that was released by the ledger.")
 
 
-def _verify_commitment(folder: SweepFolder, ledger: Ledger) -> None:
+def _verify_release_commitment(folder: SweepFolder, ledger: Ledger) -> None:
     """Opens the commitment of a release, if there is one and the curator's folder has its opening."""
-    commitment, opening = read_commitment(folder.release), Opening.read(folder.curator)
+    commitment, opening = read_commitment(folder.release_folder), Opening.read(folder.curator_folder)
     if commitment is not None and opening is not None:
-        opening.verify(commitment, ledger)
+        opening.check_commitment_and_charges(commitment, ledger)

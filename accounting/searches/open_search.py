@@ -5,7 +5,7 @@ The winner is the run that the rule names, given the scores of all finished runs
 * The plan charges one final run, at the price of the costliest point, before the search begins.
 * Its point is chosen once, when the search is over, and stored before the final run begins. It is never chosen again:
   another final run is another charge.
-* A final run is one of `Plan.finals`, with its own configuration, identity, folder and randomness.
+* A final run is one of `Plan.final_runs`, with its own configuration, identity, folder and randomness.
 """
 
 from __future__ import annotations
@@ -14,100 +14,117 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsweep.accounting.codec import Count, Stored, read_stored
+from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, charged_rows, verify_result
+from dpsweep.accounting.searches.interface import (
+    PlannedSearch,
+    RunRecord,
+    Runs,
+    run_records_with_attempt_counts,
+    verify_result_ran_as_declared,
+)
 
 
 class OpenSearch(PlannedSearch):
     """A search that may show all of its runs."""
 
-    def untried(self) -> tuple[Trial, ...]:
+    def trials_of_unproposed_points(self) -> tuple[Trial, ...]:
         """The points that no run has; none by default."""
         return ()
 
-    def reserved(self, attempts: Attempts) -> int:
+    def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for the final run, until it has begun."""
-        return int(bool(self.plan.finals) and not any(attempts.started[final.id] for final in self.plan.finals))
+        return int(bool(self.plan.final_runs) and not any(attempts.started[final.id] for final in self.plan.final_runs))
 
-    def final_run(self) -> Trial | None:
+    def chosen_final_run(self) -> Trial | None:
         """The final run of the stored choice."""
-        return read_final(self.plan, self.folder.final)
+        return read_chosen_final_run(self.plan, self.folder.final_point_path)
 
-    def records(self, account: Statement) -> Runs:
+    def read_runs_and_winner(self, account: Statement) -> Runs:
         """The runs with their attempts in the ledger; the winner is the final run, if the rule has one."""
-        rows = charged_rows(self.folder, self.plan, self.search_runs(), account)
-        best = self._best(rows)
+        rows = run_records_with_attempt_counts(self.folder, self.plan, self.search_trials_so_far(), account)
+        best = self._best_run_index(rows)
         winner = None if best is None else rows[best].trial.id
         runs = Runs(
             rows=rows,
-            points=self.points()[: len(rows)],
+            points=self.point_index_of_each_search_run()[: len(rows)],
             noun=self.noun,
             nouns=self.nouns,
-            untried=self.untried(),
+            untried=self.trials_of_unproposed_points(),
             winner=winner,
         )
-        return self._with_final_run(runs, account) if self.plan.finals else runs
+        return self._runs_with_final_run_as_winner(runs, account) if self.plan.final_runs else runs
 
-    def best_point(self, account: Statement) -> int | None:
+    def best_point_index(self, account: Statement) -> int | None:
         """The point of the run that the rule names now, by its index in the plan; None if none has finished."""
-        best = self._best(charged_rows(self.folder, self.plan, self.search_runs(), account))
-        return None if best is None else self.points()[best]
+        best = self._best_run_index(
+            run_records_with_attempt_counts(self.folder, self.plan, self.search_trials_so_far(), account)
+        )
+        return None if best is None else self.point_index_of_each_search_run()[best]
 
-    def _best(self, rows: Sequence[RunRecord]) -> int | None:
+    def _best_run_index(self, rows: Sequence[RunRecord]) -> int | None:
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
-        return self.rule.winner(scores, self.points(), self.plan.repeats)
+        return self.rule.index_of_winning_run(
+            scores, self.point_index_of_each_search_run(), self.plan.least_runs_per_point
+        )
 
-    def _with_final_run(self, runs: Runs, account: Statement) -> Runs:
-        chosen = self.final_run()
+    def _runs_with_final_run_as_winner(self, runs: Runs, account: Statement) -> Runs:
+        chosen = self.chosen_final_run()
         if chosen is None:
             return replace(runs, winner=None, over=False)
-        (final,) = charged_rows(self.folder, self.plan, (chosen,), account)
+        (final,) = run_records_with_attempt_counts(self.folder, self.plan, (chosen,), account)
         return replace(runs, final=final, winner=final.trial.id if final.finished else None)
 
-    def verify(self, account: Statement) -> str:
+    def verify_runs_and_describe(self, account: Statement) -> str:
         """Checks that each result belongs to a started attempt and to its declaration."""
-        self._verify_final(account)
-        runs = self.runs()
-        results = [(trial, TrialResult.read(self.folder.trial(trial.id))) for trial in runs]
+        self._verify_started_final_run_was_chosen(account)
+        runs = self.search_and_final_runs()
+        results = [(trial, TrialResult.read(self.folder.trial_folder(trial.id))) for trial in runs]
         found = [(trial, result) for trial, result in results if result is not None]
         for trial, result in found:
-            if not result.attempt <= account.started(self.plan.id, trial.id):
+            if not result.attempt <= account.number_of_started_attempts(self.plan.id, trial.id):
                 raise ContractBroken(f"Attempt {result.attempt} at trial {trial.id} was not started on a charge.")
-            verify_result(trial, result)
+            verify_result_ran_as_declared(trial, result)
         return f"{len(found)} of {len(runs)} results are there, all paid."
 
-    def _verify_final(self, account: Statement) -> None:
+    def _verify_started_final_run_was_chosen(self, account: Statement) -> None:
         """Compares the point that was chosen for the final run with the one whose final run was started."""
-        chosen = self.final_run()
-        began = {final.id for final in self.plan.finals if account.started(self.plan.id, final.id)}
+        chosen = self.chosen_final_run()
+        began = {
+            final.id for final in self.plan.final_runs if account.number_of_started_attempts(self.plan.id, final.id)
+        }
         if chosen is not None and began and chosen.id not in began:
-            raise ContractBroken(f"The final run that {self.folder.final} names is not the one that was started.")
+            raise ContractBroken(
+                f"The final run that {self.folder.final_point_path} names is not the one that was started."
+            )
 
-    def verify_ends(self, ledger: Ledger) -> None:
+    def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares each result with the digest in its attempt's last settle line."""
-        attempts = ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
-        for trial in self.runs():
-            result = TrialResult.read(self.folder.trial(trial.id))
+        attempts = ledger.statement(self.plan.account, self.plan.id).attempts_of_plan(self.plan.id)
+        for trial in self.search_and_final_runs():
+            result = TrialResult.read(self.folder.trial_folder(trial.id))
             if result is None:
                 continue
             key = trial.id, result.attempt
             end = attempts.settled.get((*key, attempts.resumed[key]))
-            if end is not None and end.get("result") not in (None, TrialResult.digest(self.folder.trial(trial.id))):
+            if end is not None and end.get("result") not in (
+                None,
+                TrialResult.digest_of_result_file(self.folder.trial_folder(trial.id)),
+            ):
                 raise ContractBroken(
                     f"The result of trial {trial.id} in {self.folder.root} is not the one that its attempt ended with: "
                     "it was changed since, or comes from another copy of this folder."
                 )
 
-    def charge_and_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
+    def charge_digest_and_folder_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
         """The last charge, and the salt of the winner's result."""
-        result = None if winner is None else TrialResult.read(self.folder.trial(winner))
-        return account.attempts(self.plan.id).charges[-1].digest, "" if result is None else result.salt
+        result = None if winner is None else TrialResult.read(self.folder.trial_folder(winner))
+        return account.attempts_of_plan(self.plan.id).charges[-1].digest, "" if result is None else result.salt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,33 +135,33 @@ class ChosenPoint(Stored):
     point: Count
 
 
-def read_final(plan: Plan, path: Path) -> Trial | None:
+def read_chosen_final_run(plan: Plan, path: Path) -> Trial | None:
     """The chosen final run, None if none is chosen yet; refuses a damaged file, and one of another plan."""
-    if not plan.finals:
+    if not plan.final_runs:
         return None
-    chosen = read_stored(path, ChosenPoint.from_json)
+    chosen = parse_json_file_or_none(path, ChosenPoint.from_json)
     if chosen is None:
         return None
     if chosen.plan != plan.id:
         raise BadInput(f"Expected {path} to be the final run of plan {plan.id}; it is one of plan {chosen.plan}.")
-    if chosen.point >= len(plan.finals):
-        raise BadInput(f"Expected the point of {path} to be one of the {len(plan.finals)} of plan {plan.id}.")
-    return plan.finals[chosen.point]
+    if chosen.point >= len(plan.final_runs):
+        raise BadInput(f"Expected the point of {path} to be one of the {len(plan.final_runs)} of plan {plan.id}.")
+    return plan.final_runs[chosen.point]
 
 
-def store_final(plan: Plan, path: Path, point: int) -> Trial:
+def store_choice_of_final_run(plan: Plan, path: Path, point: int) -> Trial:
     """Stores the choice of a point, by its index in the plan, and returns its final run; a choice is never replaced."""
-    known = read_final(plan, path)
-    if known is not None and known != plan.finals[point]:
+    known = read_chosen_final_run(plan, path)
+    if known is not None and known != plan.final_runs[point]:
         raise BadInput(f"Expected {path} to be absent: a final run is never chosen again.")
     write_json(path, ChosenPoint(plan=plan.id, point=point).to_json())
-    return plan.finals[point]
+    return plan.final_runs[point]
 
 
-def recover_final(plan: Plan, path: Path, started: Container[str]) -> None:
+def recover_choice_of_final_run(plan: Plan, path: Path, started: Container[str]) -> None:
     """Restores from the ledger the choice of a final run that began, if the folder was deleted."""
-    if read_final(plan, path) is None:
-        for point, final in enumerate(plan.finals):
+    if read_chosen_final_run(plan, path) is None:
+        for point, final in enumerate(plan.final_runs):
             if final.id in started:
-                store_final(plan, path, point)
+                store_choice_of_final_run(plan, path, point)
                 return

@@ -5,7 +5,7 @@ privacy profile for all earlier outputs, and a proposal reads only scores that w
 Invariants:
 
 * The plan fixes the number of turns (proposed runs), and charges each like the costliest point that it may have
-  (`paid_for`).
+  (`priced_events_of_runs`).
 * A turn's point is stored before its run begins, and never changed. There is no proposal after the last turn.
 * A run is a point with its turn: a point that is proposed twice is two runs, each with its own folder and randomness.
 * Samplers see scores as they were measured, noisy or on public records, and failures as failures; nothing else.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from dpsweep.accounting.codec import Count, Stored, read_stored
+from dpsweep.accounting.codec import Count, Stored, parse_json_file_or_none
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.account import Attempts, Statement
@@ -37,78 +37,87 @@ class ProposedPoints(OpenSearch):
     noun, nouns = "run", "runs"
 
     @property
-    def paid_by_name(self) -> tuple[str, ...]:
+    def names_of_paid_attempts(self) -> tuple[str, ...]:
         """None."""
         return ()
 
     @property
-    def paid_without_name(self) -> int:
+    def number_of_unnamed_paid_attempts(self) -> int:
         """One for each turn, and what every plan pays for."""
-        return super().paid_without_name + self.total
+        return super().number_of_unnamed_paid_attempts + self.number_of_search_runs
 
-    def reserved(self, attempts: Attempts) -> int:
+    def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for each turn and for the final run that has not begun."""
-        finals = sum(attempts.started[final.id] > 0 for final in self.plan.finals)
-        return super().reserved(attempts) + self.total - (len(+attempts.started) - finals)
+        finals = sum(attempts.started[final.id] > 0 for final in self.plan.final_runs)
+        return (
+            super().number_of_unnamed_attempts_needed(attempts)
+            + self.number_of_search_runs
+            - (len(+attempts.started) - finals)
+        )
 
     @property
-    def total(self) -> int:
+    def number_of_search_runs(self) -> int:
         """The number of turns."""
-        return len(choices_of(self.plan))
+        return len(require_allowed_point_indices_per_turn(self.plan))
 
-    def search_runs(self) -> tuple[Trial, ...]:
+    def search_trials_so_far(self) -> tuple[Trial, ...]:
         """A run for each proposal so far."""
-        return runs_of(self.plan, self.points())
+        return trials_of_proposals(self.plan, self.point_index_of_each_search_run())
 
-    def points(self) -> Sequence[int]:
+    def point_index_of_each_search_run(self) -> Sequence[int]:
         """The proposals so far."""
-        return read_proposals(self.plan, self.folder.proposals)
+        return read_proposed_point_indices(self.plan, self.folder.proposals_path)
 
-    def untried(self) -> tuple[Trial, ...]:
+    def trials_of_unproposed_points(self) -> tuple[Trial, ...]:
         """The points that nothing has proposed."""
-        proposed = set(self.points())
+        proposed = set(self.point_index_of_each_search_run())
         return tuple(trial for point, trial in enumerate(self.plan.trials) if point not in proposed)
 
-    def verify(self, account: Statement) -> str:
+    def verify_runs_and_describe(self, account: Statement) -> str:
         """Also checks that every run was proposed, and that no more attempts were started than charged."""
-        known = {run.id for run in self.runs()}
-        for place in self.folder.trials.iterdir() if self.folder.trials.exists() else ():
-            if Receipt.claimed(place, 1) and place.name not in known:
+        known = {run.id for run in self.search_and_final_runs()}
+        for place in self.folder.trials_folder.iterdir() if self.folder.trials_folder.exists() else ():
+            if Receipt.is_attempt_claimed(place, 1) and place.name not in known:
                 raise ContractBroken(f"Trial {place.name} ran without having been proposed.")
-        if account.attempts(self.plan.id).spares < 0:
+        if account.attempts_of_plan(self.plan.id).number_of_spare_attempts < 0:
             raise ContractBroken(f"More runs of plan {self.plan.id} were started than were charged.")
-        return f"{len(known)} of {self.total} runs were proposed; {super().verify(account)}"
+        return (
+            f"{len(known)} of {self.number_of_search_runs} runs were proposed; "
+            f"{super().verify_runs_and_describe(account)}"
+        )
 
     @classmethod
-    def sample(cls, plan: Plan, rng: Random) -> Sample:
+    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
         """A run for each turn, of any point that it may have, drawn at random."""
-        return Sample(trials=tuple(plan.trials[rng.choice(list(turn))] for turn in choices_of(plan)))
+        return Sample(
+            trials=tuple(plan.trials[rng.choice(list(turn))] for turn in require_allowed_point_indices_per_turn(plan))
+        )
 
     @classmethod
-    def released_runs(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
+    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
         """As many of the point that costs most as there are turns."""
-        return (alone,) * len(choices_of(plan))
+        return (alone,) * len(require_allowed_point_indices_per_turn(plan))
 
 
-def choices_of(plan: Plan) -> tuple[Sequence[int], ...]:
+def require_allowed_point_indices_per_turn(plan: Plan) -> tuple[Sequence[int], ...]:
     """The points (by index) that each turn may have, for a plan whose points are proposed."""
-    if plan.turns is None:
+    if plan.allowed_point_indices_per_turn is None:
         raise BadInput(f"Expected plan {plan.id} to say how many runs are proposed.")
-    return plan.turns
+    return plan.allowed_point_indices_per_turn
 
 
-def run_at(plan: Plan, turn: int, point: int) -> Trial:
+def trial_of_point_at_turn(plan: Plan, turn: int, point: int) -> Trial:
     """The run of a point at a turn."""
     trial = plan.trials[point]
     return replace(trial, config={**trial.config, TURN: turn})
 
 
-def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
+def trials_of_proposals(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
     """A run for each proposal so far; `proposals` are points by their index in the plan.
 
     Raises `BadInput` if the plan charges fewer runs, or a turn may not have the proposed point.
     """
-    choices = choices_of(plan)
+    choices = require_allowed_point_indices_per_turn(plan)
     if len(proposals) > len(choices):
         raise BadInput(
             f"Expected {len(proposals)} proposals to be at most {len(choices)}, which plan {plan.id} pays for."
@@ -116,7 +125,7 @@ def runs_of(plan: Plan, proposals: Sequence[int]) -> tuple[Trial, ...]:
     for turn, (point, choice) in enumerate(zip(proposals, choices, strict=False)):
         if point not in choice:
             raise BadInput(f"Expected turn {turn} of plan {plan.id} to take one of its points {choice}, got {point}.")
-    return tuple(run_at(plan, turn, point) for turn, point in enumerate(proposals))
+    return tuple(trial_of_point_at_turn(plan, turn, point) for turn, point in enumerate(proposals))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +136,9 @@ class StoredProposals(Stored):
     proposals: tuple[Count, ...]
 
 
-def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
+def read_proposed_point_indices(plan: Plan, path: Path) -> tuple[int, ...]:
     """The points proposed so far, in the order of turns, by their index in the plan."""
-    stored = read_stored(path, StoredProposals.from_json)
+    stored = parse_json_file_or_none(path, StoredProposals.from_json)
     if stored is None:
         return ()
     if stored.plan != plan.id:
@@ -137,9 +146,9 @@ def read_proposals(plan: Plan, path: Path) -> tuple[int, ...]:
     return stored.proposals
 
 
-def store_proposals(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:
+def store_proposals_and_return_trials(plan: Plan, path: Path, proposals: Sequence[int]) -> tuple[Trial, ...]:
     """Stores proposals, which must begin with the stored ones, and returns all runs."""
-    before, runs = read_proposals(plan, path), runs_of(plan, proposals)
+    before, runs = read_proposed_point_indices(plan, path), trials_of_proposals(plan, proposals)
     if tuple(proposals[: len(before)]) != before:
         raise BadInput(f"Expected proposals to begin with the {len(before)} in {path}: what was proposed stays so.")
     write_json(path, StoredProposals(plan=plan.id, proposals=tuple(proposals)).to_json())

@@ -15,18 +15,18 @@ from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, Sample, verify_result
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, Sample, verify_result_ran_as_declared
 from dpsweep.accounting.searches.stored_draw import (
     DrawnTrial,
     SearchOutcome,
     SearchRecord,
     StoredDraw,
-    read_draw,
-    read_try,
-    tries_of,
+    read_draw_of_plan,
+    read_state_of_try,
+    trials_of_draw,
 )
 from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 
 class SecretDraw(PlannedSearch):
@@ -35,112 +35,121 @@ class SecretDraw(PlannedSearch):
     noun, nouns = "try", "tries"
 
     @property
-    def paid_by_name(self) -> tuple[str, ...]:
+    def names_of_paid_attempts(self) -> tuple[str, ...]:
         """The search as a whole."""
         return (self.plan.id,)
 
     @property
-    def paid_without_name(self) -> int:
+    def number_of_unnamed_paid_attempts(self) -> int:
         """None: the final run is part of the search."""
         return 0
 
-    def reserved(self, attempts: Attempts) -> int:
+    def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """None."""
         return 0
 
     @property
-    def total(self) -> int:
+    def number_of_search_runs(self) -> int:
         """The number of tries, 0 before the draw; as secret as the draw."""
-        return len(self.search_runs())
+        return len(self.search_trials_so_far())
 
     @property
-    def stored(self) -> StoredDraw | None:
+    def stored_draw(self) -> StoredDraw | None:
         """The stored draw; None before it is made."""
-        return read_draw(self.plan, self.folder.draw)
+        return read_draw_of_plan(self.plan, self.folder.draw_path)
 
-    def record(self, stored: StoredDraw) -> SearchRecord:
+    def private_record_of_draw(self, stored: StoredDraw) -> SearchRecord:
         """The private store's record of the attempt that this draw is for."""
-        return SearchRecord(store=self.folder.private, attempt=stored.attempt)
+        return SearchRecord(store=self.folder.private_store, attempt=stored.attempt)
 
-    def search_runs(self) -> tuple[Trial, ...]:
+    def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The tries of the stored draw."""
-        stored = self.stored
-        return () if stored is None else tries_of(self.plan, stored.draw)
+        stored = self.stored_draw
+        return () if stored is None else trials_of_draw(self.plan, stored.draw)
 
-    def points(self) -> Sequence[int]:
+    def point_index_of_each_search_run(self) -> Sequence[int]:
         """The points that were drawn."""
-        stored = self.stored
+        stored = self.stored_draw
         return () if stored is None else stored.draw.tries
 
-    def final_run(self) -> Trial | None:
+    def chosen_final_run(self) -> Trial | None:
         """The final run of the winner that the folder names."""
-        stored = self.stored
-        final = None if stored is None else self.final_try(stored)
+        stored = self.stored_draw
+        final = None if stored is None else self.state_of_final_run(stored)
         return None if final is None else final.trial
 
-    def tries(self, stored: StoredDraw) -> tuple[DrawnTrial, ...]:
+    def states_of_tries(self, stored: StoredDraw) -> tuple[DrawnTrial, ...]:
         """The states of the draw's tries."""
-        return tuple(read_try(trial, stored, self.folder) for trial in tries_of(self.plan, stored.draw))
+        return tuple(read_state_of_try(trial, stored, self.folder) for trial in trials_of_draw(self.plan, stored.draw))
 
-    def final_try(self, stored: StoredDraw, outcome: SearchOutcome | None = None) -> DrawnTrial | None:
+    def state_of_final_run(self, stored: StoredDraw, outcome: SearchOutcome | None = None) -> DrawnTrial | None:
         """The state of the final run of the draw's winner; None if there is none, or not yet.
 
         `outcome` says who won if the folder may be an older copy, which does not know it.
         """
-        outcome = outcome or SearchOutcome.read(self.folder.outcome)
-        if not self.plan.finals or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
+        outcome = outcome or SearchOutcome.read(self.folder.outcome_path)
+        if not self.plan.final_runs or outcome is None or outcome.attempt != stored.attempt or outcome.winner is None:
             return None
-        with as_written(f"the winner in {self.folder.root}"):
-            return read_try(self.plan.finals[stored.draw.tries[outcome.winner]], stored, self.folder)
+        with turn_read_errors_into_refusal(f"the winner in {self.folder.root}"):
+            return read_state_of_try(self.plan.final_runs[stored.draw.tries[outcome.winner]], stored, self.folder)
 
-    def drawn_trials(self, stored: StoredDraw, outcome: SearchOutcome | None = None) -> tuple[DrawnTrial, ...]:
+    def states_of_tries_and_final_run(
+        self, stored: StoredDraw, outcome: SearchOutcome | None = None
+    ) -> tuple[DrawnTrial, ...]:
         """The states of the draw's tries, then that of the final run if there is one."""
-        final = self.final_try(stored, outcome)
-        return self.tries(stored) + (() if final is None else (final,))
+        final = self.state_of_final_run(stored, outcome)
+        return self.states_of_tries(stored) + (() if final is None else (final,))
 
-    def difference(self, stored: StoredDraw) -> str | None:
+    def difference_from_private_store_text(self, stored: StoredDraw) -> str | None:
         """The difference between the folder and the private store, in words that follow "it"; None if they agree."""
-        record = self.record(stored)
-        tries = self.drawn_trials(stored, record.outcome)
-        places = {one.trial.id: self.folder.trial(one.trial.id) for one in tries}
-        return record.contradiction(self.folder.draw, self.folder.outcome, places, tries)
+        record = self.private_record_of_draw(stored)
+        tries = self.states_of_tries_and_final_run(stored, record.outcome)
+        places = {one.trial.id: self.folder.trial_folder(one.trial.id) for one in tries}
+        return record.contradiction_with_folder_text(self.folder.draw_path, self.folder.outcome_path, places, tries)
 
-    def records(self, account: Statement) -> Runs:
+    def read_runs_and_winner(self, account: Statement) -> Runs:
         """The tries with their results; the winner is the recorded one, and stays if its final run was killed."""
-        stored, outcome = self.stored, SearchOutcome.read(self.folder.outcome)
+        stored, outcome = self.stored_draw, SearchOutcome.read(self.folder.outcome_path)
         if stored is None:
             return Runs(rows=(), points=(), noun=self.noun, nouns=self.nouns, over=False)
         search = self.plan.id
-        charged = int(stored.attempt <= min(account.covered(search, search), account.started(search, search)))
-        tries = self.tries(stored)
-        rows = tuple(_run_record(one, charged) for one in tries)
+        charged = int(
+            stored.attempt
+            <= min(account.number_of_paid_attempts(search, search), account.number_of_started_attempts(search, search))
+        )
+        tries = self.states_of_tries(stored)
+        rows = tuple(_run_record_of_try(one, charged) for one in tries)
         begun = Runs(rows=rows, points=stored.draw.tries, noun=self.noun, nouns=self.nouns, over=False)
         if outcome is None or outcome.attempt != stored.attempt:
             return begun
         if outcome.winner is not None and tries[outcome.winner].score is None:
             raise BadInput(f"Expected {self.folder.root} to hold the result of the winning try.")
         winner = None if outcome.winner is None else rows[outcome.winner].trial.id
-        last = self.final_try(stored)
+        last = self.state_of_final_run(stored)
         if last is None:
             return replace(begun, winner=winner, over=True)
-        final = _run_record(last, charged)
+        final = _run_record_of_try(last, charged)
         return replace(begun, final=final, winner=final.trial.id if final.finished else winner, over=last.ended)
 
-    def verify(self, account: Statement) -> str:
+    def verify_runs_and_describe(self, account: Statement) -> str:
         """Checks that every run is a try of the stored draw of a charged search; their number stays secret."""
-        stored, search = self.stored, self.plan.id
+        stored, search = self.stored_draw, self.plan.id
         if stored is None:
             return "its draw is lost, and the search with it."
-        if not stored.attempt <= account.started(search, search) <= account.covered(search, search):
+        if (
+            not stored.attempt
+            <= account.number_of_started_attempts(search, search)
+            <= account.number_of_paid_attempts(search, search)
+        ):
             raise ContractBroken(f"Attempt {stored.attempt} at the search {search} was not started on a charge.")
-        tries = {one.trial.id: one for one in self.drawn_trials(stored)}
-        for place in self.folder.trials.iterdir() if self.folder.trials.exists() else ():
-            if Receipt.claimed(place, stored.attempt) and place.name not in tries:
+        tries = {one.trial.id: one for one in self.states_of_tries_and_final_run(stored)}
+        for place in self.folder.trials_folder.iterdir() if self.folder.trials_folder.exists() else ():
+            if Receipt.is_attempt_claimed(place, stored.attempt) and place.name not in tries:
                 raise ContractBroken(f"Trial {place.name} ran without a place in the draw.")
         for one in tries.values():
             if one.result is not None:
-                verify_result(one.trial, one.result)
-        outcome = SearchOutcome.read(self.folder.outcome)
+                verify_result_ran_as_declared(one.trial, one.result)
+        outcome = SearchOutcome.read(self.folder.outcome_path)
         if outcome is not None and outcome.attempt > stored.attempt:
             raise ContractBroken(
                 f"The outcome in {self.folder.root} is one of attempt {outcome.attempt}, which was never made."
@@ -152,32 +161,36 @@ class SecretDraw(PlannedSearch):
             raise ContractBroken(f"The winner of the search {search} has no score.")
         return "its search is over, paid, and ran nothing but its draw."
 
-    def verify_ends(self, ledger: Ledger) -> None:
+    def verify_results_match_attempt_ends(self, ledger: Ledger) -> None:
         """Compares the folder with the private store, if this machine has it."""
-        stored = self.stored
-        if stored is not None and self.record(stored).exists and (difference := self.difference(stored)):
+        stored = self.stored_draw
+        if (
+            stored is not None
+            and self.private_record_of_draw(stored).exists
+            and (difference := self.difference_from_private_store_text(stored))
+        ):
             raise ContractBroken(
                 f"The search in {self.folder.root} is not the one that was made: its folder {difference}."
             )
 
-    def charge_and_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
+    def charge_digest_and_folder_secret(self, account: Statement, winner: str | None) -> tuple[str, str]:
         """The charge of the draw's attempt, and the draw's salt."""
-        stored = self.stored
+        stored = self.stored_draw
         attempt = 1 if stored is None else stored.attempt
-        charge = account.attempts(self.plan.id).charge_of(self.plan.id, attempt)
+        charge = account.attempts_of_plan(self.plan.id).charge_entry_covering_attempt(self.plan.id, attempt)
         return charge.digest, "" if stored is None else stored.salt
 
     @classmethod
-    def sample(cls, plan: Plan, rng: Random) -> Sample:
+    def sample_search_for_attack(cls, plan: Plan, rng: Random) -> Sample:
         """The tries of one draw."""
-        draw = rule_from_config(plan.rule).draw(len(plan.trials), rng)
+        draw = rule_from_config(plan.rule).draw_tries(len(plan.trials), rng)
         return Sample(trials=tuple(plan.trials[place] for place in draw.tries), draw=draw)
 
     @classmethod
-    def released_runs(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
+    def trials_seen_by_attacker(cls, plan: Plan, alone: Trial) -> tuple[Trial, ...]:
         """The winner alone."""
         return (alone,)
 
 
-def _run_record(one: DrawnTrial, charged: int) -> RunRecord:
+def _run_record_of_try(one: DrawnTrial, charged: int) -> RunRecord:
     return RunRecord(trial=one.trial, result=one.result, charged=charged, started=int(one.begun))

@@ -22,8 +22,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, read_stored
-from dpsweep.accounting.durable_files import made_folder, write_json
+from dpsweep.accounting.codec import INLINE, OMITTED, Count, Stored, parse_json_file_or_none
+from dpsweep.accounting.durable_files import make_private_folder_durably, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
@@ -31,13 +31,13 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.selection.interface import Draw, rule_from_config
-from dpsweep.accounting.validation import text
+from dpsweep.accounting.validation import require_text
 
 DRAW = "draw"
 """The key of the place in the draw, in a try's configuration."""
 
 
-def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
+def read_draw_of_plan(plan: Plan, path: Path) -> StoredDraw | None:
     """The stored draw of this plan; None if there is none; raises `BadInput` if it belongs to another plan."""
     stored = StoredDraw.read(path)
     if stored is not None and stored.plan != plan.id:
@@ -45,11 +45,13 @@ def read_draw(plan: Plan, path: Path) -> StoredDraw | None:
     return stored
 
 
-def check_draw(plan: Plan, draw: Draw) -> Draw:
+def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule = rule_from_config(plan.rule)
-    paid = rule.pays(plan.event, [trial.paid for trial in plan.trials])  # each try is a run of its own
-    conditions = {"be paid for": paid, **rule.draw_conditions(draw, len(plan.trials))}
+    paid = rule.is_event_charged_for_trials(
+        plan.event, [trial.event_with_final_run for trial in plan.trials]
+    )  # each try is a run of its own
+    conditions = {"be paid for": paid, **rule.draw_conditions_and_whether_met(draw, len(plan.trials))}
     for condition, holds in conditions.items():
         if not holds:
             raise BadInput(
@@ -80,8 +82,15 @@ class StoredDraw(Stored):
 
     @classmethod
     def read(cls, path: Path) -> StoredDraw | None:
-        """The stored draw, None if there is none; a damaged file is refused."""
-        return read_stored(path, cls.from_json)
+        """The stored draw, None if there is none; refuses a damaged file, and one that was written otherwise."""
+
+        def draw_in_its_only_form(form: Mapping[str, Any]) -> StoredDraw:
+            stored = cls.from_json(form)
+            if stored.to_json() != form:
+                raise ValueError("Expected a draw as it was written, without what is absent from it.")
+            return stored
+
+        return parse_json_file_or_none(path, draw_in_its_only_form)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +107,7 @@ class SearchOutcome(Stored):
     @classmethod
     def read(cls, path: Path) -> SearchOutcome | None:
         """The stored outcome, None if the search is not finished."""
-        return read_stored(path, cls.from_json)
+        return parse_json_file_or_none(path, cls.from_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,52 +122,56 @@ class DrawnTrial:
     @property
     def score(self) -> float | None:
         """The score for the comparison; None, which is worse than any score, unless the try finished."""
-        return self.result.value if self.result is not None and self.result.status is Status.FINISHED else None
+        return self.result.score_value if self.result is not None and self.result.status is Status.FINISHED else None
 
     @property
-    def count(self) -> float | None:
+    def noisy_right_predictions(self) -> float | None:
         """The number of right predictions, in place of the score, if the comparison has noise of its own."""
-        return None if self.score is None or self.result is None else self.result.right
+        return None if self.score is None or self.result is None else self.result.noisy_right_predictions
 
 
-def is_try(trial: Trial) -> bool:
+def is_try_of_secret_draw(trial: Trial) -> bool:
     """Whether a trial is a try of a secret draw and not a point of a plan."""
     return DRAW in trial.config
 
 
-def has_secret_part(trial: Trial) -> bool:
+def is_on_secret_part_of_records(trial: Trial) -> bool:
     """Whether a trial reads a part of the records that secret coins decide."""
     part = trial.config.get("part")
     return isinstance(part, Mapping) and part.get("secret") is True
 
 
-def tries_of(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
+def trials_of_draw(plan: Plan, draw: Draw) -> tuple[Trial, ...]:
     """A trial for each try: the trial of its point, with the place in the draw."""
     points = plan.trials
     return tuple(
         replace(points[point], config={**points[point].config, DRAW: place})
-        for place, point in enumerate(check_draw(plan, draw).tries)
+        for place, point in enumerate(require_draw_paid_by_plan(plan, draw).tries)
     )
 
 
-def read_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> DrawnTrial:
+def read_state_of_try(trial: Trial, stored: StoredDraw, folder: SweepFolder) -> DrawnTrial:
     """The state of a run of the draw; one that is marked as ended counts as begun even if its folder is lost."""
-    place = folder.trial(trial.id)
+    place = folder.trial_folder(trial.id)
     result = TrialResult.read(place)
-    marked = end_mark(folder, trial, stored.attempt).exists()
-    begun = Receipt.claimed(place, stored.attempt) or marked
+    marked = end_mark_path(folder, trial, stored.attempt).exists()
+    begun = Receipt.is_attempt_claimed(place, stored.attempt) or marked
     own = begun and result is not None and result.attempt == stored.attempt
     return DrawnTrial(trial=trial, begun=begun, ended=marked or own, result=result if own else None)
 
 
-def end_mark(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
+def end_mark_path(folder: SweepFolder, trial: Trial, attempt: int) -> Path:
     """The empty file that marks a try as ended, even if the try's folder is deleted later."""
-    return folder.ended / f"{trial.id}-{attempt}"
+    return folder.end_marks_folder / f"{trial.id}-{attempt}"
 
 
-def scores_of(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
+def compared_score_by_index_of_ended_try(draw: Draw, tries: Sequence[DrawnTrial]) -> dict[int, float | None]:
     """What a draw compares of the ended tries, by their places: scores, or numbers of right predictions."""
-    return {place: one.count if draw.handicaps else one.score for place, one in enumerate(tries) if one.ended}
+    return {
+        place: one.noisy_right_predictions if draw.handicaps else one.score
+        for place, one in enumerate(tries)
+        if one.ended
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,22 +184,22 @@ class SearchRecord:
     @property
     def exists(self) -> bool:
         """Whether the store has a record of this attempt."""
-        return self._search.exists()
+        return self._draw_digest_path.exists()
 
-    def begin(self, draw: Path) -> None:
+    def store_digest_of_draw(self, draw: Path) -> None:
         """Stores the digest of the draw in this file, before any try begins; a stored digest is never replaced."""
         if not self.exists:
-            self.store.make()
-            write_json(self._search, {"draw": _digest(draw)}, mode=PRIVATE)
+            self.store.create_if_missing()
+            write_json(self._draw_digest_path, {"draw": _file_digest(draw)}, mode=PRIVATE)
 
-    def end(self, trial: str, files: Path) -> None:
+    def store_end_of_try(self, trial: str, files: Path) -> None:
         """Stores the end of a try and the digest of its result, if there is one; a stored end is never replaced."""
-        path = self._end_path(trial)
+        path = self._end_of_try_path(trial)
         if not path.exists():
-            made_folder(path.parent)
-            write_json(path, {"result": TrialResult.digest(files)}, mode=PRIVATE)
+            make_private_folder_durably(path.parent)
+            write_json(path, {"result": TrialResult.digest_of_result_file(files)}, mode=PRIVATE)
 
-    def conclude(self, outcome: SearchOutcome) -> SearchOutcome:
+    def store_outcome_once(self, outcome: SearchOutcome) -> SearchOutcome:
         """Stores the outcome of the search, unless one is stored; returns the stored one, which is never replaced.
 
         Of several writers at once the first one's stays: a whole file gets its name by a hard link, if nothing has it.
@@ -205,47 +218,49 @@ class SearchRecord:
         """The outcome of the search, None if it is not finished."""
         return SearchOutcome.read(self._outcome_path)
 
-    def contradiction(
+    def contradiction_with_folder_text(
         self, draw: Path, outcome: Path, places: Mapping[str, Path], tries: Iterable[DrawnTrial]
     ) -> str | None:
         """The difference between a sweep folder and the store, in words that follow "it"; None if the two agree.
 
         `draw` and `outcome` are the folder's files, `places` the folders of its tries.
         """
-        if read_stored(self._search, lambda form: text("draw", form["draw"])) != _digest(draw):
+        if parse_json_file_or_none(
+            self._draw_digest_path, lambda form: require_text("draw", form["draw"])
+        ) != _file_digest(draw):
             return "holds another draw"
         for one in tries:
-            files, record = places[one.trial.id], self.store.record(one.trial.id)
-            if any(not (files / claim.name).exists() for claim in self._claims(record)):
+            files, record = places[one.trial.id], self.store.trial_record_folder(one.trial.id)
+            if any(not (files / claim.name).exists() for claim in self._paths_of_attempt_claims(record)):
                 return f"does not show that trial {one.trial.id} began"
-            if one.result is not None and not Receipt.claimed(record, self.attempt):
+            if one.result is not None and not Receipt.is_attempt_claimed(record, self.attempt):
                 return f"holds a result of trial {one.trial.id} that this search did not make"
-            ended = read_stored(self._end_path(one.trial.id), _result_of)
-            if ended is not None and ended != TrialResult.digest(files):
+            ended = parse_json_file_or_none(self._end_of_try_path(one.trial.id), _result_digest_from_json)
+            if ended is not None and ended != TrialResult.digest_of_result_file(files):
                 return f"does not hold the result that trial {one.trial.id} ended with"
         known, shown = self.outcome, SearchOutcome.read(outcome)
         if shown is not None and shown.attempt == self.attempt and shown != known:
             return "names another winner"
         return None
 
-    def _claims(self, record: Path) -> list[Path]:
+    def _paths_of_attempt_claims(self, record: Path) -> list[Path]:
         return [*record.glob(f"claim-{self.attempt}"), *record.glob(f"claim-{self.attempt}-*")]
 
     @property
-    def _search(self) -> Path:
+    def _draw_digest_path(self) -> Path:
         return self.store.root / f"search-{self.attempt}.json"
 
     @property
     def _outcome_path(self) -> Path:
         return self.store.root / f"outcome-{self.attempt}.json"
 
-    def _end_path(self, trial: str) -> Path:
-        return self.store.record(trial) / f"ended-{self.attempt}.json"
+    def _end_of_try_path(self, trial: str) -> Path:
+        return self.store.trial_record_folder(trial) / f"ended-{self.attempt}.json"
 
 
-def _digest(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def _result_of(form: Mapping[str, Any]) -> str | None:
-    return None if form["result"] is None else text("result", form["result"])
+def _result_digest_from_json(form: Mapping[str, Any]) -> str | None:
+    return None if form["result"] is None else require_text("result", form["result"])

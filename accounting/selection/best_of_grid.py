@@ -25,6 +25,6 @@ class BestOfGrid(HiddenSearchRule):
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
     """The winner and its score, and the number of runs, which is that of the points."""
 
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The best of all points."""
-        return HiddenSearch(event=events.select(events.nothing(), EachPoint(count=n_points)))
+        return HiddenSearch(event=events.best_of_tries(events.no_access(), EachPoint(count=n_points)))

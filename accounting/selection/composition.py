@@ -11,7 +11,14 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MIRONOV_2017, Work
-from dpsweep.accounting.selection.interface import Disclosure, Draw, Proposals, Search, SelectionRule, require_points
+from dpsweep.accounting.selection.interface import (
+    Disclosure,
+    Draw,
+    Proposals,
+    Search,
+    SelectionRule,
+    require_at_least_one_point,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,26 +35,26 @@ class Composition(SelectionRule):
     discloses: ClassVar[frozenset[Disclosure]] = frozenset(Disclosure)
     """Everything: each run is paid for in full."""
 
-    def kind(self, search: Search) -> str:
+    def search_kind(self, search: Search) -> str:
         """Every point, or the points that a sampler proposes."""
         return "every_point" if search.proposals is Proposals.FIXED else "proposed_points"
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Accepts every search: proposals and pruning only read results that are paid for."""
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""
         return float(n_points)
 
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
-        require_points(n_points)
+        require_at_least_one_point(n_points)
         validation.share("share", share)
         return 1.0
 
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """All points, in the order of the grid; no randomness is used."""
-        require_points(n_points)
+        require_at_least_one_point(n_points)
         return Draw(tries=tuple(range(n_points)))
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:

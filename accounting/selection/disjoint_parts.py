@@ -11,7 +11,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import FinalRunTerms, Search, Use, refuse_spares
+from dpsweep.accounting.selection.interface import FinalRunTerms, Search, Use, refuse_spare_attempts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class DisjointParts(Composition):
     carry: NonNegative = 0.75
 
     @property
-    def final_run(self) -> FinalRunTerms:
+    def final_run_terms(self) -> FinalRunTerms:
         """The winning point on all records that the search does not read."""
         return FinalRunTerms(
             parts={use: {"share": self.share, "use": use.value} for use in Use},
@@ -54,19 +54,19 @@ class DisjointParts(Composition):
             ),
         )
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Refuses spare attempts."""
-        super().check(search)
-        refuse_spares(
+        super().check_search_is_covered(search)
+        refuse_spare_attempts(
             self.name,
             search,
             "an attempt that is paid for on the search's records would not pay for a final run on the others.",
         )
 
-    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only plans with a final run are run."""
-        return event.final is not None and super().pays(event, trials)
+        return event.final is not None and super().is_event_charged_for_trials(event, trials)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all points on their part, and a final run of the worst point on the other part."""
-        return replace(super().event(trials), final=events.costliest(trials).final)
+        return replace(super().event(trials), final=events.worst_plan_event_per_population(trials).final)

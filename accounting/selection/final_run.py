@@ -9,7 +9,7 @@ from random import Random
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.references import Work, works_of
+from dpsweep.accounting.references import Work, works_that_class_cites
 from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.interface import (
     Disclosure,
@@ -51,28 +51,28 @@ class Final(SelectionRule):
     @property
     def works(self) -> tuple[Work, ...]:
         """The works that the search leans on."""
-        return works_of(self.rule)
+        return works_that_class_cites(self.rule)
 
     @property
     def discloses(self) -> frozenset[Disclosure]:
         """The search's own disclosures; the final run is paid for in full."""
         return self.rule.discloses
 
-    def kind(self, search: Search) -> str | None:
+    def search_kind(self, search: Search) -> str | None:
         """The search's own; the final run follows it."""
-        return self.rule.kind(search)
+        return self.rule.search_kind(search)
 
     @property
     def draws_in_secret(self) -> bool:
         """Whether the search's own are."""
         return self.rule.draws_in_secret
 
-    def winner(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
+    def index_of_winning_run(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
         """The search's own."""
-        return self.rule.winner(scores, points, repeats)
+        return self.rule.index_of_winning_run(scores, points, repeats)
 
     @property
-    def final_run(self) -> FinalRunTerms:
+    def final_run_terms(self) -> FinalRunTerms:
         """The winning point on the same records."""
         return FinalRunTerms(
             parts=dict.fromkeys(Use),
@@ -83,56 +83,56 @@ class Final(SelectionRule):
         )
 
     @property
-    def score_noise_rule(self) -> SelectionRule:
+    def rule_to_solve_score_noise_under(self) -> SelectionRule:
         """The search's own; the final run's score is solved for by itself."""
-        return self.rule.score_noise_rule
+        return self.rule.rule_to_solve_score_noise_under
 
     @property
-    def assumption(self) -> str | None:
+    def curator_assertion_sentence(self) -> str | None:
         """The search's own."""
-        return self.rule.assumption
+        return self.rule.curator_assertion_sentence
 
-    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+    def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
         """The search's own."""
-        return self.rule.score_refusal(private=private, metrics=metrics)
-
-    @property
-    def unlike_points(self) -> str:
-        """The search's own."""
-        return self.rule.unlike_points
+        return self.rule.refusal_of_scores_sentence(private=private, metrics=metrics)
 
     @property
-    def average(self) -> str:
+    def charge_of_unequal_points_text(self) -> str:
         """The search's own."""
-        return self.rule.average
+        return self.rule.charge_of_unequal_points_text
+
+    @property
+    def name_of_point_score(self) -> str:
+        """The search's own."""
+        return self.rule.name_of_point_score
 
     def score_of_point(self, scores: Sequence[float]) -> float:
         """The search's own."""
         return self.rule.score_of_point(scores)
 
-    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """The search's own conditions."""
-        return self.rule.draw_conditions(draw, n_points)
+        return self.rule.draw_conditions_and_whether_met(draw, n_points)
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Applies the search's own conditions."""
-        self.rule.check(search)
+        self.rule.check_search_is_covered(search)
 
     def expected_tries(self, n_points: int) -> float:
         """The search's own number; the final run tries nothing new."""
         return self.rule.expected_tries(n_points)
 
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """The search's own chance."""
-        return self.rule.chance_of_best(n_points, share)
+        return self.rule.chance_of_trying_best_share(n_points, share)
 
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """The search's own draw."""
-        return self.rule.draw(n_points, rng)
+        return self.rule.draw_tries(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search composed with one final run of the worst point, for each population."""
-        search, final = self.rule.event(trials), events.costliest(trials).final
+        search, final = self.rule.event(trials), events.worst_plan_event_per_population(trials).final
         if final is None:
             return search
         scored = [part for part in (search.validation, final.validation) if part is not None]

@@ -19,8 +19,14 @@ from random import Random
 from typing import ClassVar
 
 from dpsweep.accounting import validation
-from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst
-from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, Poisson, Stopping, chance_of_best
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, mixture, worst_of_events
+from dpsweep.accounting.events.trial_counts import (
+    EachPoint,
+    NegativeBinomial,
+    Poisson,
+    Stopping,
+    chance_to_draw_best_share,
+)
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, SelectionDpEvent, ThresholdDpEvent
 from dpsweep.accounting.selection.interface import (
     THE_WINNER,
@@ -28,9 +34,9 @@ from dpsweep.accounting.selection.interface import (
     Draw,
     Search,
     SelectionRule,
-    best_points,
-    check_hidden_search,
-    require_points,
+    check_search_allows_hiding_losers,
+    number_of_best_points,
+    require_at_least_one_point,
 )
 
 SearchEvent = SelectionDpEvent | RandomStoppingDpEvent | ThresholdDpEvent
@@ -47,48 +53,54 @@ class HiddenSearch:
     threshold: float | None = None
 
     @property
-    def law(self) -> NegativeBinomial | Poisson | Stopping | EachPoint:
+    def law_of_number_of_tries(self) -> NegativeBinomial | Poisson | Stopping | EachPoint:
         """The law of the number of tries."""
         law: NegativeBinomial | Poisson | Stopping | EachPoint = self.event.tries
         return law
 
     @property
-    def drawn(self) -> bool:
+    def is_each_try_drawn_at_random(self) -> bool:
         """Whether the tries are drawn from the points, and not each point once."""
-        return not isinstance(self.law, EachPoint)
+        return not isinstance(self.law_of_number_of_tries, EachPoint)
 
     @property
-    def limit(self) -> int | None:
+    def largest_number_of_tries(self) -> int | None:
         """The largest number of drawn tries that are made; None if all are."""
         limit: int | None = self.event.limit if isinstance(self.event, SelectionDpEvent) else self.event.tries.limit
         return limit
 
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """By the law of the number of tries, less the chance that `limit` ends the search; 1 for all points."""
-        if not self.drawn:
+        if not self.is_each_try_drawn_at_random:
             validation.share("share", share)
             return 1.0
-        chance = chance_of_best(self.law, best_points(n_points, share) / n_points)
-        return chance if self.limit is None else max(0.0, chance - self.law.beyond(self.limit))
+        chance = chance_to_draw_best_share(
+            self.law_of_number_of_tries, number_of_best_points(n_points, share) / n_points
+        )
+        return (
+            chance
+            if self.largest_number_of_tries is None
+            else max(0.0, chance - self.law_of_number_of_tries.probability_beyond(self.largest_number_of_tries))
+        )
 
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """Uniform tries, whose number follows the law, up to `limit`; or all points, in the order of the grid."""
-        if not self.drawn:
+        if not self.is_each_try_drawn_at_random:
             return Draw(tries=tuple(range(n_points)))
-        count = self.law.sample(rng)
-        count = count if self.limit is None else min(count, self.limit)
+        count = self.law_of_number_of_tries.sample(rng)
+        count = count if self.largest_number_of_tries is None else min(count, self.largest_number_of_tries)
         return Draw(tries=tuple(rng.randrange(n_points) for _ in range(count)), threshold=self.threshold)
 
     def over(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search over these points, for each part of the records."""
         scored = [trial.validation for trial in trials if trial.validation is not None]
         return PlanEvent(
-            training=self._over([trial.training for trial in trials]),
-            validation=self._over(scored) if scored else None,
+            training=self._event_over_runs([trial.training for trial in trials]),
+            validation=self._event_over_runs(scored) if scored else None,
         )
 
-    def _over(self, runs: Sequence[DpEvent]) -> DpEvent:
-        return replace(self.event, event=mixture(runs) if self.drawn else worst(runs))
+    def _event_over_runs(self, runs: Sequence[DpEvent]) -> DpEvent:
+        return replace(self.event, event=mixture(runs) if self.is_each_try_drawn_at_random else worst_of_events(runs))
 
 
 class HiddenSearchRule(SelectionRule):
@@ -100,59 +112,64 @@ class HiddenSearchRule(SelectionRule):
     draws_in_secret: ClassVar[bool] = True
 
     @abstractmethod
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The search over `n_points` points, at least one."""
 
-    def kind(self, search: Search) -> str:
+    def search_kind(self, search: Search) -> str:
         """The tries of a secret draw."""
         return "secret_draw"
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Refuses adaptive proposals, pruning and shared subsamples."""
-        check_hidden_search(self.name, search)
+        check_search_allows_hiding_losers(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:
         """The mean of the law; `limit` lowers it only if the law itself includes the limit."""
-        return self._search(n_points).law.mean
+        return self._hidden_search_with_checked_count(n_points).law_of_number_of_tries.mean
 
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """The search's own chance; a threshold is assumed to be the score that the best `share` reach."""
-        return self._search(n_points).chance_of_best(n_points, share)
+        return self._hidden_search_with_checked_count(n_points).chance_of_trying_best_share(n_points, share)
 
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """The search's own draw; it may be empty."""
-        return self._search(n_points).draw(n_points, rng)
+        return self._hidden_search_with_checked_count(n_points).draw_tries(n_points, rng)
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The search over these points."""
-        return self._search(len(trials)).over(trials)
+        return self._hidden_search_with_checked_count(len(trials)).over(trials)
 
-    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only a rule is run that shows no more than its search covers: no number of tries if that is drawn."""
-        shown = THE_WINNER if self._search(len(trials)).drawn else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
-        return self.discloses <= shown and super().pays(event, trials)
+        shown = (
+            THE_WINNER
+            if self._hidden_search_with_checked_count(len(trials)).is_each_try_drawn_at_random
+            else THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
+        )
+        return self.discloses <= shown and super().is_event_charged_for_trials(event, trials)
 
     @property
-    def unlike_points(self) -> str:
+    def charge_of_unequal_points_text(self) -> str:
         """At the mean of their prices where every try draws its point, at the worst where each runs once."""
         if Disclosure.NUMBER_OF_TRIES in self.discloses:
-            return super().unlike_points
+            return super().charge_of_unequal_points_text
         return (
             "charges the mean of their deltas at each epsilon, since every try draws its point at random and names it"
         )
 
-    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """Tries of points as they are, no more than the search pays for."""
-        search = self._search(n_points)
+        search = self._hidden_search_with_checked_count(n_points)
         first_good = isinstance(search.event, ThresholdDpEvent)
         return {
             "compare scores as they are": not draw.handicaps,
             "have a threshold if its event has one": (draw.threshold is not None) == first_good,
             f"try points of {range(n_points)}": all(point in range(n_points) for point in draw.tries),
-            f"make at most {search.limit} tries": search.limit is None or len(draw.tries) <= search.limit,
-            "try each point once": search.drawn or sorted(draw.tries) == list(range(n_points)),
+            f"make at most {search.largest_number_of_tries} tries": search.largest_number_of_tries is None
+            or len(draw.tries) <= search.largest_number_of_tries,
+            "try each point once": search.is_each_try_drawn_at_random or sorted(draw.tries) == list(range(n_points)),
         }
 
-    def _search(self, n_points: int) -> HiddenSearch:
-        require_points(n_points)
-        return self.search(n_points)
+    def _hidden_search_with_checked_count(self, n_points: int) -> HiddenSearch:
+        require_at_least_one_point(n_points)
+        return self.hidden_search_over_points(n_points)

@@ -27,7 +27,7 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, to_json
-from dpsweep.accounting.stored_names.stored_classes import build_own, written_name
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, class_name_as_written
 
 
 class Disclosure(StrEnum):
@@ -55,8 +55,8 @@ class Search:
     """The properties of a search that a rule has to cover.
 
     `pruning` ends a run early because of other runs' scores; `shared` trains all points on the same subsamples; each
-    point runs `repeats` times. `spares` attempts are charged beforehand for what is killed. `curves_every` so many steps
-    a run shows its score, None if at its end alone; with `scripts`, a script of the user's trains some of the points.
+    point runs `repeats` times. `spares` attempts are charged beforehand for what is killed. `curves_every` so many
+    steps a run shows its score, None if at its end alone; with `scripts`, scripts of the user's train some points.
     """
 
     proposals: Proposals = Proposals.FIXED
@@ -84,28 +84,28 @@ class Draw(Stored):
     threshold: Annotated[float | None, OMITTED] = None
     handicaps: Annotated[tuple[float, ...], OMITTED] = ()
 
-    def winner(self, scores: Mapping[int, float | None]) -> int | None:
+    def index_of_winning_try(self, scores: Mapping[int, float | None]) -> int | None:
         """The index in `tries` of the winning try, the first among equals; a missing score is worse than any score.
 
         `scores` maps the indices of ended tries to their scores, or to their numbers of correct predictions if the draw
         has handicaps, which are added to these.
 
-        >>> Draw(tries=(4, 2, 4)).winner({0: 0.3, 1: None, 2: 0.7})
+        >>> Draw(tries=(4, 2, 4)).index_of_winning_try({0: 0.3, 1: None, 2: 0.7})
         2
-        >>> Draw(tries=(4, 2, 4), threshold=0.9).winner({0: 0.3, 1: None, 2: 0.7}) is None
+        >>> Draw(tries=(4, 2, 4), threshold=0.9).index_of_winning_try({0: 0.3, 1: None, 2: 0.7}) is None
         True
-        >>> Draw(tries=(0, 1), handicaps=(2.5, -1.0)).winner({0: 70, 1: 72})
+        >>> Draw(tries=(0, 1), handicaps=(2.5, -1.0)).index_of_winning_try({0: 70, 1: 72})
         0
         """
         added = self.handicaps or (0.0,) * len(self.tries)
         known = {place: score + added[place] for place, score in sorted(scores.items()) if score is not None}
         if self.threshold is None:
-            return _first_best(known)
+            return _index_of_first_best_score(known)
         return next((place for place, score in known.items() if score >= self.threshold), None)
 
     def over(self, scores: Mapping[int, float | None]) -> bool:
         """Whether the remaining tries cannot change the winner."""
-        winner = None if self.threshold is None else self.winner(scores)
+        winner = None if self.threshold is None else self.index_of_winning_try(scores)
         return all(place in scores for place in range(len(self.tries) if winner is None else winner))
 
 
@@ -141,7 +141,7 @@ class FinalRunTerms:
     evidence: tuple[str, ...] = ()
 
     @property
-    def in_parts(self) -> bool:
+    def is_search_on_part_of_records(self) -> bool:
         """Whether the search reads a part of the records only."""
         return self.parts[Use.SEARCH] is not None
 
@@ -160,7 +160,7 @@ class SelectionRule(Checked, ABC):
         """All results whose release the price covers."""
 
     @abstractmethod
-    def kind(self, search: Search) -> str | None:
+    def search_kind(self, search: Search) -> str | None:
         """The kind of search that runs under this rule: the name of its modules in `accounting/searches` and
         `sweeper/searches`; None if plans under this rule are only priced.
         """
@@ -176,7 +176,7 @@ class SelectionRule(Checked, ABC):
         return False
 
     @abstractmethod
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Raises `BadInput` with the reason if the rule's theorem does not cover the search."""
 
     @abstractmethod
@@ -184,34 +184,36 @@ class SelectionRule(Checked, ABC):
         """The mean number of runs over `n_points` points."""
 
     @abstractmethod
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """The probability that some try is among the best `share` of the points, which are at least one point."""
 
     @abstractmethod
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """Draws the tries among `n_points` points."""
 
     @abstractmethod
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The privacy event of the whole search over points with these events."""
 
-    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Whether `event` is the price of a plan under this rule over these points.
 
         The parameters of a law of tries may differ in their last digits: other machines compute some differently.
         """
         own = self.event(trials)
-        return event.same_as(own) or _without_last_digits(event) == _without_last_digits(own)
+        return event.is_same_as(own) or _event_form_to_twelve_digits(event) == _event_form_to_twelve_digits(own)
 
-    def winner(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
+    def index_of_winning_run(self, scores: Mapping[int, float], points: Sequence[int], repeats: int = 1) -> int | None:
         """The run that is handed over, by its place, given the scores of all finished runs; None if none has finished.
 
         `points` names the point of each run, `repeats` says how many runs each point was to have. The winner is a
         point, the first among equals, and its first finished run stands for it. A run that diverged, failed or was
         killed has no score: of points with fewer scores than `repeats`, those with the most win only if no point has
-        all. For rules without a draw; with one, `Draw.winner` also knows what the draw has decided beforehand.
+        all. For rules without a draw; with one, `Draw.index_of_winning_try` also knows what the draw has decided
+        beforehand.
 
-        >>> rule_from_config({"kind": "composition"}).winner({0: 0.9, 1: 0.5, 2: 0.8, 3: 0.7}, points=(0, 0, 1, 1))
+        >>> rule = rule_from_config({"kind": "composition"})
+        >>> rule.index_of_winning_run({0: 0.9, 1: 0.5, 2: 0.8, 3: 0.7}, points=(0, 0, 1, 1))
         2
         """
         finished: dict[int, list[int]] = {}
@@ -224,7 +226,7 @@ class SelectionRule(Checked, ABC):
         return None if best is None else best[0]
 
     @property
-    def average(self) -> str:
+    def name_of_point_score(self) -> str:
         """What `score_of_point` is called."""
         return "mean"
 
@@ -232,36 +234,36 @@ class SelectionRule(Checked, ABC):
         """What points are compared by, given the scores of a point's finished runs: their mean."""
         return fmean(scores)
 
-    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """What a stored draw over `n_points` points has to do, and whether it does it; by default there is none."""
         return {"be absent": False}
 
-    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+    def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
         """Why the rule cannot choose by such scores, of private records or not; empty if it can."""
         return ""
 
     @property
-    def final_run(self) -> FinalRunTerms | None:
+    def final_run_terms(self) -> FinalRunTerms | None:
         """The run of the winning point that follows the search; None if the price pays for none."""
         return None
 
     @property
-    def score_noise_rule(self) -> SelectionRule:
+    def rule_to_solve_score_noise_under(self) -> SelectionRule:
         """The rule under which the noise of scores is solved for, where it is open."""
         return self
 
     @property
-    def comparison(self) -> str | None:
+    def compared_quantity_text(self) -> str | None:
         """What the runs are compared by, with `{unit}` to fill in, where no score is shown; None where one may be."""
         return None
 
     @property
-    def unlike_points(self) -> str:
+    def charge_of_unequal_points_text(self) -> str:
         """How points that differ in what they cost are charged, after the rule's name; `{phase}` narrows it."""
         return "charges the worst{phase} at every order"
 
     @property
-    def assumption(self) -> str | None:
+    def curator_assertion_sentence(self) -> str | None:
         """What the curator asserts about the search and no record proves, as a sentence; None if nothing."""
         return None
 
@@ -272,41 +274,41 @@ def rule_from_config(config: Mapping[str, Any]) -> SelectionRule:
     Raises `BadInput` if the form names no rule of ours or unknown fields; nothing else is imported.
     """
     try:
-        rule: SelectionRule = build_own(config, "rule")
+        rule: SelectionRule = build_from_stored_form(config, "rule")
     except (ValueError, TypeError) as cause:
         raise BadInput(
-            f"Expected tuning={written_name(config)} to name a selection rule: {str(cause).rstrip('.')}."
+            f"Expected tuning={class_name_as_written(config)} to name a selection rule: {str(cause).rstrip('.')}."
         ) from cause
     return rule
 
 
-def _without_last_digits(event: PlanEvent) -> Any:
+def _event_form_to_twelve_digits(event: PlanEvent) -> Any:
     """The stored form of an event, with the parameters of each law of tries to twelve digits."""
 
-    def rounded(form: Any, key: str = "") -> Any:
+    def round_computed_numbers(form: Any, key: str = "") -> Any:
         if isinstance(form, Mapping):
-            return {name: rounded(one, name) for name, one in form.items()}
+            return {name: round_computed_numbers(one, name) for name, one in form.items()}
         if isinstance(form, list):
-            return [rounded(one) for one in form]
+            return [round_computed_numbers(one) for one in form]
         return float(f"{form:.12g}") if key in _COMPUTED and isinstance(form, float) else form
 
-    return {name: rounded(to_json(part)) for name, part in event.parts.items()}
+    return {name: round_computed_numbers(to_json(part)) for name, part in event.events_by_population.items()}
 
 
 _COMPUTED = frozenset({"eta", "gamma", "mean", "delta2"})
 """The numbers of an event that are found by logarithms or by iteration."""
 
 
-def _first_best(scores: Mapping[int, float]) -> int | None:
+def _index_of_first_best_score(scores: Mapping[int, float]) -> int | None:
     """The place with the best score, the first among equals; None without scores.
 
-    >>> _first_best({3: 0.5, 1: 0.7, 2: 0.7})
+    >>> _index_of_first_best_score({3: 0.5, 1: 0.7, 2: 0.7})
     1
     """
     return max(sorted(scores), key=scores.__getitem__, default=None)
 
 
-def check_hidden_search(rule: str, search: Search) -> None:
+def check_search_allows_hiding_losers(rule: str, search: Search) -> None:
     """Refuses what a rule with hidden losers does not cover: its tries are independent draws from a fixed list."""
     if search.proposals is not Proposals.FIXED:
         raise BadInput(
@@ -318,7 +320,7 @@ def check_hidden_search(rule: str, search: Search) -> None:
             f"Expected pruning={search.pruning} to be False: {rule} covers runs that do not depend on one another. "
             "Choose tuning=composition."
         )
-    refuse_sharing(rule, search)
+    refuse_shared_subsamples(rule, search)
     if search.curves_every is not None:
         raise BadInput(
             f"Expected score.every={search.curves_every} to be null under {rule}: it hides what curves would show."
@@ -328,7 +330,7 @@ def check_hidden_search(rule: str, search: Search) -> None:
             f"Expected tuning={rule} to show every run with trainer=script: a script may open a connection or write "
             "anywhere, so its time and its output cannot be hidden. Take tuning=composition."
         )
-    refuse_spares(
+    refuse_spare_attempts(
         rule,
         search,
         "a try that died is never replaced, since another one would depend on how the first went. Choose "
@@ -336,13 +338,13 @@ def check_hidden_search(rule: str, search: Search) -> None:
     )
 
 
-def refuse_spares(rule: str, search: Search, reason: str) -> None:
+def refuse_spare_attempts(rule: str, search: Search, reason: str) -> None:
     """Refuses spare attempts, for rules that do not pay for them."""
     if search.spares:
         raise BadInput(f"Expected plan.spare_attempts={search.spares} to be 0 under {rule}: {reason}")
 
 
-def refuse_sharing(rule: str, search: Search) -> None:
+def refuse_shared_subsamples(rule: str, search: Search) -> None:
     """Refuses shared subsamples, for rules whose price assumes independent runs."""
     if search.shared:
         raise BadInput(
@@ -351,17 +353,17 @@ def refuse_sharing(rule: str, search: Search) -> None:
         )
 
 
-def best_points(n_points: int, share: float) -> int:
+def number_of_best_points(n_points: int, share: float) -> int:
     """The number of points in the best `share` of all: at least one.
 
-    >>> best_points(35, 0.05), best_points(10, 0.01), best_points(10, 0.3)
+    >>> number_of_best_points(35, 0.05), number_of_best_points(10, 0.01), number_of_best_points(10, 0.3)
     (2, 1, 3)
     """
-    require_points(n_points)
+    require_at_least_one_point(n_points)
     validation.share("share", share)
     return max(1, math.ceil(share * n_points - 1e-9))
 
 
-def require_points(n_points: int) -> None:
+def require_at_least_one_point(n_points: int) -> None:
     """Raises unless there is at least one point."""
     validation.positive_int("n_points", n_points)

@@ -24,11 +24,11 @@ class MedianOfRepeats(Composition):
     """
 
     name: ClassVar[str] = "median of repeats"
-    average: ClassVar[str] = "median"
+    name_of_point_score: ClassVar[str] = "median"
 
     repeats: PositiveInt = 3
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Refuses points that run less often."""
         if search.repeats < self.repeats:
             raise BadInput(f"Expected repeats={search.repeats} to be at least {self.repeats} under {self.name}.")

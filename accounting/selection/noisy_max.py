@@ -12,7 +12,7 @@ from dpsweep.accounting import validation
 from dpsweep.accounting.codec import Positive
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.notation import all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.references import DURFEE_2019, MCSHERRY_2007, Work
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import (
@@ -21,8 +21,8 @@ from dpsweep.accounting.selection.interface import (
     Draw,
     Search,
     SelectionRule,
-    check_hidden_search,
-    require_points,
+    check_search_allows_hiding_losers,
+    require_at_least_one_point,
 )
 
 
@@ -46,27 +46,27 @@ class NoisyMax(SelectionRule):
 
     noise_scale: Positive
 
-    def kind(self, search: Search) -> str:
+    def search_kind(self, search: Search) -> str:
         """A secret draw, which has every point once and the noise of the comparison."""
         return "secret_draw"
 
-    def check(self, search: Search) -> None:
+    def check_search_is_covered(self, search: Search) -> None:
         """Refuses adaptive proposals and pruning: they would read counts that are not paid for."""
-        check_hidden_search(self.name, search)
+        check_search_allows_hiding_losers(self.name, search)
 
     def expected_tries(self, n_points: int) -> float:
         """All points."""
         return float(n_points)
 
-    def chance_of_best(self, n_points: int, share: float) -> float:
+    def chance_of_trying_best_share(self, n_points: int, share: float) -> float:
         """1: every point is tried."""
-        require_points(n_points)
+        require_at_least_one_point(n_points)
         validation.share("share", share)
         return 1.0
 
-    def draw(self, n_points: int, rng: Random) -> Draw:
+    def draw_tries(self, n_points: int, rng: Random) -> Draw:
         """All points, in the order of the grid, each with a handicap in counts of correct predictions."""
-        require_points(n_points)
+        require_at_least_one_point(n_points)
         return Draw(
             tries=tuple(range(n_points)),
             handicaps=tuple(-self.noise_scale * math.log(rng.expovariate(1.0)) for _ in range(n_points)),
@@ -74,18 +74,18 @@ class NoisyMax(SelectionRule):
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The composition of all runs for the training records, one noisy maximum for the held-out ones."""
-        require_points(len(trials))
+        require_at_least_one_point(len(trials))
         scored = any(trial.validation is not None for trial in trials)
         return PlanEvent(
             training=events.compose(trial.training for trial in trials),
             validation=events.noisy_max(noise_scale=self.noise_scale) if scored else None,
         )
 
-    def pays(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
+    def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Only plans with private scores are run."""
-        return event.validation is not None and super().pays(event, trials)
+        return event.validation is not None and super().is_event_charged_for_trials(event, trials)
 
-    def draw_conditions(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
+    def draw_conditions_and_whether_met(self, draw: Draw, n_points: int) -> Mapping[str, bool]:
         """Every point once, with noise for each."""
         noises = [noise for noise in draw.handicaps if isinstance(noise, float) and math.isfinite(noise)]
         return {
@@ -94,7 +94,7 @@ class NoisyMax(SelectionRule):
             "have no threshold": draw.threshold is None,
         }
 
-    def score_refusal(self, *, private: bool, metrics: Collection[str]) -> str:
+    def refusal_of_scores_sentence(self, *, private: bool, metrics: Collection[str]) -> str:
         """Noisy numbers of right predictions alone are compared."""
         if not private:
             return (
@@ -109,16 +109,16 @@ class NoisyMax(SelectionRule):
         return ""
 
     @property
-    def score_noise_rule(self) -> SelectionRule:
+    def rule_to_solve_score_noise_under(self) -> SelectionRule:
         """The comparison has noise of its own, so one score alone has to stay within the price."""
         return _OneScore()
 
     @property
-    def comparison(self) -> str:
+    def compared_quantity_text(self) -> str:
         """Noisy counts, which are never shown."""
         return (
             "numbers of right predictions on held-out private {unit}s, compared under Gumbel noise of scale "
-            f"{all_digits(self.noise_scale)}"
+            f"{text_with_all_digits(self.noise_scale)}"
         )
 
 

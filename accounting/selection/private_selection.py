@@ -31,7 +31,7 @@ class PrivateSelection(HiddenSearchRule):
     works: ClassVar[tuple[Work, ...]] = (LIU_2019, PAPERNOT_2022)
     name: ClassVar[str] = "private_selection"
 
-    eta: Annotated[float, partial(validation.between, above=-1)] = 1.0
+    eta: Annotated[float, partial(validation.require_number_between, above=-1)] = 1.0
     mean: Positive | None = None
     gamma: Share | None = None
     limit: PositiveInt | None = None
@@ -40,15 +40,15 @@ class PrivateSelection(HiddenSearchRule):
         super().__post_init__()
         if self.mean is not None and self.gamma is not None:
             raise ValueError(f"Expected either mean={self.mean} or gamma={self.gamma}: one decides the other.")
-        self.search(1)
+        self.hidden_search_over_points(1)
 
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The best of K tries."""
         if self.gamma is not None:
             law = NegativeBinomial(eta=float(self.eta), gamma=float(self.gamma))
         else:
             law = NegativeBinomial.with_mean(eta=self.eta, mean=n_points if self.mean is None else self.mean)
-        return HiddenSearch(event=events.select(events.nothing(), law, self.limit))
+        return HiddenSearch(event=events.best_of_tries(events.no_access(), law, self.limit))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class PoissonSelection(HiddenSearchRule):
     mean: Positive | None = None
     limit: PositiveInt | None = None
 
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The best of K tries; K may be 0."""
         law = Poisson(mean=float(n_points if self.mean is None else self.mean))
-        return HiddenSearch(event=events.select(events.nothing(), law, self.limit))
+        return HiddenSearch(event=events.best_of_tries(events.no_access(), law, self.limit))

@@ -26,7 +26,7 @@ class Public(Composition):
             raise ValueError(f"Expected sweep={self.sweep!r} to be the id of the public sweep's plan.")
 
     @property
-    def assumption(self) -> str:
+    def curator_assertion_sentence(self) -> str:
         """That the data of the search are public."""
         return (
             f"The point that ran was found by sweep {self.sweep} on other data, which its curator declared public: "

@@ -37,22 +37,22 @@ class RandomStopping(HiddenSearchRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.delta2 is not None:
-            validation.between("delta2", self.delta2, above=0, below=self.delta)
+            validation.require_number_between("delta2", self.delta2, above=0, below=self.delta)
 
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The best of the tries before the coin or the hard stop; the event sets the hard stop."""
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
-        delta2 = best_delta2(self.delta, gamma) if self.delta2 is None else float(self.delta2)
-        return HiddenSearch(event=events.random_stopping(events.nothing(), gamma=gamma, delta2=delta2))
+        delta2 = delta2_maximising_delta_of_one_run(self.delta, gamma) if self.delta2 is None else float(self.delta2)
+        return HiddenSearch(event=events.random_stopping(events.no_access(), gamma=gamma, delta2=delta2))
 
 
 @lru_cache(maxsize=256)
-def best_delta2(delta: float, gamma: float) -> float:
+def delta2_maximising_delta_of_one_run(delta: float, gamma: float) -> float:
     """The delta2 that leaves one run the largest delta, that is, maximises (delta - delta2) / ceil(ln(1/delta2)/gamma).
 
     With u = gamma T the maximum is at (1 + u) exp(-u) = delta; the best integer T is next to that.
 
-    >>> round(best_delta2(1e-5, 0.1), 8)
+    >>> round(delta2_maximising_delta_of_one_run(1e-5, 0.1), 8)
     6.8e-07
     """
     u = math.log(1 / delta)

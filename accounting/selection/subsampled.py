@@ -10,9 +10,9 @@ from dpsweep.accounting.codec import Fraction, NonNegative
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_of
+from dpsweep.accounting.references import BALLE_2018, KOSKELA_2023, Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
-from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_points
+from dpsweep.accounting.selection.interface import FinalRunTerms, Use, require_at_least_one_point
 
 
 class TrainOn(StrEnum):
@@ -57,7 +57,7 @@ class Subsampled(Final):
     @property
     def works(self) -> tuple[Work, ...]:
         """The works on sampling the part, and those of the search."""
-        return (KOSKELA_2023, BALLE_2018, *works_of(self.rule))
+        return (KOSKELA_2023, BALLE_2018, *works_that_class_cites(self.rule))
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Subsampled(Final):
         return f"subsampled {self.rule.name}"
 
     @property
-    def final_run(self) -> FinalRunTerms:
+    def final_run_terms(self) -> FinalRunTerms:
         """The winning point on all records, or on those that the search does not read."""
         part = {"share": self.rate, "secret": True}
         rest = self.train_on is TrainOn.REST
@@ -91,14 +91,16 @@ class Subsampled(Final):
 
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The sampled search composed with one final run of the worst point, for each population."""
-        require_points(len(trials))
-        search, worst = self.rule.event(trials), events.costliest(trials)
+        require_at_least_one_point(len(trials))
+        search, worst = self.rule.event(trials), events.worst_plan_event_per_population(trials)
         final = worst.final or worst
         return PlanEvent(
-            training=self._then(search.training, final.training),
-            validation=None if search.validation is None else self._then(search.validation, final.validation),
+            training=self._event_of_sampled_search_and_final_run(search.training, final.training),
+            validation=None
+            if search.validation is None
+            else self._event_of_sampled_search_and_final_run(search.validation, final.validation),
         )
 
-    def _then(self, search: DpEvent, final: DpEvent | None) -> DpEvent:
-        sampled = events.sampled_part(search, sample_rate=self.rate)
+    def _event_of_sampled_search_and_final_run(self, search: DpEvent, final: DpEvent | None) -> DpEvent:
+        sampled = events.poisson_sampled(search, sample_rate=self.rate)
         return sampled if final is None else events.compose([sampled, final])

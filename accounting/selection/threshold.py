@@ -34,15 +34,15 @@ class Threshold(HiddenSearchRule):
     threshold: Share
     delta: Delta
 
-    def search(self, n_points: int) -> HiddenSearch:
+    def hidden_search_over_points(self, n_points: int) -> HiddenSearch:
         """The first try that reaches the threshold, among those before the coin or the hard stop.
 
         Tries after the winner may be made or skipped: their results are never released.
         """
         gamma = 1 / n_points if self.gamma is None else float(self.gamma)
-        limit = self._limit(gamma) if self.limit is None else self.limit
-        event = events.above_threshold(events.nothing(), gamma=gamma, limit=limit)
+        limit = self._default_limit_of_tries(gamma) if self.limit is None else self.limit
+        event = events.above_threshold(events.no_access(), gamma=gamma, limit=limit)
         return HiddenSearch(event=event, threshold=float(self.threshold))
 
-    def _limit(self, gamma: float) -> int:
+    def _default_limit_of_tries(self, gamma: float) -> int:
         return 1 if gamma == 1 else math.ceil(math.log(NEGLIGIBLE * self.delta) / math.log1p(-gamma))

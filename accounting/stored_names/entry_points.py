@@ -39,58 +39,58 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 US = "dpsweep"
 
 
-def part_names(group: str) -> tuple[str, ...]:
+def registered_part_names(group: str) -> tuple[str, ...]:
     """The names that distributions have registered in a group, in alphabetical order."""
-    return tuple(sorted({entry.name for entry in _entries(group)}))
+    return tuple(sorted({entry.name for entry in _entry_points_of_group(group)}))
 
 
-def part_path(group: str, name: str) -> str | None:
+def import_path_of_registered_part(group: str, name: str) -> str | None:
     """The path `module.Class` of a part, which is not imported; None if nobody, or several, have registered it."""
-    entries = _entries_named(group, name)
+    entries = _entry_points_named(group, name)
     return entries[0].value.replace(":", ".") if len(entries) == 1 else None
 
 
-def load_part(group: str, name: str, word: str) -> Any:
+def load_registered_part(group: str, name: str, word: str) -> Any:
     """The class or function that a distribution has registered; `word` is what a command line calls it by.
 
     Raises `BadInput`, one sentence with the distribution's name, if it cannot be imported.
     """
-    entries = _entries_named(group, name)
+    entries = _entry_points_named(group, name)
     if not entries:
-        known = ", ".join(part_names(group)) or "registered by an installed distribution"
+        known = ", ".join(registered_part_names(group)) or "registered by an installed distribution"
         raise BadInput(f"Expected {word} to be one of {known}.")
     if len(entries) > 1:
-        raise BadInput(f"Expected {word} of one distribution, got {' and '.join(map(_distribution, entries))}.")
-    with sentence_of_failure(group, name, word):
+        raise BadInput(f"Expected {word} of one distribution, got {' and '.join(map(_distribution_name, entries))}.")
+    with part_errors_as_bad_input(group, name, word):
         return entries[0].load()
 
 
 @contextmanager
-def sentence_of_failure(group: str, name: str, word: str) -> Iterator[None]:
+def part_errors_as_bad_input(group: str, name: str, word: str) -> Iterator[None]:
     """Within it, an error of another distribution's code is a `BadInput` with its name; errors of ours pass."""
     try:
         yield
     except DpsweepError:
         raise
     except (Exception, SystemExit) as cause:
-        owner = ", ".join(map(_distribution, _entries_named(group, name)))
+        owner = ", ".join(map(_distribution_name, _entry_points_named(group, name)))
         if owner == US and not isinstance(cause, ImportError | AttributeError):
             raise
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         raise BadInput(f"Expected the distribution {owner} to work with {word}, got {reason}.") from cause
 
 
-def configuration_folders() -> Iterator[tuple[str, Path]]:
+def distributions_with_config_folders() -> Iterator[tuple[str, Path]]:
     """Each distribution with configurations, and their folder; no module is imported, and missing folders are left out.
 
     The folder is found where Python looks for packages, never in the current folder. Raises `BadInput` for one with
     configurations of Hydra's own: Hydra would take them for the sweeper and the launchers, which are not files of ours.
     """
-    for entry in _entries(CONFIGURATIONS):
+    for entry in _entry_points_of_group(CONFIGURATIONS):
         package, *inner = entry.value.split(".")
         spec = PathFinder.find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():
-            folder, owner = Path(place, *inner), _distribution(entry)
+            folder, owner = Path(place, *inner), _distribution_name(entry)
             if (folder / "hydra").exists():
                 raise BadInput(f"Expected the distribution {owner} to configure groups of dpsweep alone, got hydra/.")
             if folder.is_dir():
@@ -98,15 +98,15 @@ def configuration_folders() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def _entries(group: str) -> tuple[EntryPoint, ...]:
+def _entry_points_of_group(group: str) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=group))
 
 
-def _entries_named(group: str, name: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry for entry in _entries(group) if entry.name == name)
+def _entry_points_named(group: str, name: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry for entry in _entry_points_of_group(group) if entry.name == name)
 
 
-def _distribution(entry: EntryPoint) -> str:
+def _distribution_name(entry: EntryPoint) -> str:
     return "unknown" if entry.dist is None else entry.dist.name

@@ -18,14 +18,14 @@ from typing import Any
 TABLE = Path(__file__).with_suffix(".json")
 
 
-def class_defaults(tag: str) -> Mapping[str, Any]:
+def field_defaults_of_class_tag(tag: str) -> Mapping[str, Any]:
     """The defaults of the fields of a stored class of ours, by its tag; empty if no field has one."""
-    return _table()["classes"].get(tag, {})
+    return _read_table_of_defaults()["classes"].get(tag, {})
 
 
-def part_defaults(part: str) -> Mapping[str, Any]:
+def defaults_of_plan_or_config_part(part: str) -> Mapping[str, Any]:
     """The defaults of keys that are no field of one class: of a plan, of a trial's configuration, or of its groups."""
-    return _table()["parts"].get(part, {})
+    return _read_table_of_defaults()["parts"].get(part, {})
 
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,11 +37,11 @@ def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> 
     kept = {}
     for key, value in values.items():
         default: Any = defaults.get(key)
-        if isinstance(value, Mapping) and _is_group(default):
+        if isinstance(value, Mapping) and _is_group_of_config_keys(default):
             value = without_defaults(value, default)
             if value:
                 kept[key] = value
-        elif key not in defaults or not _equal(value, default):
+        elif key not in defaults or not _is_equal_without_bool_as_int(value, default):
             kept[key] = value
     return kept
 
@@ -53,23 +53,25 @@ def with_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     {'a': 3, 'c': {'d': 5, 'e': 3}, 'b': 1}
     """
     known = {
-        key: with_defaults(value, defaults[key]) if _is_group(value) and _is_group(defaults.get(key)) else value
+        key: with_defaults(value, defaults[key])
+        if _is_group_of_config_keys(value) and _is_group_of_config_keys(defaults.get(key))
+        else value
         for key, value in values.items()
     }
     return known | {key: default for key, default in defaults.items() if key not in values}
 
 
-def _is_group(value: Any) -> bool:
+def _is_group_of_config_keys(value: Any) -> bool:
     """Whether a value is a group of keys, and no class."""
     return isinstance(value, Mapping) and "kind" not in value
 
 
-def _equal(value: Any, default: Any) -> bool:
+def _is_equal_without_bool_as_int(value: Any, default: Any) -> bool:
     """Equality of plain values, where true is not 1."""
     return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+def _read_table_of_defaults() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     forms: dict[str, dict[str, dict[str, Any]]] = json.loads(TABLE.read_text())
     return forms

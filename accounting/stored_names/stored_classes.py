@@ -20,10 +20,10 @@ from inspect import signature
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import sentence_of_failure
+from dpsweep.accounting.stored_names.entry_points import part_errors_as_bad_input
 from dpsweep.accounting.stored_names.format_defaults import (
-    class_defaults,
-    part_defaults,
+    defaults_of_plan_or_config_part,
+    field_defaults_of_class_tag,
     with_defaults,
     without_defaults,
 )
@@ -32,11 +32,11 @@ from dpsweep.accounting.stored_names.tags import (
     PARTS,
     REGISTERED,
     class_of_tag,
-    current_path,
-    is_below_ours,
-    require_family,
-    tag_of,
-    tags_of,
+    current_path_of_tag,
+    is_path_in_our_packages,
+    require_tag_of_family,
+    tag_of_path,
+    tags_of_family_text,
 )
 
 TARGET, KIND = "_target_", "kind"
@@ -70,144 +70,149 @@ Foreign = Callable[[Mapping[str, Any], str], Any]
 """Builds a user's class, from a part of a configuration or a field, for this family."""
 
 
-def stored_form(node: Any, family: str) -> Any:
+def stored_form_of_config_part(node: Any, family: str) -> Any:
     """The stored form of a part of a configuration: tags for classes of ours, paths for the user's.
 
     A stored form is its own. Raises `BadInput` if a class of ours has no tag or is of another family.
 
     >>> rule = {"_target_": "dpsweep.accounting.selection.public_data.Public"}
-    >>> stored_form({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
+    >>> stored_form_of_config_part({"_target_": "dpsweep.accounting.selection.final_run.Final", "rule": rule}, "rule")
     {'kind': 'final', 'rule': {'kind': 'public'}}
     """
     if isinstance(node, list):
-        return [stored_form(one, family) for one in node]
+        return [stored_form_of_config_part(one, family) for one in node]
     if not isinstance(node, Mapping) or (TARGET not in node and KIND not in node):
         return node
     key = TARGET if TARGET in node else KIND
-    name, values = _name(node[key], family), {name: value for name, value in node.items() if name != key}
-    tag = tag_of(name) if key == TARGET and not (family in REGISTERED and "." not in name) else name
+    name, values = (
+        _require_text_as_class_name(node[key], family),
+        {name: value for name, value in node.items() if name != key},
+    )
+    tag = tag_of_path(name) if key == TARGET and not (family in REGISTERED and "." not in name) else name
     if tag is None:
-        _require_foreign(name, family)
+        _require_path_of_user_class(name, family)
         return {TARGET: name} | {field: _rewrite_class_names(value, str) for field, value in values.items()}
-    require_family(tag, family)
+    require_tag_of_family(tag, family)
     if KIND in values:
         raise BadInput(f"Expected {family} to be one class, got {tag} and {KIND}={values[KIND]!r}.")
-    nested = {field: stored_form(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
+    nested = {
+        field: stored_form_of_config_part(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()
+    }
     return {KIND: tag} | values | nested
 
 
-def identity(node: Any, family: str) -> Any:
+def identity_form_of_config_part(node: Any, family: str) -> Any:
     """The form that identities are hashes of: the stored form without fields at their class's default.
 
     A field that a class of ours gains, with a default, changes no identity
     (`accounting/stored_names/format_defaults.py`).
 
-    >>> identity({"kind": "private_selection", "mean": 3.0, "eta": 1.0}, "rule")
+    >>> identity_form_of_config_part({"kind": "private_selection", "mean": 3.0, "eta": 1.0}, "rule")
     {'kind': 'private_selection', 'mean': 3.0}
     """
-    return _identity(stored_form(node, family), family)
+    return _stored_class_without_defaults(stored_form_of_config_part(node, family), family)
 
 
-def stored_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def stored_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration, part by part, as `stored` writes it."""
-    return {part: stored_form(node, part) if part in PARTS else node for part, node in config.items()}
+    return {part: stored_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
 
 
-def stored_rule(node: Any) -> Any:
+def stored_form_of_rule_with_defaults(node: Any) -> Any:
     """The stored form of a rule with every field: pages show them, and a stored plan may lack one at its default."""
-    form = stored_form(node, "rule")
+    form = stored_form_of_config_part(node, "rule")
     if not isinstance(form, Mapping) or KIND not in form:
         return form
-    whole = with_defaults(form, class_defaults(str(form[KIND])))
-    return whole | ({"rule": stored_rule(whole["rule"])} if "rule" in whole else {})
+    whole = with_defaults(form, field_defaults_of_class_tag(str(form[KIND])))
+    return whole | ({"rule": stored_form_of_rule_with_defaults(whole["rule"])} if "rule" in whole else {})
 
 
-def identity_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def identity_form_of_trial_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A trial's configuration as `identity` writes each part, without parts at their default."""
-    parts = {part: identity(node, part) if part in PARTS else node for part, node in config.items()}
-    return without_defaults(parts, part_defaults("trial"))
+    parts = {part: identity_form_of_config_part(node, part) if part in PARTS else node for part, node in config.items()}
+    return without_defaults(parts, defaults_of_plan_or_config_part("trial"))
 
 
-def name_of(node: Mapping[str, Any]) -> str:
+def tag_or_path_of_class(node: Mapping[str, Any]) -> str:
     """The tag of the class that a part of a configuration names, or the path of a class of the user's.
 
     >>> ours = {"_target_": "dpsweep.trainers.models.fully_connected.logistic"}
-    >>> name_of(ours), name_of({"_target_": "my_model.Net"}), name_of({})
+    >>> tag_or_path_of_class(ours), tag_or_path_of_class({"_target_": "my_model.Net"}), tag_or_path_of_class({})
     ('logistic', 'my_model.Net', '')
     """
     if TARGET not in node:
         return str(node.get(KIND, ""))
     path = str(node[TARGET])
-    return tag_of(path) or path
+    return tag_of_path(path) or path
 
 
-def class_name(node: Mapping[str, Any]) -> str:
+def class_name_without_module(node: Mapping[str, Any]) -> str:
     """The class's name in its source code, without the module.
 
-    >>> class_name({"kind": "linear_clip_norm"}), class_name({"_target_": "my_model.Net"})
+    >>> class_name_without_module({"kind": "linear_clip_norm"}), class_name_without_module({"_target_": "my_model.Net"})
     ('Linear', 'Net')
     """
-    return home_of(node).rpartition(".")[2]
+    return current_path_of_class(node).rpartition(".")[2]
 
 
-def home_of(node: Mapping[str, Any]) -> str:
+def current_path_of_class(node: Mapping[str, Any]) -> str:
     """The current path of the class."""
-    name = name_of(node)
-    return name if "." in name else current_path(name)
+    name = tag_or_path_of_class(node)
+    return name if "." in name else current_path_of_tag(name)
 
 
-def written_name(node: object) -> str:
+def class_name_as_written(node: object) -> str:
     """The class name in a part of a configuration, unchanged."""
     return str(node.get(TARGET, node.get(KIND, ""))) if isinstance(node, Mapping) else repr(node)
 
 
-def fields_of(node: Mapping[str, Any]) -> dict[str, Any]:
+def fields_without_class_name(node: Mapping[str, Any]) -> dict[str, Any]:
     """The fields in a part of a configuration, without the name of the class."""
     key = TARGET if TARGET in node else KIND
     return {name: value for name, value in node.items() if name != key and name not in HYDRA_KEYS}
 
 
-def with_current_paths(value: Any) -> Any:
+def with_current_paths_of_our_classes(value: Any) -> Any:
     """The fields of a user's class, with the current paths of our classes in it."""
     return _rewrite_class_names(value, HOMES.__getitem__)
 
 
-def foreign_names(value: Any) -> frozenset[str]:
+def find_user_classes_and_scripts(value: Any) -> frozenset[str]:
     """The paths of all classes that are not ours, anywhere in a stored form, and of a script with its checksum.
 
     A class of another distribution is not ours, though its form has a tag.
     """
-    return frozenset(_user_names_in(value))
+    return frozenset(_iterate_user_classes_and_scripts(value))
 
 
-def refuse_foreign(node: Mapping[str, Any], family: str) -> Any:
+def refuse_user_class(node: Mapping[str, Any], family: str) -> Any:
     """Refuses every user's class: raises `BadInput`."""
     raise BadInput(f"Expected {family}={node[TARGET]} to be a class of ours.")
 
 
-def build_own(node: Any, family: str, foreign: Foreign = refuse_foreign) -> Any:
+def build_from_stored_form(node: Any, family: str, foreign: Foreign = refuse_user_class) -> Any:
     """The object that a stored form or a configuration describes; `foreign` builds classes of the user's, if allowed.
 
     Every name is checked before anything is imported. Raises `BadInput` if a class is missing or of another family, or
     lacks a field, and passes on the class's own errors about invalid values.
     """
-    node = stored_form(node, family)
+    node = stored_form_of_config_part(node, family)
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
         raise BadInput(f"Expected {family}={node!r} to name a class.")
     if TARGET in node:
         return foreign(node, family)
     kind = class_of_tag(str(node[KIND]), family)
-    values = fields_of(node)
+    values = fields_without_class_name(node)
     if is_dataclass(kind):
-        check_fields(values, family, kind)
+        check_no_unknown_fields(values, family, kind)
     fields = {name: _build_field(name, value, foreign) for name, value in values.items()}
     if family not in REGISTERED:
         return kind(**fields)
-    with sentence_of_failure(REGISTERED[family], str(node[KIND]), f"{family}={node[KIND]}"):
+    with part_errors_as_bad_input(REGISTERED[family], str(node[KIND]), f"{family}={node[KIND]}"):
         return kind(**fields)
 
 
-def check_fields(fields: Iterable[str], name: str, kind: Any) -> None:
+def check_no_unknown_fields(fields: Iterable[str], name: str, kind: Any) -> None:
     """Raises `BadInput` if a given field is unknown to the class; `name` is the class's name in messages."""
     known = signature(kind).parameters
     for key in fields:
@@ -222,19 +227,27 @@ def _build_field(name: str, value: Any, foreign: Foreign) -> Any:
     if isinstance(value, list):
         return [_build_field(name, one, foreign) for one in value]
     is_class = isinstance(value, Mapping) and bool({TARGET, KIND} & value.keys())
-    return build_own(value, family, foreign) if family in CLOSED or (is_class and family != "source") else value
+    return (
+        build_from_stored_form(value, family, foreign)
+        if family in CLOSED or (is_class and family != "source")
+        else value
+    )
 
 
-def _identity(node: Any, family: str) -> Any:
+def _stored_class_without_defaults(node: Any, family: str) -> Any:
     """A stored class, or a list of them, without fields at their default, also in the classes among its fields."""
     if isinstance(node, list):
-        return [_identity(one, family) for one in node]
+        return [_stored_class_without_defaults(one, family) for one in node]
     if not isinstance(node, Mapping) or not {TARGET, KIND} & node.keys():
         return node
     if TARGET in node:
         return node
-    values = without_defaults(node, {**part_defaults(family), **class_defaults(node[KIND])})
-    return values | {field: _identity(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()}
+    values = without_defaults(
+        node, {**defaults_of_plan_or_config_part(family), **field_defaults_of_class_tag(node[KIND])}
+    )
+    return values | {
+        field: _stored_class_without_defaults(values[field], NESTED[field]) for field in values.keys() & NESTED.keys()
+    }
 
 
 def _rewrite_class_names(value: Any, write: Callable[[str], str]) -> Any:
@@ -246,45 +259,51 @@ def _rewrite_class_names(value: Any, write: Callable[[str], str]) -> Any:
     inner = {field: _rewrite_class_names(one, write) for field, one in value.items()}
     if TARGET in inner:
         path = str(inner[TARGET])
-        tag = tag_of(path)
+        tag = tag_of_path(path)
         inner[TARGET] = path if tag is None else write(tag)
-        if tag is None and is_below_ours(path):
-            _require_foreign(path, "source")
+        if tag is None and is_path_in_our_packages(path):
+            _require_path_of_user_class(path, "source")
     return inner
 
 
-def _name(value: object, family: str) -> str:
+def _require_text_as_class_name(value: object, family: str) -> str:
     if not isinstance(value, str):
         raise BadInput(f"Expected {family} to name a class, got {value!r}.")
     return value
 
 
-def _require_foreign(path: str, family: str) -> None:
+def _require_path_of_user_class(path: str, family: str) -> None:
     """Raises `BadInput` unless the path may name a user's class in this family."""
     if not _PATH.fullmatch(path):
         raise BadInput(f"Expected {family}={path!r} to name a class as module.Class.")
-    if is_below_ours(path):
+    if is_path_in_our_packages(path):
         ours = (
-            f"one of {tags_of(family)}"
+            f"one of {tags_of_family_text(family)}"
             if family in REGISTERED
             else "a class with a tag in accounting/stored_names/tags.py"
         )
         raise BadInput(f"Expected {family}={path} to be {ours}, or one of your own.")
     if family in CLOSED:
-        raise BadInput(f"Expected {family}={path} to be one of {tags_of(family)}: those who verify know no other.")
+        raise BadInput(
+            f"Expected {family}={path} to be one of {tags_of_family_text(family)}: those who verify know no other."
+        )
 
 
-def _user_names_in(value: Any) -> Iterator[str]:
+def _iterate_user_classes_and_scripts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         if value.get(KIND) == SCRIPT:
             yield f"{value.get(SCRIPT)} (sha256 {value.get('sha256')})"
         for part in REGISTERED.keys() & value.keys():
-            if isinstance(inner := value[part], Mapping) and KIND in inner and not is_below_ours(home_of(inner)):
-                yield home_of(inner)
+            if (
+                isinstance(inner := value[part], Mapping)
+                and KIND in inner
+                and not is_path_in_our_packages(current_path_of_class(inner))
+            ):
+                yield current_path_of_class(inner)
         for key, inner in value.items():
-            if key == TARGET and tag_of(str(inner)) is None:
+            if key == TARGET and tag_of_path(str(inner)) is None:
                 yield str(inner)
-            yield from _user_names_in(inner)
+            yield from _iterate_user_classes_and_scripts(inner)
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _user_names_in(inner)
+            yield from _iterate_user_classes_and_scripts(inner)

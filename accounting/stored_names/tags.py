@@ -21,7 +21,13 @@ from importlib import import_module
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.entry_points import EXTRACTORS, LOGGERS, load_part, part_names, part_path
+from dpsweep.accounting.stored_names.entry_points import (
+    EXTRACTORS,
+    LOGGERS,
+    import_path_of_registered_part,
+    load_registered_part,
+    registered_part_names,
+)
 
 _FAMILIES: Mapping[str, Mapping[str, str]] = {
     "policy": {
@@ -194,7 +200,7 @@ _TAGS: Mapping[str, str] = {home: tag for tag, home in HOMES.items()}
 _OWN_PACKAGES = frozenset(home.partition(".")[0] for home in HOMES.values())
 
 
-def tag_of(path: str) -> str | None:
+def tag_of_path(path: str) -> str | None:
     """The tag with this path or name; None if there is none."""
     return path if path in HOMES else _TAGS.get(path)
 
@@ -202,7 +208,7 @@ def tag_of(path: str) -> str | None:
 def tag_of_class(kind: type) -> str:
     """The tag of a class of ours; raises `BadInput` if it has none."""
     path = f"{kind.__module__}.{kind.__qualname__}"
-    if (tag := tag_of(path)) is None:
+    if (tag := tag_of_path(path)) is None:
         raise BadInput(
             f"Expected {path} to be a class with a tag in accounting/stored_names/tags.py: it cannot be stored."
         )
@@ -211,36 +217,36 @@ def tag_of_class(kind: type) -> str:
 
 def class_of_tag(tag: str, family: str) -> Any:
     """The class with this tag and family, imported; raises `BadInput` if there is none, or if it cannot be imported."""
-    require_family(tag, family)
+    require_tag_of_family(tag, family)
     if family in REGISTERED:
-        return load_part(REGISTERED[family], tag, f"{family}={tag}")
+        return load_registered_part(REGISTERED[family], tag, f"{family}={tag}")
     module, _, name = HOMES[tag].rpartition(".")
     return getattr(import_module(module), name)
 
 
-def require_family(tag: str, family: str) -> None:
+def require_tag_of_family(tag: str, family: str) -> None:
     """Raises `BadInput` unless the tag is one of this family, or could be a name that a distribution registers."""
     if family in REGISTERED and _REGISTERED_NAME.fullmatch(tag) and tag not in HOMES:
         return  # a name that is a tag elsewhere would pass for a class of ours
     if FAMILY_OF.get(tag) != family:
-        known = tags_of(family)
+        known = tags_of_family_text(family)
         allowed = f"one of {known}" if known else "a class of your own"
         raise BadInput(f"Expected {family}={tag} to be {allowed}.")
 
 
-def tags_of(family: str) -> str:
+def tags_of_family_text(family: str) -> str:
     """The tags of a family, as text for a message."""
     if family in REGISTERED:
-        return ", ".join(part_names(REGISTERED[family]))
+        return ", ".join(registered_part_names(REGISTERED[family]))
     return ", ".join(sorted(tag for tag, own in FAMILY_OF.items() if own == family))
 
 
-def current_path(tag: str) -> str:
+def current_path_of_tag(tag: str) -> str:
     """The path of the class with this tag, which is not imported; the tag itself where nobody here knows it."""
-    registered = (path for group in REGISTERED.values() if (path := part_path(group, tag)))
+    registered = (path for group in REGISTERED.values() if (path := import_path_of_registered_part(group, tag)))
     return HOMES.get(tag) or next(registered, tag)
 
 
-def is_below_ours(path: str) -> bool:
+def is_path_in_our_packages(path: str) -> bool:
     """Whether a path leads into our packages."""
     return path.partition(".")[0] in _OWN_PACKAGES

@@ -65,16 +65,18 @@ def plain(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     try:
-        stack = Stack.of(model)
+        stack = Stack.from_model(model)
     except ValueError:
         return fused(model, inputs, targets)
     weights, rows = parameters_to_vector(model.parameters()).detach()[None], inputs.flatten(1)
-    lengths, transform = stack.lengths(rows), Clip(clip_norm=CLIP_NORM)
+    lengths, transform = stack.first_layer_input_norms_with_bias(rows), Clip(clip_norm=CLIP_NORM)
 
     def step(chunk: int | None) -> Tensor:
         total = torch.zeros_like(weights, dtype=torch.float64)
         for part, labels, long in parts(chunk, rows, targets, lengths):
-            stack.add(total, weights, Examples(inputs=part, targets=labels, lengths=long), None, transform)
+            stack.add_bounded_gradient_sums(
+                total, weights, Examples(inputs=part, targets=labels, lengths=long), None, transform
+            )
         return total
 
     return step
@@ -82,7 +84,7 @@ def ours(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
 
 def fused(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     engine, batch, transform = Fused(), Minibatch(inputs, targets), Clip(clip_norm=CLIP_NORM)
-    return lambda chunk: engine.weighted_sum(model, batch, Task(transform=transform, chunk=chunk))
+    return lambda chunk: engine.bounded_gradient_sum_and_norms(model, batch, Task(transform=transform, chunk=chunk))
 
 
 def backward(loss: object) -> None:
@@ -135,7 +137,7 @@ def fast_dp(model: nn.Module, inputs: Tensor, targets: Tensor) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     shape = {"batch_size": len(inputs), "sample_size": 100 * len(inputs), "epochs": 1}
     engine = PrivacyEngine(model, **shape, max_grad_norm=CLIP_NORM, noise_multiplier=1.0, clipping_fn="Abadi")
-    engine.attach(optimizer)
+    engine.attach_returning_undo(optimizer)
 
     def step(chunk: int | None) -> None:
         optimizer.zero_grad()

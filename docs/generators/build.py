@@ -24,6 +24,7 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
+    best_of_tries,
     black_box,
     gaussian,
     noisy_max,
@@ -31,12 +32,11 @@ from dpsweep.accounting.events.build import (
     random_allocation,
     random_stopping,
     repeat,
-    select,
-    shared_subsample,
+    step_on_shared_subsample,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_to_draw_best_share
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.pricing.calibration import calibrate_noise
@@ -103,8 +103,10 @@ EVENTS: dict[str, DpEvent] = {
     "random allocation": random_allocation(epochs=1, steps=50, noise_multiplier=2.0),
     "noisy maximum": noisy_max(noise_scale=2.0),
     "a claim, for neighbours of that kind": black_box(epsilon=1.0, delta=0.0, adjacency=ADD),
-    "private selection, negative binomial": select(gaussian(noise_multiplier=2.0), NegativeBinomial(eta=1, gamma=0.1)),
-    "private selection, Poisson": select(gaussian(noise_multiplier=2.0), Poisson(mean=10.0)),
+    "private selection, negative binomial": best_of_tries(
+        gaussian(noise_multiplier=2.0), NegativeBinomial(eta=1, gamma=0.1)
+    ),
+    "private selection, Poisson": best_of_tries(gaussian(noise_multiplier=2.0), Poisson(mean=10.0)),
     "random stopping": random_stopping(gaussian(noise_multiplier=2.0), gamma=0.1, delta2=1e-7),
 }
 
@@ -120,7 +122,7 @@ class Numbers:
             ("noise multiplier", *COLUMNS),
             (
                 (row.noise_multiplier, *(_two(getattr(row, name)) for name in COLUMNS.values()))
-                for row in one_run.noise_table()
+                for row in one_run.rows_comparing_accountants_by_noise()
             ),
         )
 
@@ -151,7 +153,7 @@ class Numbers:
                     row.method + " (**no bound**)" * (not row.proven),
                     *(f"{_two(one)} ({_two(forced)})" for one, forced in zip(row.epsilons, row.forced, strict=True)),
                 )
-                for row in (*one_run.sampler_table(), *one_run.truncation_table())
+                for row in (*one_run.epsilon_rows_by_sampler(), *one_run.epsilon_rows_of_truncated_sampling())
             ),
         )
 
@@ -161,7 +163,7 @@ class Numbers:
         return _table(
             ("law of K", "E[K]", "attack", "envelope bound", "gap", "RDP"),
             (
-                (name, f"{mean:g}", *self._gap(select(_run(2.0).training, law(mean))))
+                (name, f"{mean:g}", *self._gap(best_of_tries(_run(2.0).training, law(mean))))
                 for name, law in laws.items()
                 for mean in (10.0, 35.0, 100.0)
             ),
@@ -192,7 +194,7 @@ class Numbers:
         return _table(
             ("number of tries", "the best point", "one of the best tenth", "one of the best half"),
             (
-                (name, *(_two(chance_of_best(law(40.0), share)) for share in (1 / GRID, BEST, 0.5)))
+                (name, *(_two(chance_to_draw_best_share(law(40.0), share)) for share in (1 / GRID, BEST, 0.5)))
                 for name, law in LAWS.items()
             ),
         )
@@ -233,7 +235,7 @@ class Numbers:
 
     def table_3(self) -> str:
         """The paper's Table 3: our values with the printed ones."""
-        rows = honest_tuning.table_3()
+        rows = honest_tuning.rows_of_table_3()
         optimizers = tuple(honest_tuning.OPTIMIZERS)
         return _table(
             ("data set", *optimizers),
@@ -246,7 +248,8 @@ class Numbers:
     def figure_9(self) -> str:
         """The number of candidates up to which composition is cheaper, as in the paper's Figure 9."""
         small, large = (
-            honest_tuning.crossing_candidates(honest_tuning.figure_9(records)) for records in (5000, 60_000)
+            honest_tuning.crossing_number_of_candidates(honest_tuning.rows_of_figure_9(records))
+            for records in (5000, 60_000)
         )
         return f"{small} candidates at 5,000 records, {large} at 60,000"
 
@@ -254,9 +257,9 @@ class Numbers:
         """The three panels of the paper's Figure 1."""
         sizes = (1000, 5000, 10_000, 60_000, 100_000, 1_000_000)
         panels = zip(
-            honest_tuning.figure_1_blow_up(sizes),
-            ([row.epsilon for row in honest_tuning.figure_1_stopping((size,), (0.1, 0.001))] for size in sizes),
-            honest_tuning.figure_1_affordable(sizes),
+            honest_tuning.rows_of_figure_1_blow_up(sizes),
+            ([row.epsilon for row in honest_tuning.rows_of_figure_1_stopping((size,), (0.1, 0.001))] for size in sizes),
+            honest_tuning.rows_of_figure_1_affordable(sizes),
             strict=True,
         )
         return _table(
@@ -281,7 +284,7 @@ class Numbers:
 
     def shared(self) -> str:
         """Epsilon of 35 trials on one subsample and on independent ones, by the Moments Accountant."""
-        step = shared_subsample(sample_rate=one_run.RATE, noise_multipliers=[1.2] * GRID)
+        step = step_on_shared_subsample(sample_rate=one_run.RATE, noise_multipliers=[1.2] * GRID)
         together = Rdp().epsilon(repeat(step, one_run.STEPS), DELTA, ADD)
         apart = Rdp().epsilon(repeat(_run(1.2).training, GRID), DELTA, ADD)
         return f"{together:.0f} instead of {apart:.0f}"
@@ -289,7 +292,7 @@ class Numbers:
     @cached_property
     def lecture(self) -> one_run.LectureRow:
         """The numbers of the lecture's theorem."""
-        return one_run.lecture_row()
+        return one_run.row_of_lecture_theorem()
 
     def handed_over(self) -> str:
         """The noise per example of the released model under rules that end with a run of the winner, and without."""
@@ -358,7 +361,7 @@ def _mean_for(law: Callable[[float], Tries], chance: float, largest: float = 1e1
     """The mean at which one of the best points is tried with this probability; None if no mean is enough."""
 
     def excess(log_mean: float) -> float:
-        return chance_of_best(law(math.exp(log_mean)), BEST) - chance
+        return chance_to_draw_best_share(law(math.exp(log_mean)), BEST) - chance
 
     return math.exp(brentq(excess, 1e-9, math.log(largest))) if excess(math.log(largest)) > 0 else None
 
@@ -367,13 +370,20 @@ def _adaptive(ratio: float) -> tuple[str, ...]:
     """A row of the table of adaptive searches: geometric K, as many expected tries as the grid has points."""
     eta, largest, run, independent = 1.0, math.sqrt(ratio), _run(2.0).training, LAWS["private selection, eta 1"]
     law = independent(float(GRID))
-    chance = 1 - law.generating(1 - largest * BEST)
+    chance = 1 - law.generating_function(1 - largest * BEST)
     equal = _mean_for(independent, chance) or math.inf
     rdp, orders = Rdp(), np.array(Rdp().orders)
-    curve = rdp.curve(select(run, law), ADD) + (orders / (orders - 1) + 1 + eta) * math.log(ratio)
-    ours = Pld().epsilon(select(run, law), DELTA / largest ** (2 + eta), ADD) + (2 + eta) * math.log(ratio)
-    price = Pld().epsilon(select(run, independent(equal)), DELTA, ADD)
-    return f"{ratio:g}", _two(rdp.convert(curve, DELTA)), _two(ours), _two(chance), f"{equal:.1f}", _two(price)
+    curve = rdp.renyi_curve(best_of_tries(run, law), ADD) + (orders / (orders - 1) + 1 + eta) * math.log(ratio)
+    ours = Pld().epsilon(best_of_tries(run, law), DELTA / largest ** (2 + eta), ADD) + (2 + eta) * math.log(ratio)
+    price = Pld().epsilon(best_of_tries(run, independent(equal)), DELTA, ADD)
+    return (
+        f"{ratio:g}",
+        _two(rdp.epsilon_from_curve(curve, DELTA)),
+        _two(ours),
+        _two(chance),
+        f"{equal:.1f}",
+        _two(price),
+    )
 
 
 def _able(accountant: Accountant, event: DpEvent) -> str:

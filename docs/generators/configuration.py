@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpsweep.sweeper.planning.keys import DocumentedKey, choices, documented_keys, is_inner
+from dpsweep.sweeper.planning.keys import DocumentedKey, choices_by_group, documented_keys, is_key_users_never_set
 from dpsweep.sweeper.planning.unknown_keys import SYNONYMS
 
 PAGE = Path(__file__).parents[1] / "configuration.md"
@@ -25,7 +25,9 @@ FEW = 3
 
 def render() -> str:
     """The page."""
-    keys = [key for key in documented_keys().values() if any(key.values.values()) and not is_inner(key.name)]
+    keys = [
+        key for key in documented_keys().values() if any(key.values.values()) and not is_key_users_never_set(key.name)
+    ]
     tables = (f"\n## {_title(root)}\n\n{_table(list(found))}" for root, found in _listed(keys))
     return HEAD + "".join(tables) + _of_others()
 
@@ -43,7 +45,7 @@ def _root(key: DocumentedKey) -> str:
 def _title(root: str) -> str:
     if not root:
         return "Keys of the whole sweep"
-    return f"`{root}.`, of the group `{root}=`" if root in choices() else f"`{root}.`"
+    return f"`{root}.`, of the group `{root}=`" if root in choices_by_group() else f"`{root}.`"
 
 
 def _table(keys: list[DocumentedKey]) -> str:

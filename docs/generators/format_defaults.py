@@ -13,15 +13,21 @@ from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter, signature
 from typing import Any
 
-from dpsweep.accounting.stored_names.entry_points import EXTRACTORS, part_names, part_path
+from dpsweep.accounting.stored_names.entry_points import (
+    EXTRACTORS,
+    import_path_of_registered_part,
+    registered_part_names,
+)
 from dpsweep.accounting.stored_names.format_defaults import TABLE
-from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, is_below_ours
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, is_path_in_our_packages
 
 OUTSIDE = frozenset({"accountant", "policy", "logger"})
 """Families of classes that no identity contains."""
 
 FAMILIES = FAMILY_OF | {
-    name: "features" for name in part_names(EXTRACTORS) if is_below_ours(part_path(EXTRACTORS, name) or "")
+    name: "features"
+    for name in registered_part_names(EXTRACTORS)
+    if is_path_in_our_packages(import_path_of_registered_part(EXTRACTORS, name) or "")
 }
 """The family of each tag of ours."""
 

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, find_figure, known
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, figure_names, find_figure
 from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -111,12 +111,12 @@ def _section(made: Made) -> Iterator[str]:
     title, facts = made.reproduction.title, made.facts
     yield f"\n### `{made.name}`: {title}\n\n{made.reproduction.source}\n\n"
     if facts is not None:
-        yield f"{facts.provenance} {facts.sizes}\n\n"
+        yield f"{facts.provenance_sentence} {facts.sizes_sentence}\n\n"
     if made.reproduction.differences:
         yield f"Differs from the paper: {' '.join(made.reproduction.differences)}\n\n"
     yield f"![{title}](figures/{made.name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
     for finding in made.reproduction.findings:
-        yield f"| {' | '.join((_cell(finding.claim), _cell(finding.numbers), f'**{finding.words}**'))} |\n"
+        yield f"| {' | '.join((_cell(finding.claim), _cell(finding.numbers), f'**{finding.verdict_text}**'))} |\n"
 
 
 def by_topic(figures: Iterable[Made]) -> Topics:
@@ -153,7 +153,7 @@ def tally(found: Sequence[Finding]) -> str:
     """
     counts = Counter(one.verdict for one in found)
     if len(counts) == 1:
-        return f"**{found[0].words if len(found) == 1 else found[0].verdict}**" + _of(len(found))
+        return f"**{found[0].verdict_text if len(found) == 1 else found[0].verdict}**" + _of(len(found))
     return ", ".join(f"**{verdict}** ({counts[verdict]})" for verdict in Verdict if counts[verdict])
 
 
@@ -171,7 +171,7 @@ def summary(topics: Topics) -> str:
 def entry(made: Made, finding: Finding) -> tuple[str, str]:
     """One verdict of the summary, and what decides it."""
     decides = "computed, without chance" if finding.decisive_part is None else finding.decisive_part.text
-    return f"{made.where}: **{finding.words}**", _cell(decides)
+    return f"{made.where}: **{finding.verdict_text}**", _cell(decides)
 
 
 def paper(source: str) -> str:
@@ -252,7 +252,7 @@ def draw(made: Made) -> None:
 def copy(root: Path) -> None:
     """Copies the results of the figures that were made below this folder at full size."""
     STORED.mkdir(exist_ok=True)
-    for name in known():
+    for name in figure_names():
         if (file := root / name / "full" / RESULTS).is_file():
             shutil.copyfile(file, STORED / f"{name}{SUFFIX}")
 
@@ -271,7 +271,7 @@ def main(arguments: list[str]) -> None:
     """Writes the page."""
     for root in arguments:
         copy(Path(root))
-    every = {name: make(name) for name in sorted(known(), key=_order)}
+    every = {name: make(name) for name in sorted(figure_names(), key=_order)}
     made = [one for one in every.values() if one is not None]
     missing = [name for name, one in every.items() if one is None]
     for one in made:

@@ -26,7 +26,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import PlanEvent, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
-from dpsweep.accounting.notation import delta_down
+from dpsweep.accounting.notation import delta_text_rounded_down
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import SelectionRule
@@ -113,13 +113,15 @@ def draw(drawn: Mapping[str, Prices]) -> bytes:
     charts.style_axes(axes, "", "expected number of tries (composition: number of runs)", "epsilon")
     figure.text(PLACE[0], 0.945, "The price of a search", fontsize=11.5, fontweight="bold", color=marks.INK)
     run = f"One run: {one_run.RATE:.0%} of the records a step, {one_run.STEPS:,} steps, noise multiplier {NOISE:g}"
-    figure.text(PLACE[0], 0.9, f"{run}; delta {delta_down(DELTA)}", fontsize=8.5, color=marks.MUTED)
+    figure.text(PLACE[0], 0.9, f"{run}; delta {delta_text_rounded_down(DELTA)}", fontsize=8.5, color=marks.MUTED)
     kinds = [
         Line2D([], [], color=marks.INK, linewidth=2.0, label="proven upper bound"),
         Line2D([], [], color=marks.INK, linewidth=1.3, linestyle=(0, (3, 2)), label="lower bound by an attack"),
     ]
     axes.legend(handles=kinds, frameon=False, fontsize=8, labelcolor=marks.INK, loc="upper left")
-    return with_numbers(charts.finish(figure, NAME, "").png, {name: asdict(own) for name, own in drawn.items()})
+    return with_numbers(
+        charts.drawing_of_figure(NAME, "", lambda: figure).png, {name: asdict(own) for name, own in drawn.items()}
+    )
 
 
 def numbers(picture: Path = PICTURE) -> dict[str, Prices]:

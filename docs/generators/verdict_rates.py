@@ -26,7 +26,14 @@ from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction import claims, learning_curves
 from dpsweep.reports.reproduction.figures import d_fig2 as amended
 from dpsweep.reports.reproduction.finding import Finding
-from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, best, point_scores, statistic
+from dpsweep.reports.statistics.point_scores import (
+    CLIP,
+    LR,
+    REGULARIZER,
+    point_scores,
+    weighted_mean_of_ordered_scores,
+    weights_of_best,
+)
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 PAGE = Path(__file__).parents[1] / "reproduction.md"
@@ -139,36 +146,47 @@ def _of_grids() -> Iterator[Criterion]:
     nothing = (_grid("dpnsgd"), _grid("dpsgd"))
     wide = (_grid("dpnsgd", along_rate(0.02)), _grid("dpsgd", along_product))
     both = (_grid("dpnsgd", along_rate()), _grid("dpsgd", along_product))
-    yield Criterion(name="stable in r, while c matters", claim=claims.flat_in_regularizer, nothing=nothing, effect=both)
+    yield Criterion(
+        name="stable in r, while c matters",
+        claim=claims.finding_that_regularizer_matters_little,
+        nothing=nothing,
+        effect=both,
+    )
     yield Criterion(
         name="easier to tune",
-        claim=partial(claims.normalized_easier_to_tune, normalized="dpnsgd", clipped="dpsgd"),
+        claim=partial(claims.finding_that_normalized_tunes_easier, normalized="dpnsgd", clipped="dpsgd"),
         nothing=nothing,
         effect=wide,
     )
     yield Criterion(
         name="the same best score",
-        claim=partial(claims.best_scores_are_close, methods=("dpnsgd", "dpsgd"), claim=""),
+        claim=partial(claims.finding_that_best_scores_are_close, methods=("dpnsgd", "dpsgd"), claim=""),
         nothing=nothing,
         effect=both,
     )
     yield Criterion(
-        name="best lr ~ 1 / clip norm, by peaks", claim=claims.diagonal, nothing=nothing[1:], effect=both[1:]
+        name="best lr ~ 1 / clip norm, by peaks",
+        claim=claims.finding_that_rate_is_inverse_to_clip,
+        nothing=nothing[1:],
+        effect=both[1:],
     )
     yield Criterion(
         name="best lr ~ 1 / clip norm, at every noise",
-        claim=claims.follows_product,
+        claim=claims.finding_that_rate_falls_as_clip_grows,
         nothing=nothing[1:],
         effect=both[1:],
     )
     adam = partial(_grid, "dpadam")
     yield Criterion(
-        name="no diagonal, by peaks", claim=claims.no_diagonal, nothing=(adam(),), effect=(adam(along_rate()),)
+        name="no diagonal, by peaks",
+        claim=claims.finding_that_rate_ignores_clip_norm,
+        nothing=(adam(),),
+        effect=(adam(along_rate()),),
     )
     fine = partial(_grid, rates=FINE, clips=FINE)
     yield Criterion(
         name="best lr ~ 1 / clip norm, by the axis of a plateau",
-        claim=claims.diagonal,
+        claim=claims.finding_that_rate_is_inverse_to_clip,
         nothing=(fine("dpsgd"),),
         effect=(fine("dpsgd", _tilted),),
     )
@@ -186,14 +204,16 @@ def _of_candidates() -> Iterator[Criterion]:
     nothing = (Part(method="dpadam", axes=few), Part(method="dpsgd", axes=many))
     yield Criterion(
         name="few candidates against many",
-        claim=partial(claims.few_candidates_do, tuned=["dpsgd"], few="dpadam"),
+        claim=partial(claims.finding_that_few_candidates_beat_others, tuned=["dpsgd"], few="dpadam"),
         nothing=nothing,
         effect=(Part(method="dpadam", axes=few), _grid("dpsgd", lambda **at: 0.7, clips=CLIPS[:4])),
     )
     adams = {LR: (0.0001, 0.001, 0.01), "trainer.beta1": (0.8, 0.9), "trainer.beta2": (0.99, 0.999)}
     yield Criterion(
         name="the defaults are near the best",
-        claim=partial(claims.defaults_do, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}),
+        claim=partial(
+            claims.finding_that_adam_defaults_suffice, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
+        ),
         nothing=(Part(method="dpadam", axes=adams),),
         effect=(Part(method="dpadam", axes=adams, score=lambda **at: 0.8 - 0.2 * (at[LR] != 0.001)),),
     )
@@ -205,7 +225,7 @@ def _of_lengths() -> Iterator[Criterion]:
     methods = ("dpadam", "dpadamwosm")
     yield Criterion(
         name="runs alongside",
-        claim=partial(claims.second_method_is_no_worse, one="dpadam", other="dpadamwosm"),
+        claim=partial(claims.finding_that_second_method_is_no_worse, one="dpadam", other="dpadamwosm"),
         nothing=tuple(Part(method=method, axes=grows) for method in methods),
         effect=tuple(
             Part(method=method, axes=grows, score=lambda **at: at["steps"] / 4000 + 0.3) for method in methods
@@ -214,20 +234,20 @@ def _of_lengths() -> Iterator[Criterion]:
     rates = {LR: LRS[:6], CLIP: CLIPS[:4]} | lengths
     yield Criterion(
         name="half of the learning rates can be pruned",
-        claim=claims.many_rates_prunable,
+        claim=claims.finding_that_many_rates_are_prunable,
         nothing=(Part(method="dpsgd", axes=rates),),
         effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
     )
     momentum = {claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
     yield Criterion(
         name="momentum 0.6 or 0.7 is the best in the end",
-        claim=claims.momentum,
+        claim=claims.finding_that_moderate_momentum_is_best,
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
     yield Criterion(
         name="momentum 0.9 is the best at first",
-        claim=claims.quick_start,
+        claim=claims.finding_that_large_momentum_starts_fast,
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
@@ -238,12 +258,15 @@ def _of_lengths() -> Iterator[Criterion]:
     )
     yield Criterion(
         name="better at every noise",
-        claim=partial(amended.methods_beat_dpsgd, methods=[amended.BOTH], claim=""),
+        claim=partial(amended.finding_that_methods_beat_dpsgd, methods=[amended.BOTH], claim=""),
         nothing=equal,
         effect=unequal,
     )
     yield Criterion(
-        name="a larger gain for few steps", claim=amended.advantage_at_few_steps, nothing=equal, effect=unequal
+        name="a larger gain for few steps",
+        claim=amended.finding_that_few_steps_gain_most,
+        nothing=equal,
+        effect=unequal,
     )
 
 
@@ -291,16 +314,23 @@ def _courses(rows: pd.DataFrame, method: str) -> learning_curves.Courses:
 
 
 def _biased(rows: pd.DataFrame) -> Finding:
-    families = (learning_curves.clipped_family("dpsgd"), learning_curves.normalized_family("dpnsgd"))
-    return learning_curves.bounding_raises_loss({family: _courses(rows, family.method) for family in families})
+    families = (
+        learning_curves.family_of_clipping_method("dpsgd"),
+        learning_curves.family_of_normalizing_method("dpnsgd"),
+    )
+    return learning_curves.finding_that_bounding_raises_loss(
+        {family: _courses(rows, family.method) for family in families}
+    )
 
 
 def _flat(rows: pd.DataFrame) -> Finding:
-    return learning_curves.flat_accuracy(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"))
+    return learning_curves.finding_that_accuracy_is_flat_in_r(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"))
 
 
 def _rough(rows: pd.DataFrame) -> Finding:
-    return learning_curves.small_regularizer_fluctuates(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1)
+    return learning_curves.finding_that_small_r_fluctuates(
+        _courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1
+    )
 
 
 def _rows(part: Part, repeats: int) -> pd.DataFrame:
@@ -345,7 +375,7 @@ def coverage() -> Iterator[str]:
 
 
 def _best(rows: pd.DataFrame) -> IntervalEstimate:
-    return statistic(point_scores(rows), best).estimate("best")
+    return weighted_mean_of_ordered_scores(point_scores(rows), weights_of_best).estimate("best")
 
 
 def insert(page: str, made: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsweep.accounting.notation import all_digits, noise_up
+from dpsweep.accounting.notation import noise_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
@@ -30,9 +30,9 @@ class Way:
     words: str
     shows_map: bool
 
-    def overrides(self, noise: float) -> str:
+    def overrides_for_noise(self, noise: float) -> str:
         """The overrides where one run alone has this noise multiplier."""
-        return re.sub(r"\{([\d.]+)\}", lambda found: noise_up(float(found[1]) * noise), self.words)
+        return re.sub(r"\{([\d.]+)\}", lambda found: noise_text_rounded_up(float(found[1]) * noise), self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Measurement:
     margin: float
     searches: int
 
-    def as_good_as(self, other: Measurement) -> bool:
+    def has_overlapping_interval(self, other: Measurement) -> bool:
         """Whether the two intervals overlap."""
         return abs(self.mean - other.mean) <= self.margin + other.margin
 
@@ -71,17 +71,17 @@ class Comparison:
     epsilon: float
     outcomes: Sequence[Measurement]
 
-    def overrides(self, one: Measurement, noise: float) -> str:
+    def overrides_for_measurement(self, one: Measurement, noise: float) -> str:
         """The overrides of a way, as it was measured, where one run alone has this noise multiplier."""
-        return f"{self.measured_on.words} {one.way.overrides(noise)}".lstrip()
+        return f"{self.measured_on.words} {one.way.overrides_for_noise(noise)}".lstrip()
 
     @property
-    def best(self) -> Measurement:
+    def best_measurement(self) -> Measurement:
         """The way with the best mean."""
         return self.outcomes[0]
 
     @property
-    def best_map(self) -> Measurement | None:
+    def best_measurement_with_map(self) -> Measurement | None:
         """The way with the best mean among those that show a map."""
         return next((one for one in self.outcomes if one.way.shows_map), None)
 
@@ -99,7 +99,7 @@ class Evidence:
         ways = {name: Way(name=name, **way) for name, way in form["ways"].items()}
         sets = {name: MeasuredSet(name=name, **sizes) for name, sizes in form["data"].items()}
 
-        def ranked(cells: Mapping[str, Mapping[str, float]]) -> tuple[Measurement, ...]:
+        def rank_measurements(cells: Mapping[str, Mapping[str, float]]) -> tuple[Measurement, ...]:
             outcomes = [
                 Measurement(way=ways[name], mean=cell["mean"], margin=cell["margin"], searches=int(cell["searches"]))
                 for name, cell in cells.items()
@@ -108,12 +108,16 @@ class Evidence:
 
         return cls(
             comparisons=tuple(
-                Comparison(measured_on=sets[cell["data"]], epsilon=cell["epsilon"], outcomes=ranked(cell["outcomes"]))
+                Comparison(
+                    measured_on=sets[cell["data"]],
+                    epsilon=cell["epsilon"],
+                    outcomes=rank_measurements(cell["outcomes"]),
+                )
                 for cell in form["cells"]
             )
         )
 
-    def nearest(
+    def nearest_comparison(
         self, name: str, records: int, inputs: int, epsilon: float, *, features: bool = False
     ) -> Comparison | None:
         """The comparison for this data set, or else for the one nearest in size; None if none is near.
@@ -124,7 +128,7 @@ class Evidence:
         if not 0 < epsilon < math.inf:
             return None
 
-        def distance(one: Comparison) -> tuple[bool, float, float, float]:
+        def distance_to_comparison(one: Comparison) -> tuple[bool, float, float, float]:
             on = one.measured_on
             return (
                 on.name != name,
@@ -134,45 +138,47 @@ class Evidence:
             )
 
         def is_near(one: Comparison) -> bool:
-            other, by_records, by_inputs, by_epsilon = distance(one)
+            other, by_records, by_inputs, by_epsilon = distance_to_comparison(one)
             most = math.log(LARGEST_FACTOR)
             return by_epsilon <= most and (not other or max(by_records, by_inputs) <= most)
 
         alike = [one for one in self.comparisons if one.measured_on.features == features]
-        return min(filter(is_near, alike), key=distance, default=None)
+        return min(filter(is_near, alike), key=distance_to_comparison, default=None)
 
 
 SOURCE = "docs/search.md"
 
 
-def comparison_for(plan: Plan, epsilon: float) -> Comparison | None:
+def nearest_comparison_for_plan(plan: Plan, epsilon: float) -> Comparison | None:
     """The nearest measured comparison, by the plan's declared sizes.
 
     None for numbers in place of classes, and where nothing near was measured.
     """
     config = plan.trials[0].config
-    declared, features = config.get("dataset", {}), FrozenFeatures.of(config)
+    declared, features = config.get("dataset", {}), FrozenFeatures.from_trial_config(config)
     if not {"name", "records", "shape", "classes"} <= set(declared) or declared["classes"] == 1:
         return None
     protected = declared.get("units") or declared["records"]
-    inputs = math.prod(declared["shape"]) if features is None else features.size
-    return Evidence.read().nearest(declared["name"], protected, inputs, epsilon, features=features is not None)
+    inputs = math.prod(declared["shape"]) if features is None else features.feature_count
+    return Evidence.read().nearest_comparison(
+        declared["name"], protected, inputs, epsilon, features=features is not None
+    )
 
 
-def in_one_sentence(found: Comparison | None) -> Iterator[str]:
+def advice_sentence_lines(found: Comparison | None) -> Iterator[str]:
     """The lines of a sentence on what the epsilon bought, for a model and for a map; none without a comparison."""
     if found is None:
         return
-    best, best_map = found.best, found.best_map
-    measured = f"Measured on {found.measured_on.name} at epsilon {all_digits(found.epsilon)}"
+    best, best_map = found.best_measurement, found.best_measurement_with_map
+    measured = f"Measured on {found.measured_on.name} at epsilon {text_with_all_digits(found.epsilon)}"
     yield f"{measured} ({SOURCE}; dpsweep advise ranks all ways):"
     if best_map is not best:
-        yield f"for a model (no map), {best.way.name}: {_accuracy(best)}{'.' if best_map is None else ';'}"
+        yield f"for a model (no map), {best.way.name}: {_accuracy_text(best)}{'.' if best_map is None else ';'}"
     if best_map is not None:
-        yield f"for a map and a model, {best_map.way.name}: {_accuracy(best_map)}."
+        yield f"for a map and a model, {best_map.way.name}: {_accuracy_text(best_map)}."
 
 
-def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
+def advice_table_lines(found: Comparison, noise: float) -> Iterator[str]:
     """All ways, a line each, and what to add to a sweep's command for the best ones.
 
     `noise` is the noise multiplier at which one run alone costs the epsilon.
@@ -180,21 +186,27 @@ def in_a_table(found: Comparison, noise: float) -> Iterator[str]:
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
     sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'}"
-    yield f"What epsilon {all_digits(found.epsilon)} in all bought on {on.name} ({sizes})\n"
+    yield f"What epsilon {text_with_all_digits(found.epsilon)} in all bought on {on.name} ({sizes})\n"
     yield f"{'way':<{width}}  {'accuracy':>13}  shows    overrides"
     for one in found.outcomes:
-        name = f"{one.way.name} *" if one.as_good_as(found.best) else one.way.name
+        name = f"{one.way.name} *" if one.has_overlapping_interval(found.best_measurement) else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
-        yield f"{name:<{width}}  {_accuracy(one):>13}  {shows:<7}  {found.overrides(one, noise)}"
+        yield f"{name:<{width}}  {_accuracy_text(one):>13}  {shows:<7}  {found.overrides_for_measurement(one, noise)}"
     yield (
         f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
         f"({SOURCE})."
     )
     yield "* is not told apart from the best. Every way costs the whole epsilon."
-    yield f"For a model (no map), add to `dpsweep sweep`: {found.overrides(found.best, noise)}"
-    if found.best_map is not None and found.best_map is not found.best:
-        yield f"For a map and a model, add to `dpsweep sweep`: {found.overrides(found.best_map, noise)}"
+    yield (
+        "For a model (no map), add to `dpsweep sweep`: "
+        f"{found.overrides_for_measurement(found.best_measurement, noise)}"
+    )
+    if found.best_measurement_with_map is not None and found.best_measurement_with_map is not found.best_measurement:
+        yield (
+            "For a map and a model, add to `dpsweep sweep`: "
+            f"{found.overrides_for_measurement(found.best_measurement_with_map, noise)}"
+        )
 
 
-def _accuracy(one: Measurement) -> str:
+def _accuracy_text(one: Measurement) -> str:
     return f"{100 * one.mean:.1f} % ± {100 * one.margin:.1f}"

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import FINAL, table_noise
-from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
-from dpsweep.accounting.notation import all_digits, delta_down, delta_up, epsilon_down, epsilon_up, noise_down, rate_up
-from dpsweep.accounting.records.step_log import steps_priced
-from dpsweep.accounting.stored_names.stored_classes import class_name, fields_of, name_of
+from dpsweep.accounting.events.build import FINAL, noise_std_of_noisy_table
+from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
+from dpsweep.accounting.notation import (
+    delta_text_rounded_down,
+    delta_text_rounded_up,
+    epsilon_text_rounded_down,
+    epsilon_text_rounded_up,
+    noise_text_rounded_down,
+    sampling_rate_text_rounded_up,
+    text_with_all_digits,
+)
+from dpsweep.accounting.records.step_log import number_of_priced_steps
+from dpsweep.accounting.stored_names.stored_classes import (
+    class_name_without_module,
+    fields_without_class_name,
+    tag_or_path_of_class,
+)
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
 
@@ -39,11 +51,16 @@ class Bill:
     def accepted_delta(self) -> float | None:
         """The delta that was accepted last; None if none was."""
         return next(
-            (one.facts.accepted_delta for one in reversed(self.charges) if one.facts.accepted_delta is not None), None
+            (
+                one.charge_facts.accepted_delta
+                for one in reversed(self.charges)
+                if one.charge_facts.accepted_delta is not None
+            ),
+            None,
         )
 
     @property
-    def repeats(self) -> tuple[Charged, ...]:
+    def charges_for_repeated_runs(self) -> tuple[Charged, ...]:
         """Charges for repeated runs."""
         return tuple(charge for charge in self.charges if charge.reason == "repeat")
 
@@ -51,24 +68,27 @@ class Bill:
 def read_bill(sweep: Sweep) -> Bill:
     """Reads the sweep's charges and its account's balance."""
     account = sweep.account
-    charges = tuple(plan_charge_body(entry) for entry in account.charges if entry.plan == sweep.plan_id)
-    others = [spending_body(entry) for entry in account.charges if entry.plan != sweep.plan_id]
+    charges = tuple(require_plan_charge_body(entry) for entry in account.charges if entry.plan == sweep.plan_id)
+    others = [require_spending_body(entry) for entry in account.charges if entry.plan != sweep.plan_id]
     dataset = sweep.plan.trials[0].config["dataset"]
     declared = dataset.get("units" if dataset.get("unit_column") else "records")
-    units = (*(charge.facts.units for charge in charges), declared)
+    units = (*(charge.charge_facts.units for charge in charges), declared)
     return Bill(
-        epsilon=exact_sum(charge.epsilon for charge in charges),
-        delta=exact_sum(charge.delta for charge in charges),
-        others=(exact_sum(charge.epsilon for charge in others), exact_sum(charge.delta for charge in others)),
-        reserved=account.reserved,
-        left=account.left,
+        epsilon=sum_in_exact_decimals(charge.epsilon for charge in charges),
+        delta=sum_in_exact_decimals(charge.delta for charge in charges),
+        others=(
+            sum_in_exact_decimals(charge.epsilon for charge in others),
+            sum_in_exact_decimals(charge.delta for charge in others),
+        ),
+        reserved=account.reserved_epsilon_and_delta,
+        left=account.remaining_epsilon_and_delta,
         budget=(account.budget.epsilon, account.budget.delta),
         charges=charges,
         units=next((number for number in units if isinstance(number, int) and number > 0), None),
     )
 
 
-def exact_sum(values: Iterable[float]) -> float:
+def sum_in_exact_decimals(values: Iterable[float]) -> float:
     """The sum in exact decimals, like the ledger's sums."""
     return float(sum((Decimal(repr(float(value))) for value in values), Decimal(0)))
 
@@ -86,32 +106,36 @@ class Fact:
     source: str
 
 
-def read_facts(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
+def page_facts_by_name(sweep: Sweep, bill: Bill) -> dict[str, Fact]:
     """The page's numbers by name."""
-    facts = dict(_prices(bill)) | dict(_states(sweep, bill)) | dict(_settings(sweep))
+    facts = (
+        dict(_epsilon_and_delta_facts(bill))
+        | dict(_run_count_facts(sweep, bill))
+        | dict(_training_setting_facts(sweep))
+    )
     if sweep.plan.event.final is not None:
-        facts |= dict(_by_part(bill))
-    alone = None if is_one_run(sweep, bill) else alone_epsilon(sweep)
+        facts |= dict(_search_and_final_run_epsilon_facts(bill))
+    alone = None if is_one_run_all_that_was_charged(sweep, bill) else epsilon_of_best_run_alone(sweep)
     if alone is not None and alone < bill.epsilon:
-        facts["alone_epsilon"] = Fact(value=alone, text=epsilon_up(alone), source=ALONE)
+        facts["alone_epsilon"] = Fact(value=alone, text=epsilon_text_rounded_up(alone), source=ALONE)
     return facts
 
 
-def is_one_run(sweep: Sweep, bill: Bill) -> bool:
+def is_one_run_all_that_was_charged(sweep: Sweep, bill: Bill) -> bool:
     """Whether what was charged is one run and nothing else, so that the price of the search is that of the run."""
-    runs, whole = sweep.declared, sweep.plan.event.parts
+    runs, whole = sweep.planned_trials_and_final_runs, sweep.plan.event.events_by_population
     return (
         len(runs) == 1
-        and not bill.repeats
-        and whole.keys() == (own := runs[0].event.parts).keys()
-        and all(events.same(whole[part], own[part]) for part in whole)
+        and not bill.charges_for_repeated_runs
+        and whole.keys() == (own := runs[0].event.events_by_population).keys()
+        and all(events.are_same_events(whole[part], own[part]) for part in whole)
     )
 
 
-def alone_epsilon(sweep: Sweep) -> float | None:
+def epsilon_of_best_run_alone(sweep: Sweep) -> float | None:
     """The epsilon of the best run alone, or of the most expensive one if there is no winner; never a search's price."""
-    if sweep.winner is not None:
-        epsilon: float | None = sweep.row(sweep.winner)["epsilon_alone"]
+    if sweep.winner_id is not None:
+        epsilon: float | None = sweep.row_of_trial(sweep.winner_id)["epsilon_alone"]
         return epsilon
     alone = Alone(delta=sweep.plan.delta, adjacency=sweep.plan.adjacency, quoted={})
     bounds = [epsilon for trial in sweep.plan.trials if (epsilon := alone.epsilon(trial)) is not None]
@@ -123,13 +147,18 @@ def to_json(facts: Mapping[str, Fact]) -> dict[str, dict[str, object]]:
     return {name: {"value": fact.value, "text": fact.text, "source": fact.source} for name, fact in facts.items()}
 
 
-def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
+def _epsilon_and_delta_facts(bill: Bill) -> Iterator[tuple[str, Fact]]:
     pairs = {
-        "honest": ((bill.epsilon, bill.delta), epsilon_up, delta_up, "sum of this plan's charges"),
-        "other": (bill.others, epsilon_up, delta_up, "sum of the account's other charges"),
-        "reserved": (bill.reserved, epsilon_up, delta_up, "sum of the account's charges"),
-        "left": (bill.left, epsilon_down, delta_down, "budget less the account's charges"),
-        "budget": (bill.budget, all_digits, all_digits, "the account's budget"),
+        "honest": (
+            (bill.epsilon, bill.delta),
+            epsilon_text_rounded_up,
+            delta_text_rounded_up,
+            "sum of this plan's charges",
+        ),
+        "other": (bill.others, epsilon_text_rounded_up, delta_text_rounded_up, "sum of the account's other charges"),
+        "reserved": (bill.reserved, epsilon_text_rounded_up, delta_text_rounded_up, "sum of the account's charges"),
+        "left": (bill.left, epsilon_text_rounded_down, delta_text_rounded_down, "budget less the account's charges"),
+        "budget": (bill.budget, text_with_all_digits, text_with_all_digits, "the account's budget"),
     }
     for name, ((epsilon, delta), write_epsilon, write_delta, origin) in pairs.items():
         source = f"{LEDGER}: {origin}"
@@ -137,62 +166,78 @@ def _prices(bill: Bill) -> Iterator[tuple[str, Fact]]:
         yield f"{name}_delta", Fact(value=delta, text=write_delta(delta), source=source)
 
 
-def _by_part(bill: Bill) -> Iterator[tuple[str, Fact]]:
+def _search_and_final_run_epsilon_facts(bill: Bill) -> Iterator[tuple[str, Fact]]:
     """The price of the search and of the final run, where they read different records."""
     for name, final in (("search_epsilon", False), ("final_epsilon", True)):
         own = [
-            [cost for part, cost in one.facts.parts.items() if part.startswith(FINAL) is final] for one in bill.charges
+            [cost for part, cost in one.charge_facts.parts.items() if part.startswith(FINAL) is final]
+            for one in bill.charges
         ]
-        epsilon = exact_sum(max(costs, default=0.0) for costs in own)
-        yield name, Fact(value=epsilon, text=epsilon_up(epsilon), source=f"{LEDGER}: this plan's charges, by part")
+        epsilon = sum_in_exact_decimals(max(costs, default=0.0) for costs in own)
+        yield (
+            name,
+            Fact(
+                value=epsilon, text=epsilon_text_rounded_up(epsilon), source=f"{LEDGER}: this plan's charges, by part"
+            ),
+        )
 
 
-def _states(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
+def _run_count_facts(sweep: Sweep, bill: Bill) -> Iterator[tuple[str, Fact]]:
     yield "points", _integer_fact(len(sweep.plan.trials), PLAN)
-    runs = sweep.all_runs
+    runs = sweep.all_run_rows
     yield "runs", _integer_fact(len(runs), f"{PLAN}, or the draw that is stored beside it")
     yield "runs_to_come", _integer_fact(sweep.shown.to_come, f"{PLAN}, and the proposals that are stored beside it")
     for state in State:
         number = int((runs["state"] == state).sum())
         yield f"points_{state.name.lower()}", _integer_fact(number, f"{RESULTS} and {LEDGER}: started attempts")
-    charged = sum(charge.attempts for charge in bill.charges)
+    charged = sum(charge.number_of_paid_attempts for charge in bill.charges)
     yield "runs_charged", _integer_fact(charged, f"{LEDGER}: this plan's charges")
     yield "runs_started", _integer_fact(int(runs["attempts_started"].sum()), f"{LEDGER}: this plan's starts")
-    repeated = sum(charge.attempts for charge in bill.repeats)
+    repeated = sum(charge.number_of_paid_attempts for charge in bill.charges_for_repeated_runs)
     yield "repeats_charged", _integer_fact(repeated, f"{LEDGER}: charges for repeats")
     yield "ledger_entries", _integer_fact(sweep.entries, f"{LEDGER}: its verified chain")
-    seconds = sum(result.seconds for result in sweep.results.values())
-    yield "seconds", Fact(value=seconds, text=notation.duration(seconds), source=RESULTS)
+    seconds = sum(result.seconds for result in sweep.results_by_trial.values())
+    yield "seconds", Fact(value=seconds, text=notation.duration_text(seconds), source=RESULTS)
 
 
-def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
+def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     """The declared settings of all runs' steps, from the events that were priced: the distinct values, ascending.
 
     If a run's noise multiplier changes, `noise_multiplier` has its range and `bounds` the schedule. Numbers are rounded
     to the safe side: sampling rates up, noise down.
     """
-    trials, every = sweep.plan.trials, sweep.declared
-    private = () if sweep.plan.public else every  # a non-private event states no sampling or noise
-    leaves = [leaf for trial in private for leaf, _ in events.flatten(trial.event.training)]
-    epochs = [(events.is_allocation(leaf), epoch[0]) for leaf in leaves if (epoch := events.as_epoch(leaf)) is not None]
-    others = [leaf for leaf in leaves if events.as_epoch(leaf) is None and events.output_noise(leaf) is None]
-    fixed = [batch for leaf in leaves if (batch := events.as_fixed_size_step(leaf)) is not None]
+    trials, every = sweep.plan.trials, sweep.planned_trials_and_final_runs
+    private = () if sweep.plan.has_public_data else every  # a non-private event states no sampling or noise
+    leaves = [leaf for trial in private for leaf, _ in events.leaves_with_counts(trial.event.training)]
+    epochs = [
+        (events.is_random_allocation(leaf), epoch[0])
+        for leaf in leaves
+        if (epoch := events.steps_and_noise_of_epoch(leaf)) is not None
+    ]
+    others = [
+        leaf
+        for leaf in leaves
+        if events.steps_and_noise_of_epoch(leaf) is None and events.noise_multiplier_of_perturbed_output(leaf) is None
+    ]
+    fixed = [batch for leaf in leaves if (batch := events.size_records_and_noise_of_fixed_step(leaf)) is not None]
     scores = [trial.event.validation for trial in every if trial.event.validation is not None]
-    stds = (table_noise(leaf) for score in scores for leaf, _ in events.flatten(score))
+    stds = (noise_std_of_noisy_table(leaf) for score in scores for leaf, _ in events.leaves_with_counts(score))
     found: dict[str, Iterable[float | str | None]] = {
-        "sample_rate": {step[0] for leaf in others if (step := events.as_gaussian_step(leaf)) is not None},
+        "sample_rate": {
+            step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step(leaf)) is not None
+        },
         "batches": {f"{size} of {records}" for size, records, _ in fixed},
         "epochs": {size for random, size in epochs if not random},
         "allocations": {size for random, size in epochs if random},
-        "noise_multiplier": _noises(sweep),
-        "bounds": _bounds(sweep),
+        "noise_multiplier": _noise_multiplier_values(sweep),
+        "bounds": _clip_schedule_texts(sweep),
         "steps": {trial.config["steps"] for trial in trials},
-        "lost_steps": {steps_priced(trial) - trial.config["steps"] for trial in trials} - {0},
+        "lost_steps": {number_of_priced_steps(trial) - trial.config["steps"] for trial in trials} - {0},
         "counts_std": {*stds} - {None},
-        "minimised_noise": {events.output_noise(leaf) for leaf in leaves} - {None},
+        "minimised_noise": {events.noise_multiplier_of_perturbed_output(leaf) for leaf in leaves} - {None},
     }
     for name, values in found.items():
-        write = rate_up if name == "sample_rate" else noise_down
+        write = sampling_rate_text_rounded_up if name == "sample_rate" else noise_text_rounded_down
         ordered = sorted(values) if isinstance(values, set) else [*values]
         if ordered:
             text = notation.enumeration_text(
@@ -201,36 +246,49 @@ def _settings(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
             yield name, Fact(value=ordered[0] if len(ordered) == 1 else text, text=text, source=f"{PLAN}: the events")
 
 
-def _noises(sweep: Sweep) -> tuple[float | str, ...]:
+def _noise_multiplier_values(sweep: Sweep) -> tuple[float | str, ...]:
     """The runs' noise multipliers; for one that changes, its smallest and its largest value."""
     pairs = set()
-    for trial in sweep.declared:
-        leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
+    for trial in sweep.planned_trials_and_final_runs:
+        leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
         steps = [
-            events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) or events.as_epoch(leaf) for leaf in leaves
+            events.rate_and_noise_of_gaussian_step(leaf)
+            or events.size_records_and_noise_of_fixed_step(leaf)
+            or events.steps_and_noise_of_epoch(leaf)
+            for leaf in leaves
         ]
         noises = [step[-1] for step in steps if step is not None]
         pairs |= {(min(noises), max(noises))} if noises else set()
     ranges = sorted(pairs)
-    changing = (f"{noise_down(low)} rising to {noise_down(high)}" for low, high in ranges if low < high)
+    changing = (
+        f"{noise_text_rounded_down(low)} rising to {noise_text_rounded_down(high)}"
+        for low, high in ranges
+        if low < high
+    )
     return (*(low for low, high in ranges if low == high), *changing)
 
 
-def _bounds(sweep: Sweep) -> set[str]:
+def _clip_schedule_texts(sweep: Sweep) -> set[str]:
     """The runs' clip schedules in words; empty if no clip norm changes."""
     schedules = [trial.config["clip_schedule"] for trial in sweep.plan.trials]
-    changing = any(name_of(schedule) != "constant_clip_norm" for schedule in schedules)
-    return {*map(_schedule, schedules)} if changing else set()
+    changing = any(tag_or_path_of_class(schedule) != "constant_clip_norm" for schedule in schedules)
+    return {*map(_clip_schedule_text, schedules)} if changing else set()
 
 
-def _schedule(config: Mapping[str, object]) -> str:
+def _clip_schedule_text(config: Mapping[str, object]) -> str:
     """A clip schedule in words, from its configuration.
 
-    >>> _schedule({"kind": "linear_clip_norm", "least": 0.5, "over": None, "noise": "absolute"})
+    >>> _clip_schedule_text({"kind": "linear_clip_norm", "least": 0.5, "over": None, "noise": "absolute"})
     'linear: least 0.5, noise absolute'
     """
-    fields = ", ".join(f"{key} {value}" for key, value in fields_of(config).items() if value is not None)
-    return f"{class_name(config).lower()}: {fields}" if fields else class_name(config).lower()
+    fields = ", ".join(
+        f"{key} {value}" for key, value in fields_without_class_name(config).items() if value is not None
+    )
+    return (
+        f"{class_name_without_module(config).lower()}: {fields}"
+        if fields
+        else class_name_without_module(config).lower()
+    )
 
 
 def _integer_fact(value: int, source: str) -> Fact:

@@ -30,10 +30,10 @@ METRICS = {"balanced_accuracy": "balanced accuracy", "f1": "F1", "auroc": "AUROC
 """Metrics whose name for readers differs from the typed one."""
 
 
-def number(value: object) -> str:
+def setting_text(value: object) -> str:
     """A setting as a user would type it.
 
-    >>> number(0.1), number(1e-05), number(60000), number(True), number(None)
+    >>> setting_text(0.1), setting_text(1e-05), setting_text(60000), setting_text(True), setting_text(None)
     ('0.1', '1e-5', '60000', 'true', 'null')
     """
     if value is None:
@@ -46,33 +46,33 @@ def number(value: object) -> str:
     return str(value)
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     """A share of one in percent, to one decimal.
 
-    >>> percent(0.9137)
+    >>> percent_text(0.9137)
     '91.4'
     """
     return f"{100 * share:.1f}"
 
 
-def interval(low: float, high: float) -> str:
+def percent_interval_text(low: float, high: float) -> str:
     """An interval of shares in percent, rounded outwards.
 
-    >>> interval(0.9012, 0.9247)
+    >>> percent_interval_text(0.9012, 0.9247)
     '90.1 to 92.5'
     """
-    return f"{_tenths(low, ROUND_FLOOR)} to {_tenths(high, ROUND_CEILING)}"
+    return f"{_percent_with_one_decimal(low, ROUND_FLOOR)} to {_percent_with_one_decimal(high, ROUND_CEILING)}"
 
 
-def half_width(low: float, high: float) -> str:
+def percent_half_width_text(low: float, high: float) -> str:
     """Half the width of an interval of shares, in percent, rounded up."""
-    return f"±{_tenths((high - low) / 2, ROUND_CEILING)}"
+    return f"±{_percent_with_one_decimal((high - low) / 2, ROUND_CEILING)}"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in its two largest units.
 
-    >>> duration(4.26), duration(125), duration(7322)
+    >>> duration_text(4.26), duration_text(125), duration_text(7322)
     ('4.3 s', '2 min 5 s', '2 h 2 min')
     """
     if seconds < 60:
@@ -92,9 +92,9 @@ def count_text(quantity: int, noun: str) -> str:
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
-def points_in_words(plan: Plan, methods: list[str], over: str = "") -> str:
+def point_and_run_counts_text(plan: Plan, methods: list[str], over: str = "") -> str:
     """The number of points of these methods over some keys, and the runs of each if there are several."""
-    points = len(set(plan.points))
+    points = len(set(plan.point_index_of_each_trial))
     several = len(plan.trials) > points and not rule_from_config(plan.rule).draws_in_secret
     again = f", {len(plan.trials) // points} runs each" if several else ""
     return f"{count_text(points, 'point')} of {enumeration_text(methods)}{over}{again}"
@@ -144,6 +144,6 @@ def shorten_text(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _tenths(share: float, rounding: str) -> str:
+def _percent_with_one_decimal(share: float, rounding: str) -> str:
     percent = (Decimal(repr(float(share))) * 100).quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
     return f"{percent.quantize(Decimal('0.1'), rounding=rounding):f}"

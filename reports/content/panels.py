@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
-from dpsweep.reports.content.formatting import axis_label, method_label, number
+from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.sweep_table import State
 
 RUNS, COMPARED, SCORED, PLANNED = "runs", "compared", "scored", "planned"
@@ -62,7 +62,7 @@ class Axis:
     @cached_property  # a page asks for it in each cell of a map
     def ticks(self) -> tuple[str, ...]:
         """The values as they were typed."""
-        return ("",) if self.key is None else tuple(number(value) for value in self.values)
+        return ("",) if self.key is None else tuple(setting_text(value) for value in self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class MapPanel:
         return ", ".join((self.label, *self.facet))
 
 
-def arrange_panels(
+def build_map_panels(
     table: pd.DataFrame, axes: Sequence[str], compared_by: Callable[[Sequence[float]], float] = fmean
 ) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
@@ -95,26 +95,33 @@ def arrange_panels(
     `compared_by` is what the rule compares points by, given the scores of a point's runs.
     """
     keys_of_points = [key for key in axes if key != REPEAT]
-    points = _mean_by_point(table, keys_of_points, compared_by)
-    best = _best(points)
+    points = _table_of_point_means(table, keys_of_points, compared_by)
+    best = _index_of_best_point(points)
     panels: list[MapPanel] = []
     for _, rows in points.groupby("method", sort=False):
         keys = [key for key in keys_of_points if rows[key].notna().any()]
         across, down, facets = _axes_and_facets(rows, keys)
         across_and_down = [
-            Axis(key=key, values=(None,) if key is None else tuple(_steps(rows[key]))) for key in (across, down)
+            Axis(key=key, values=(None,) if key is None else tuple(_distinct_values(rows[key])))
+            for key in (across, down)
         ]
-        marks = {_best(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
+        marks = {_index_of_best_point(rows): Mark.BEST_OF_METHOD} | {best: Mark.BEST}
         groups = [rows]
         for key in facets:
-            groups = [own[[_equal(one, step) for one in own[key]]] for own in groups for step in _steps(own[key])]
-        panels.extend(_panel(own, facets, marks, *across_and_down) for own in groups)
+            groups = [
+                own[[_equal_with_bools_apart(one, step) for one in own[key]]]
+                for own in groups
+                for step in _distinct_values(own[key])
+            ]
+        panels.extend(_build_panel(own, facets, marks, *across_and_down) for own in groups)
     top = next((cell for cell in _finished_cells(panels) if cell.mark is Mark.BEST), None)
-    return tuple(panels) if top is None else _mark_cells(panels, Mark.AS_GOOD, partial(_is_as_good, top))
+    return (
+        tuple(panels) if top is None else _mark_unmarked_cells(panels, Mark.AS_GOOD, partial(_is_as_good_as_best, top))
+    )
 
 
-def _best(points: pd.DataFrame) -> int | None:
-    """Index of the point that is best by what the rule compares, as `SelectionRule.winner` finds it."""
+def _index_of_best_point(points: pd.DataFrame) -> int | None:
+    """Index of the point that is best by what the rule compares, as `SelectionRule.index_of_winning_run` finds it."""
     scored = points.loc[points[SCORED] > 0]
     if scored.empty:
         return None
@@ -122,20 +129,22 @@ def _best(points: pd.DataFrame) -> int | None:
     return int(str(able[COMPARED].astype(float).idxmax()))
 
 
-def _mean_by_point(
+def _table_of_point_means(
     table: pd.DataFrame, keys: Sequence[str], compared_by: Callable[[Sequence[float]], float]
 ) -> pd.DataFrame:
     """One row per point, in the order of first runs: the mean of its finished runs, and their number."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
-    rows = [_mean(runs, compared_by) for runs in points.values()]
+    rows = [_mean_row_of_runs(runs, compared_by) for runs in points.values()]
     means = pd.DataFrame(rows, dtype=object) if rows else table.assign(**{COMPARED: None, SCORED: 0})
     planned = min(map(len, points.values()), default=1) if REPEAT in table else 1
     return means.assign(**{PLANNED: planned})
 
 
-def _mean(runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[float]], float]) -> dict[Hashable, Any]:
+def _mean_row_of_runs(
+    runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[float]], float]
+) -> dict[Hashable, Any]:
     """The mean of a point's runs, with its interval for independent runs."""
     scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
     scores = [run["accuracy"] for run in scored]
@@ -150,7 +159,7 @@ def _mean(runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[f
     return row
 
 
-def scale(panels: Iterable[MapPanel]) -> tuple[float, float]:
+def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:
     """The ends of the colour scale of all panels: the highest score, and the lowest that is no far outlier.
 
     They are at least one percentage point apart.
@@ -171,21 +180,25 @@ def _finished_cells(panels: Iterable[MapPanel]) -> list[Cell]:
 
 def mark_cells_below_scale(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
     """The panels, with a mark on cells whose scores are below the common colour scale."""
-    low, _ = scale(panels)
-    return _mark_cells(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
+    low, _ = colour_scale_ends(panels)
+    return _mark_unmarked_cells(panels, Mark.BELOW, lambda cell: cell.accuracy is not None and cell.accuracy < low)
 
 
-def _mark_cells(panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]) -> tuple[MapPanel, ...]:
+def _mark_unmarked_cells(
+    panels: Sequence[MapPanel], mark: Mark, applies: Callable[[Cell], bool]
+) -> tuple[MapPanel, ...]:
     """The panels, with this mark on the finished cells to which it applies and that have no other mark."""
 
-    def marked(cell: Cell) -> Cell:
+    def mark_cell(cell: Cell) -> Cell:
         free = cell.mark is Mark.NONE and cell.state is State.FINISHED
         return replace(cell, mark=mark) if free and applies(cell) else cell
 
-    return tuple(replace(panel, cells={place: marked(cell) for place, cell in panel.cells.items()}) for panel in panels)
+    return tuple(
+        replace(panel, cells={place: mark_cell(cell) for place, cell in panel.cells.items()}) for panel in panels
+    )
 
 
-def _is_as_good(best: Cell, cell: Cell) -> bool:
+def _is_as_good_as_best(best: Cell, cell: Cell) -> bool:
     """Whether 0 is in the 95 % interval of the difference of two independent scores."""
     ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
     if any(end is None for end in ends):
@@ -196,34 +209,39 @@ def _is_as_good(best: Cell, cell: Cell) -> bool:
 
 def _axes_and_facets(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(across, down, facets): varying keys first, then lr, then numeric keys, then keys with more values."""
-    steps = {key: _steps(rows[key]) for key in keys if not _follows_noise(rows, key)}
+    steps = {key: _distinct_values(rows[key]) for key in keys if not _is_determined_by_noise(rows, key)}
     ranked = sorted(
         steps,
-        key=lambda key: (len(steps[key]) < 2, axis_label(key) != "lr", not _numeric(steps[key]), -len(steps[key])),
+        key=lambda key: (
+            len(steps[key]) < 2,
+            axis_label(key) != "lr",
+            not _are_all_numbers(steps[key]),
+            -len(steps[key]),
+        ),
     )
     across, down, *rest = [*ranked, None, None][: max(2, len(ranked))]
     facets = tuple(key for key in rest if key is not None and len(steps[key]) > 1)
     return across, down, ("noise_multiplier", *facets)
 
 
-def _follows_noise(rows: pd.DataFrame, key: str) -> bool:
+def _is_determined_by_noise(rows: pd.DataFrame, key: str) -> bool:
     """Whether the noise multiplier determines the value of this privacy setting."""
     if not key.startswith("privacy."):
         return False
-    return all(len(_steps(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
+    return all(len(_distinct_values(group[key])) < 2 for _, group in rows.groupby("noise_multiplier", dropna=False))
 
 
-def _panel(
+def _build_panel(
     rows: pd.DataFrame, facets: Sequence[str], marks: Mapping[int | None, Mark], across: Axis, down: Axis
 ) -> MapPanel:
     first = rows.iloc[0]
-    facet = [f"{axis_label(key)} {number(first[key])}" for key in facets if first[key] is not None]
+    facet = [f"{axis_label(key)} {setting_text(first[key])}" for key in facets if first[key] is not None]
     alone = set(rows["epsilon_alone"]) if "epsilon_alone" in rows else set()
     if len(alone) == 1 and alone != {None}:  # by which the papers name a panel; it is not the price of the search
-        facet.append(f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_up(*alone)}")
+        facet.append(f"one run \N{GREEK SMALL LETTER EPSILON} {epsilon_text_rounded_up(*alone)}")
     cells: dict[tuple[int, int], Cell] = {}
     for index, row in zip(rows.index, rows.to_dict("records"), strict=True):
-        cells[_position(row, down), _position(row, across)] = Cell(
+        cells[_position_on_axis(row, down), _position_on_axis(row, across)] = Cell(
             state=State(row["state"]),
             accuracy=row["accuracy"],
             low=row["accuracy_low"],
@@ -234,25 +252,25 @@ def _panel(
     return MapPanel(method=str(first["method"]), facet=tuple(facet), across=across, down=down, cells=cells)
 
 
-def _position(row: Mapping[Hashable, Any], axis: Axis) -> int:
+def _position_on_axis(row: Mapping[Hashable, Any], axis: Axis) -> int:
     if axis.key is None:
         return 0
-    return next(place for place, value in enumerate(axis.values) if _equal(value, row[axis.key]))
+    return next(place for place, value in enumerate(axis.values) if _equal_with_bools_apart(value, row[axis.key]))
 
 
-def _steps(column: pd.Series) -> list[object]:
+def _distinct_values(column: pd.Series) -> list[object]:
     """The distinct values: numbers in ascending order, names in order of appearance."""
     steps: list[object] = []
     for value in column:
-        if not any(_equal(value, step) for step in steps):
+        if not any(_equal_with_bools_apart(value, step) for step in steps):
             steps.append(value)
-    return sorted(steps, key=float) if _numeric(steps) else steps  # type: ignore[arg-type]
+    return sorted(steps, key=float) if _are_all_numbers(steps) else steps  # type: ignore[arg-type]
 
 
-def _numeric(steps: Iterable[object]) -> bool:
+def _are_all_numbers(steps: Iterable[object]) -> bool:
     return all(isinstance(step, (int, float)) and not isinstance(step, bool) for step in steps)
 
 
-def _equal(left: object, right: object) -> bool:
+def _equal_with_bools_apart(left: object, right: object) -> bool:
     """Equality that distinguishes `True` from 1."""
     return left == right and isinstance(left, bool) == isinstance(right, bool)

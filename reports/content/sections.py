@@ -14,13 +14,13 @@ import yaml
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import noise_down
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.stored_names.stored_classes import class_name
+from dpsweep.accounting.notation import noise_text_rounded_down
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill, Fact
-from dpsweep.reports.content.formatting import axis_label, method_label, number, points_in_words
-from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, noise_multiplier
+from dpsweep.reports.content.formatting import axis_label, method_label, point_and_run_counts_text, setting_text
+from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, first_noise_multiplier
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
 _LOSSES = {"test_loss": "perplexity on public test records", "training_loss": "perplexity on training records"}
@@ -65,43 +65,43 @@ class Segment:
     text: str
 
 
-def best(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best, ...]:
+def best_configurations(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best, ...]:
     """The given winners, the best of all first; `with_score` says whether the rule discloses scores."""
-    rows = sorted((sweep.row(trial) for trial in trials), key=lambda row: row["trial"] != sweep.winner)
+    rows = sorted((sweep.row_of_trial(trial) for trial in trials), key=lambda row: row["trial"] != sweep.winner_id)
     return tuple(
         Best(
             method=method_label(str(row["method"])),
-            overall=row["trial"] == sweep.winner,
-            settings=_settings(sweep, str(row["trial"])),
-            score=f"{notation.percent(row['accuracy'])} %" if with_score else "",
+            overall=row["trial"] == sweep.winner_id,
+            settings=_setting_texts_of_point(sweep, str(row["trial"])),
+            score=f"{notation.percent_text(row['accuracy'])} %" if with_score else "",
             interval=_interval_ends_text(row["accuracy_low"], row["accuracy_high"]) if with_score else "",
-            also=tuple(_further_metrics(sweep, str(row["trial"]))) if with_score else (),
+            also=tuple(_further_metric_texts(sweep, str(row["trial"]))) if with_score else (),
             final=row["trial"] in set(sweep.final["trial"]),
         )
         for row in rows
     )
 
 
-def _further_metrics(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
+def _further_metric_texts(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
     """Further metrics from the counts of a score, and perplexities on records declared public."""
-    result = sweep.results.get(trial)
+    result = sweep.results_by_trial.get(trial)
     score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
     for name, other in score.get("also", {}).items():
         yield (
-            f"{name}{sweep.positive}",
-            f"{notation.percent(other['value'])} % ({_interval_ends_text(other['low'], other['high'])})",
+            f"{name}{sweep.positive_class_text}",
+            f"{notation.percent_text(other['value'])} % ({_interval_ends_text(other['low'], other['high'])})",
         )
-    yield from ((name, f"{value:.4g}") for name, value in _perplexities(sweep, trial).items())
+    yield from ((name, f"{value:.4g}") for name, value in _perplexities_by_name(sweep, trial).items())
 
 
-def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
+def _perplexities_by_name(sweep: Sweep, trial: str) -> dict[str, float]:
     """The exponential of the mean loss of a text, by a name for readers; empty without a curve to the last step.
 
     The loss of a text is the mean over its next tokens. It is also empty if scores are charged, since a curve reads
     public records alone, and if an average of the weights is kept, since the curve is that of the last weights.
     """
-    result, config = sweep.results.get(trial), sweep.trial(trial).config
-    if result is None or sweep.scored_privately or sweep.quality != NEXT_TOKEN_ACCURACY or config.get("ema"):
+    result, config = sweep.results_by_trial.get(trial), sweep.trial_with_id(trial).config
+    if result is None or sweep.has_private_scores or sweep.score_label != NEXT_TOKEN_ACCURACY or config.get("ema"):
         return {}
     last: dict[str, float] = next(iter(result.curator.get("curve", ())[-1:]), {})
     if last.get("step") != config["steps"]:
@@ -110,9 +110,9 @@ def _perplexities(sweep: Sweep, trial: str) -> dict[str, float]:
     return {name: math.exp(loss) if loss < _LARGEST else math.inf for name, loss in losses.items()}
 
 
-def errors(sweep: Sweep) -> tuple[str, ...]:
+def error_messages_of_failed_runs(sweep: Sweep) -> tuple[str, ...]:
     """The error messages of failed runs, in the table's order; for the curator only."""
-    messages = zip(sweep.labels, sweep.all_runs["error"], strict=True)
+    messages = zip(sweep.run_labels, sweep.all_run_rows["error"], strict=True)
     noun = sweep.runs.noun.capitalize()
     return tuple(
         f"{'Final run' if label == FINAL else f'{noun} {label}'}: {error}"
@@ -121,7 +121,7 @@ def errors(sweep: Sweep) -> tuple[str, ...]:
     )
 
 
-def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
+def budget_bar_segments(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
     """The account's epsilon as a bar: other sweeps, this one, and the remaining budget.
 
     Empty for data declared public, whose budget is infinite.
@@ -133,11 +133,11 @@ def budget(bill: Bill, facts: Mapping[str, Fact]) -> tuple[Segment, ...]:
         ("this sweep", Tone.OWN, bill.epsilon, facts["honest_epsilon"].text),
         ("left", Tone.LEFT, bill.left[0], facts["left_epsilon"].text),
     )
-    segments = bar(parts, max(bill.budget[0], bill.reserved[0]))
+    segments = bar_segments(parts, max(bill.budget[0], bill.reserved[0]))
     return tuple(segment for segment in segments if segment.share > 0 or segment.tone is Tone.LEFT)
 
 
-def bar(parts: Iterable[tuple[str, Tone, float, str]], whole: float) -> Iterator[Segment]:
+def bar_segments(parts: Iterable[tuple[str, Tone, float, str]], whole: float) -> Iterator[Segment]:
     """A segment after the other for parts of a whole: each part's name, meaning, value and text."""
     start = 0.0
     for name, tone, value, text in parts:
@@ -146,7 +146,7 @@ def bar(parts: Iterable[tuple[str, Tone, float, str]], whole: float) -> Iterator
         start += share
 
 
-def unfinished_runs_text(facts: Mapping[str, Fact]) -> tuple[str, ...]:
+def unfinished_run_texts(facts: Mapping[str, Fact]) -> tuple[str, ...]:
     """Runs without a finished result, in words; empty if all finished."""
     meanings = {
         State.DIVERGED: "diverged: parameters became infinite or NaN",
@@ -165,33 +165,37 @@ def unfinished_runs_text(facts: Mapping[str, Fact]) -> tuple[str, ...]:
     return (*texts, f"{repeats.text} charged again for a repeat") if repeats.value else tuple(texts)
 
 
-def _settings(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
+def _setting_texts_of_point(sweep: Sweep, trial: str) -> tuple[tuple[str, str], ...]:
     """A point's swept values, and its noise multiplier if points differ in it."""
-    row = sweep.row(trial)
-    settings = {axis_label(key): number(row[key]) for key in sweep.axes if row[key] is not None}
+    row = sweep.row_of_trial(trial)
+    settings = {axis_label(key): setting_text(row[key]) for key in sweep.swept_keys if row[key] is not None}
     noise = row["noise_multiplier"]
-    planned = {noise_multiplier(trial) for trial in sweep.declared} - {None}
+    planned = {first_noise_multiplier(trial) for trial in sweep.planned_trials_and_final_runs} - {None}
     if noise is not None and len(planned) > 1:
-        settings["noise_multiplier"] = noise_down(noise)
+        settings["noise_multiplier"] = noise_text_rounded_down(noise)
     return tuple(settings.items())
 
 
 def _interval_ends_text(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"95 %: {notation.interval(low, high)}"
+    return "" if low is None or high is None else f"95 %: {notation.percent_interval_text(low, high)}"
 
 
-def headline(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
+def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
     """The search in one line: points, methods, models, steps and batch size."""
     plan = sweep.plan.trials
     methods = [method_label(name) for name in dict.fromkeys(trial.method for trial in plan)]
-    models = dict.fromkeys(class_name(trial.config.get("model", {})) for trial in plan)
-    features = FrozenFeatures.of(plan[0].config)
-    batches = dict.fromkeys(trial.config.get("sampler", {}).get("batch_size") for trial in sweep.declared)
-    sizes = [number(batch) for batch in batches if batch is not None]
+    models = dict.fromkeys(class_name_without_module(trial.config.get("model", {})) for trial in plan)
+    features = FrozenFeatures.from_trial_config(plan[0].config)
+    batches = dict.fromkeys(
+        trial.config.get("sampler", {}).get("batch_size") for trial in sweep.planned_trials_and_final_runs
+    )
+    sizes = [setting_text(batch) for batch in batches if batch is not None]
     parts = [
-        sweep.shown.among + points_in_words(sweep.plan, methods) + (" and a final run" if sweep.rule.final_run else ""),
+        sweep.shown.among
+        + point_and_run_counts_text(sweep.plan, methods)
+        + (" and a final run" if sweep.rule.final_run_terms else ""),
         notation.enumeration_text([model for model in models if model]),
-        "" if features is None else f"frozen features by {features.extractor}",
+        "" if features is None else f"frozen features by {features.extractor_class}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",
         f"expected batch size {notation.enumeration_text(sizes)}" if sizes else "",
     ]
@@ -218,17 +222,17 @@ class Origin:
 
 def read_origin(sweep: Sweep, ledger: Ledger) -> Origin:
     """Collects the provenance from Hydra's record, the plan, the ledger and the results."""
-    results = sweep.results.values()
+    results = sweep.results_by_trial.values()
     versions: dict[str, dict[str, None]] = {}
     for result in results:
         for name, version in result.versions.items():
             versions.setdefault(name, {})[version] = None
     return Origin(
-        command=read_command(sweep),
+        command=read_sweep_command_line(sweep),
         folder=shlex.quote(str(sweep.folder.absolute())),
         plan=sweep.plan_id,
         ledger_head=sweep.account.entries[-1].digest,
-        verified=verification_sentence(sweep, ledger),
+        verified=verification_result_sentence(sweep, ledger),
         versions=tuple((name, ", ".join(numbers)) for name, numbers in versions.items()),
         devices=tuple(dict.fromkeys(result.device for result in results)),
         began=min((result.started for result in results), default=""),
@@ -241,15 +245,15 @@ def program_version() -> str:
     return metadata.version("dpsweep")
 
 
-def verification_sentence(sweep: Sweep, ledger: Ledger) -> str:
+def verification_result_sentence(sweep: Sweep, ledger: Ledger) -> str:
     """The result of `dpsweep verify` on the folder, or its error."""
     try:
-        return verify_folder(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
+        return verify_sweep_folder_and_describe(sweep.folder, ledger).removeprefix(f"{sweep.folder}: ")
     except DpsweepError as error:
         return str(error)
 
 
-def read_command(sweep: Sweep) -> str:
+def read_sweep_command_line(sweep: Sweep) -> str:
     """The command line, empty if Hydra left no record of it."""
     try:
         record = yaml.safe_load((sweep.folder / COMMAND_FILE).read_text())

@@ -43,33 +43,45 @@ class ShownSearch:
     adds_up: bool = False
 
 
-def shown_search(plan: Plan, rule: SelectionRule, runs: Runs, *, private_scores: bool) -> ShownSearch:
+def shown_search_of_plan(plan: Plan, rule: SelectionRule, runs: Runs, *, private_scores: bool) -> ShownSearch:
     """The search of a plan as pages show it; `private_scores` says that scores are noisy counts of private records."""
     if rule.draws_in_secret:
-        return _secret_tries(rule, runs)
-    shown = _open_runs(plan, rule, runs)
-    return shown if plan.proposed is None else _proposed_runs(shown, plan.proposed, len(runs.rows), private_scores)
+        return _shown_search_of_secret_tries(rule, runs)
+    shown = _shown_search_of_open_runs(plan, rule, runs)
+    return (
+        shown
+        if plan.proposed is None
+        else _shown_search_of_proposed_runs(shown, plan.proposed, len(runs.rows), private_scores)
+    )
 
 
-def _open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> ShownSearch:
+def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> ShownSearch:
     """Every point of the plan as often as the plan says; every run is charged, and may be shown."""
-    several = plan.repeats > 1
-    how = f"their {plan.repeats} runs each" if several else "their runs, where a point was proposed several times"
-    told = "" if rule.final_run else " The model and its score are those of the winning point's first finished run."
-    compared = f"Points were compared by the {rule.average} score of {how}.{told}"
+    several = plan.least_runs_per_point > 1
+    how = (
+        f"their {plan.least_runs_per_point} runs each"
+        if several
+        else "their runs, where a point was proposed several times"
+    )
+    told = (
+        "" if rule.final_run_terms else " The model and its score are those of the winning point's first finished run."
+    )
+    compared = f"Points were compared by the {rule.name_of_point_score} score of {how}.{told}"
     return ShownSearch(
         compared=True,
         charged="Every run was charged before it started, and stays charged whatever its outcome.",
         starts="Runs charged: {charged}, started: {started}.",
         charge="{runs}",
         noisy_runs="all runs together",
-        to_come=_final_to_come(rule, runs),
+        to_come=_final_runs_to_come(rule, runs),
         covered=(compared,) if several or plan.proposed else (),
-        adds_up=plan.paid == tuple(trial.event for trial in plan.trials),
+        adds_up=plan.priced_events == tuple(trial.event for trial in plan.trials),
     )
 
 
-def _proposed_runs(shown: ShownSearch, proposed: Proposed, known: int, private_scores: bool) -> ShownSearch:
+def _shown_search_of_proposed_runs(
+    shown: ShownSearch, proposed: Proposed, known: int, private_scores: bool
+) -> ShownSearch:
     """Runs whose points a sampler proposes, of which so many are known."""
     dearest_point = "the most expensive point of its phase" if proposed.phases else "the most expensive point"
     scores = "noisy scores" if private_scores else "scores on public records"
@@ -88,7 +100,7 @@ def _proposed_runs(shown: ShownSearch, proposed: Proposed, known: int, private_s
     )
 
 
-def _secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
+def _shown_search_of_secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
     """The tries of a secret draw, of which the winner alone is shown."""
     each_point = Disclosure.NUMBER_OF_TRIES in rule.discloses
     secret = "Every point is tried once; the scores of all but the winner are secret."
@@ -105,7 +117,7 @@ def _secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
         starts="Searches charged: {charged}, tries started: {started}.",
         charge="the search",
         noisy_runs="each run",
-        to_come=0 if runs.over else _final_to_come(rule, runs),
+        to_come=0 if runs.over else _final_runs_to_come(rule, runs),
         covered=(secret,),
         not_covered=("A killed try gets the worst score; every try is assumed to be equally likely to be killed.",),
         bounds=(both,) if each_point else (),
@@ -115,5 +127,5 @@ def _secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
     )
 
 
-def _final_to_come(rule: SelectionRule, runs: Runs) -> int:
-    return int(rule.final_run is not None and runs.final is None)
+def _final_runs_to_come(rule: SelectionRule, runs: Runs) -> int:
+    return int(rule.final_run_terms is not None and runs.final is None)

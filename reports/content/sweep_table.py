@@ -26,14 +26,14 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
-from dpsweep.accounting.records.step_log import is_charged, steps_priced
+from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps, number_of_priced_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_of
+from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_for_plan
 from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
-from dpsweep.accounting.stored_names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
-from dpsweep.reports.content.shown_search import ShownSearch, shown_search
+from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_plan
 
 FINAL = "final"
 """The label of the final run, which has no number."""
@@ -90,7 +90,7 @@ class Sweep:
     final: pd.DataFrame
 
     @property
-    def all_runs(self) -> pd.DataFrame:
+    def all_run_rows(self) -> pd.DataFrame:
         """The rows of the search, then that of the final run."""
         if self.final.empty:
             return self.table
@@ -99,79 +99,81 @@ class Sweep:
         return rows[list(self.table.columns)]
 
     @property
-    def labels(self) -> tuple[int | str, ...]:
+    def run_labels(self) -> tuple[int | str, ...]:
         """The name of each of `all_runs`: its number in the search, or `FINAL`."""
         return (*range(1, len(self.table) + 1), *[FINAL] * len(self.final))
 
     @cached_property
-    def results(self) -> dict[str, TrialResult]:
+    def results_by_trial(self) -> dict[str, TrialResult]:
         """The results by trial."""
-        return {run.trial.id: run.result for run in self.runs.all if run.result is not None}
+        return {run.trial.id: run.result for run in self.runs.search_and_final_run_records if run.result is not None}
 
     @cached_property
-    def axes(self) -> tuple[str, ...]:
+    def swept_keys(self) -> tuple[str, ...]:
         """The swept keys, in order of appearance."""
         return tuple(dict.fromkeys(key for trial in self.plan.trials for key in trial.axes))
 
     @cached_property
-    def run_keys(self) -> tuple[str, ...]:
+    def keys_that_tell_runs_apart(self) -> tuple[str, ...]:
         """What tells one run from another: the swept keys, and the repeat if points are repeated."""
-        return (*self.axes, REPEAT) if REPEAT in self.table else self.axes
+        return (*self.swept_keys, REPEAT) if REPEAT in self.table else self.swept_keys
 
     @cached_property
     def shown(self) -> ShownSearch:
         """The search as pages show it."""
-        return shown_search(self.plan, self.rule, self.runs, private_scores=self.scored_privately)
+        return shown_search_of_plan(self.plan, self.rule, self.runs, private_scores=self.has_private_scores)
 
     @property
-    def grid(self) -> pd.DataFrame:
+    def compared_rows(self) -> pd.DataFrame:
         """The rows of the table that are compared with one another: tries of a secret draw never are."""
         return self.table if self.shown.compared else self.table.iloc[:0]
 
     @property
-    def declared(self) -> tuple[Trial, ...]:
+    def planned_trials_and_final_runs(self) -> tuple[Trial, ...]:
         """The points of the plan, and their final runs."""
         return self.plan.all_runs
 
     @property
-    def cells(self) -> pd.DataFrame:
+    def map_rows(self) -> pd.DataFrame:
         """The rows of a map: the grid, and a row for each point that was not tried, in the plan's order."""
         if not self.runs.untried:
-            return self.grid
+            return self.compared_rows
         untried = tuple(RunRecord(trial=trial, result=None, charged=0, started=0) for trial in self.runs.untried)
-        missing = _table(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
-        order = {self._point(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
-        rows = pd.concat([self.grid, missing], ignore_index=True)
-        places = [order[self._point(str(row["method"]), row)] for _, row in rows.iterrows()]
+        missing = _table_of_runs(self.plan, replace(self.runs, rows=untried)).assign(state=State.NOT_TRIED)
+        order = {self._point_key(trial.method, trial.axes): place for place, trial in enumerate(self.plan.trials)}
+        rows = pd.concat([self.compared_rows, missing], ignore_index=True)
+        places = [order[self._point_key(str(row["method"]), row)] for _, row in rows.iterrows()]
         return rows.iloc[sorted(range(len(rows)), key=places.__getitem__)].reset_index(drop=True)
 
-    def _point(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
-        return repr((method, *(values.get(key) for key in self.axes)))
+    def _point_key(self, method: str, values: Mapping[str, Any] | pd.Series[Any]) -> str:
+        return repr((method, *(values.get(key) for key in self.swept_keys)))
 
     @property
-    def search(self) -> PlannedSearch:
+    def planned_search(self) -> PlannedSearch:
         """The search of the plan in this folder."""
-        return search_of(self.plan, SweepFolder(root=self.folder))
+        return search_for_plan(self.plan, SweepFolder(root=self.folder))
 
     @property
-    def winner(self) -> str | None:
+    def winner_id(self) -> str | None:
         """The run whose model is handed over; None if there is none, or if it has not finished."""
         return self.runs.winner
 
     @property
-    def winners(self) -> dict[str, str]:
+    def winner_id_by_method(self) -> dict[str, str]:
         """The run by which each method would win alone; none where runs are not compared."""
         rows = self.runs.rows if self.shown.compared else ()
         scores = {place: row.score for place, row in enumerate(rows) if row.score is not None}
         best = {}
         for method in dict.fromkeys(row.trial.method for row in rows):
             own = {place: score for place, score in scores.items() if rows[place].trial.method == method}
-            if (place := self.rule.winner(own, self.runs.points, self.plan.repeats)) is not None:
+            if (
+                place := self.rule.index_of_winning_run(own, self.runs.points, self.plan.least_runs_per_point)
+            ) is not None:
                 best[method] = rows[place].trial.id
         return best
 
     @property
-    def scored_privately(self) -> bool:
+    def has_private_scores(self) -> bool:
         """Whether scores are noisy counts of private records, charged like training."""
         return any(trial.event.validation is not None for trial in self.plan.trials)
 
@@ -181,22 +183,22 @@ class Sweep:
         return str(self.plan.trials[0].config.get("score", {}).get("metric", ACCURACY))
 
     @property
-    def quality(self) -> str:
+    def score_label(self) -> str:
         """The score's name for readers: its metric, or the quantity whose mean over records it is."""
         config = self.plan.trials[0].config
         if self.metric != ACCURACY:
-            return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive)
+            return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive_class_text)
         loss = config.get("loss", {})
         otherwise = f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
-        return _QUALITIES.get(name_of(loss), otherwise)
+        return _QUALITIES.get(tag_or_path_of_class(loss), otherwise)
 
     @property
-    def measure(self) -> str:
+    def score_description(self) -> str:
         """What scores are, in a few words."""
-        return f"noisy {self.quality}" if self.scored_privately else self.quality
+        return f"noisy {self.score_label}" if self.has_private_scores else self.score_label
 
     @property
-    def positive(self) -> str:
+    def positive_class_text(self) -> str:
         """The positive class in words, if there are two classes; otherwise empty."""
         config = self.plan.trials[0].config
         dataset, place = config.get("dataset", {}), config.get("score", {}).get("positive", 1)
@@ -205,27 +207,29 @@ class Sweep:
         labels = dataset.get("labels")
         return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"
 
-    def exported(self, rows: pd.DataFrame) -> pd.DataFrame:
+    def rows_for_export(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Rows for export: score columns are named by their metric, for example `f1`, `f1_low`, `f1_high`."""
         return rows.rename(columns={name: name.replace(ACCURACY, self.metric, 1) for name in _SCORES})
 
     @property
-    def reproducible(self) -> bool:
+    def is_noise_reproducible(self) -> bool:
         """Whether a reader who knows the seed can recompute a result's noise."""
-        return self.plan.reproducible or any(result.randomness != "secret" for result in self.results.values())
+        return self.plan.has_reproducible_run or any(
+            result.randomness != "secret" for result in self.results_by_trial.values()
+        )
 
-    def trial(self, trial: str) -> Trial:
+    def trial_with_id(self, trial: str) -> Trial:
         """The run with this identity."""
-        return next(run.trial for run in self.runs.all if run.trial.id == trial)
+        return next(run.trial for run in self.runs.search_and_final_run_records if run.trial.id == trial)
 
-    def row(self, trial: str) -> Mapping[str, Any]:
+    def row_of_trial(self, trial: str) -> Mapping[str, Any]:
         """The table's row of a point."""
-        rows = self.all_runs
+        rows = self.all_run_rows
         row = rows.loc[rows["trial"] == trial].iloc[0]
         return {str(name): value for name, value in row.items()}
 
 
-def read(folder: Path, ledger: Ledger) -> Sweep:
+def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     """Reads a sweep folder and the ledger that charged it.
 
     Raises `BadInput` if the folder has no plan or the ledger no charge of the plan, `LedgerDamaged` if the ledger's
@@ -235,14 +239,14 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
         raise BadInput(f"Expected output={folder} to be the folder of a sweep, with a plan.json.")
     plan = Plan.read(folder / "plan.json")
     plan_id, rule = plan.id, rule_from_config(plan.rule)
-    entries = ledger.verify()
+    entries = ledger.verify_and_count_entries()
     account = ledger.statement(plan.account)
     if not any(entry.plan == plan_id for entry in account.charges):
         raise BadInput(
             f"Expected the ledger to hold a charge of plan {plan_id} on {plan.account}; point "
             "DPSWEEP_LEDGER to the one that this sweep was charged to."
         )
-    runs = search_of(plan, SweepFolder(root=folder)).records(account)
+    runs = search_for_plan(plan, SweepFolder(root=folder)).read_runs_and_winner(account)
     return Sweep(
         folder=folder,
         plan=plan,
@@ -251,31 +255,34 @@ def read(folder: Path, ledger: Ledger) -> Sweep:
         account=account,
         entries=entries,
         runs=runs,
-        table=_table(plan, runs),
-        final=_table(plan, replace(runs, rows=() if runs.final is None else (runs.final,))).assign(gap=None),
+        table=_table_of_runs(plan, runs),
+        final=_table_of_runs(plan, replace(runs, rows=() if runs.final is None else (runs.final,))).assign(gap=None),
     )
 
 
-def noise_multiplier(trial: Trial) -> float | None:
+def first_noise_multiplier(trial: Trial) -> float | None:
     """The noise multiplier of a trial's first Gaussian step (it grows if the clip norm falls); None for other events.
 
     Its source is the event; a non-private event states no noise, so its trial's configuration is the source.
     """
-    if events.same(trial.event.training, events.repeat(events.non_private(), steps_priced(trial))):
+    if events.are_same_events(trial.event.training, events.repeat(events.non_private(), number_of_priced_steps(trial))):
         noise: float = trial.config["privacy"]["noise_multiplier"]
         return noise
-    leaves = [leaf for leaf, _ in events.flatten(trial.event.training)]
+    leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
     steps = [
-        events.as_gaussian_step(leaf) or events.as_fixed_size_step(leaf) or events.as_epoch(leaf) for leaf in leaves
+        events.rate_and_noise_of_gaussian_step(leaf)
+        or events.size_records_and_noise_of_fixed_step(leaf)
+        or events.steps_and_noise_of_epoch(leaf)
+        for leaf in leaves
     ]
     return min((step[-1] for step in steps if step), default=None) if all(steps) else None
 
 
-def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
+def _table_of_runs(plan: Plan, runs: Runs) -> pd.DataFrame:
     axes = tuple(dict.fromkeys(key for trial in plan.trials for key in trial.axes))
     repeat = (REPEAT,) if any(REPEAT in trial.config for trial in plan.trials) else ()
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
-    rows = [_row(run, axes, alone) for run in runs.rows]
+    rows = [_row_of_run(run, axes, alone) for run in runs.rows]
     top = max((row.score for row in runs.rows if row.score is not None), default=None)
     for row in rows:
         finished = top is not None and row["accuracy"] is not None and row["state"] == State.FINISHED
@@ -287,7 +294,7 @@ def _table(plan: Plan, runs: Runs) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=object) for name in columns})
 
 
-def _row(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
+def _row_of_run(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
     """A run's values by column; None where there is no result, or where the run has no such key."""
     trial, result = run.trial, run.result
     score = {} if result is None or result.score is None else result.score
@@ -298,12 +305,12 @@ def _row(run: RunRecord, axes: Sequence[str], alone: Alone) -> dict[str, Any]:
         **{name: None if result is None else getattr(result, field) for name, field in _RETURNED.items()},
         "trial": trial.id,
         "method": trial.method,
-        "noise_multiplier": noise_multiplier(trial),
+        "noise_multiplier": first_noise_multiplier(trial),
         "state": _state_of_run(result, run.started),
         "attempts_charged": run.charged,
         "attempts_started": run.started,
         "epsilon_alone": alone.epsilon(trial),
-        "conduct": _conduct(trial, result),
+        "conduct": _run_conduct_against_declaration(trial, result),
         "folder": f"trials/{trial.id}",
     }
 
@@ -315,16 +322,16 @@ def _state_of_run(result: TrialResult | None, started: int) -> State:
     return State(result.status.value)
 
 
-def _conduct(trial: Trial, result: TrialResult | None) -> Conduct:
+def _run_conduct_against_declaration(trial: Trial, result: TrialResult | None) -> Conduct:
     if result is None:
         return Conduct.NOTHING
     if result.event is None:
         broken = (result.error or "").startswith("ContractBroken")
         return Conduct.OTHERWISE if broken or result.status is not Status.FAILED else Conduct.UNKNOWN
     realised, declared = events.from_json(dict(result.event)), trial.event.training
-    if is_charged(realised, declared, least=trial.config["steps"]):
+    if has_enough_and_only_declared_steps(realised, declared, least=trial.config["steps"]):
         return Conduct.AS_DECLARED
-    if result.status is not Status.FINISHED and is_charged(realised, declared, least=0):
+    if result.status is not Status.FINISHED and has_enough_and_only_declared_steps(realised, declared, least=0):
         return Conduct.STOPPED_EARLY
     return Conduct.OTHERWISE
 
@@ -339,7 +346,7 @@ class Alone:
 
     def epsilon(self, trial: Trial) -> float | None:
         """The upper bound on the trial's epsilon; None if no accountant has a proven bound."""
-        key = json.dumps([events.to_json(part) for part in trial.event.parts.values()], sort_keys=True)
+        key = json.dumps([events.to_json(part) for part in trial.event.events_by_population.values()], sort_keys=True)
         if key not in self.quoted:
             self.quoted[key] = None
             with suppress(UnsupportedEvent):

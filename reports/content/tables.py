@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.notation import delta_up, epsilon_up, population
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, short_population_name
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill
-from dpsweep.reports.content.formatting import axis_label, method_label, number
+from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.panels import Cell as MapCell
 from dpsweep.reports.content.panels import MapPanel, Mark
 from dpsweep.reports.content.sweep_table import State, Sweep
@@ -45,7 +45,7 @@ Cell = Item | str | tuple[str, float | None]
 """A cell as an item, as its text, or as its text and its sort key."""
 
 
-def _as_item(cell: Cell) -> Item:
+def _item_from_cell(cell: Cell) -> Item:
     if isinstance(cell, Item):
         return cell
     return Item(text=cell) if isinstance(cell, str) else Item(text=cell[0], key=cell[1])
@@ -60,11 +60,13 @@ class Sheet:
     rows: tuple[tuple[Item, ...], ...]
 
     @classmethod
-    def of(cls, caption: str, columns: Iterable[str], rows: Iterable[Iterable[Cell]]) -> Sheet:
+    def from_cells(cls, caption: str, columns: Iterable[str], rows: Iterable[Iterable[Cell]]) -> Sheet:
         """The sheet with these cells, as texts or with sort keys."""
-        return cls(caption=caption, columns=tuple(columns), rows=tuple(tuple(map(_as_item, row)) for row in rows))
+        return cls(
+            caption=caption, columns=tuple(columns), rows=tuple(tuple(map(_item_from_cell, row)) for row in rows)
+        )
 
-    def plain(self) -> list[dict[str, float | str]]:
+    def rows_as_dicts(self) -> list[dict[str, float | str]]:
         """The rows by column, with each item's sort key, or its text if it has none."""
         return [
             {name: item.text if item.key is None else item.key for name, item in zip(self.columns, row, strict=True)}
@@ -72,10 +74,14 @@ class Sheet:
         ]
 
 
-def charges(bill: Bill) -> Sheet:
+def charges_sheet(bill: Bill) -> Sheet:
     """The charges of this sweep, one row each."""
     by_part = [
-        {(part, name): bound for part, bounds in charge.facts.bounds_by_part.items() for name, bound in bounds.items()}
+        {
+            (part, name): bound
+            for part, bounds in charge.charge_facts.bounds_by_part.items()
+            for name, bound in bounds.items()
+        }
         for charge in bill.charges
     ]
     voices = list(dict.fromkeys(voice for bounds in by_part for voice in bounds))
@@ -85,10 +91,16 @@ def charges(bill: Bill) -> Sheet:
         bounds = [own.get(voice) for voice in voices]
         rows.append(
             (
-                *(reasons.get(charge.reason, charge.reason), (str(charge.attempts), charge.attempts)),
-                *((epsilon_up(charge.epsilon), charge.epsilon), (delta_up(charge.delta), charge.delta)),
-                charge.facts.claimed_by,
-                *(("" if bound is None else epsilon_up(bound), bound) for bound in bounds),
+                *(
+                    reasons.get(charge.reason, charge.reason),
+                    (str(charge.number_of_paid_attempts), charge.number_of_paid_attempts),
+                ),
+                *(
+                    (epsilon_text_rounded_up(charge.epsilon), charge.epsilon),
+                    (delta_text_rounded_up(charge.delta), charge.delta),
+                ),
+                charge.charge_facts.claimed_by,
+                *(("" if bound is None else epsilon_text_rounded_up(bound), bound) for bound in bounds),
             )
         )
     columns = (
@@ -97,23 +109,23 @@ def charges(bill: Bill) -> Sheet:
         "epsilon",
         "delta",
         "claimed by",
-        *(f"epsilon by {name}, {population(part)}" for part, name in voices),
+        *(f"epsilon by {name}, {short_population_name(part)}" for part, name in voices),
     )
-    return Sheet.of("Charges of this sweep", columns, rows)
+    return Sheet.from_cells("Charges of this sweep", columns, rows)
 
 
-def trials(sweep: Sweep, columns: Sequence[str]) -> Sheet:
+def runs_sheet(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     """One row per run in the order of the sweep's table, the final run last, with the swept keys and these columns."""
-    titles = [{**TITLES, "accuracy": f"{sweep.quality}, %"}.get(name, name) for name in columns]
-    winner, axes = sweep.winner, sweep.run_keys
+    titles = [{**TITLES, "accuracy": f"{sweep.score_label}, %"}.get(name, name) for name in columns]
+    winner, axes = sweep.winner_id, sweep.keys_that_tell_runs_apart
     rows = [
         (
             Item(text=str(label), key=label, marked=row["trial"] == winner),
             Item(text=method_label(str(row["method"]))),
-            *(_value(row[key]) for key in axes),
-            *(_item(name, row) for name in columns),
+            *(_item_of_value(row[key]) for key in axes),
+            *(_item_of_row_and_column(name, row) for name in columns),
         )
-        for label, row in zip(sweep.labels, sweep.all_runs.to_dict("records"), strict=True)
+        for label, row in zip(sweep.run_labels, sweep.all_run_rows.to_dict("records"), strict=True)
     ]
     return Sheet(
         caption=f"All {sweep.runs.nouns}",
@@ -128,7 +140,7 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     rows = [
         (
             Item(text=panel.down.ticks[row]),
-            *(cell_item(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
+            *(item_from_map_cell(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
         )
         for row in reversed(range(len(panel.down.values)))
     ]
@@ -136,38 +148,38 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     return Sheet(caption=panel.name, columns=(down, *across), rows=tuple(rows))
 
 
-def _item(name: str, row: Mapping[Hashable, Any]) -> Item:
+def _item_of_row_and_column(name: str, row: Mapping[Hashable, Any]) -> Item:
     if name == "interval":
         low, high = row["accuracy_low"], row["accuracy_high"]
         if low is None or high is None or row["state"] != State.FINISHED:
             return Item(text="")
-        return Item(text=notation.interval(low, high), key=low)
+        return Item(text=notation.percent_interval_text(low, high), key=low)
     value = row[name]
     if value is None:
         return Item(text="")
     if name in ("accuracy", "gap"):
-        return Item(text=notation.percent(value), key=value)
+        return Item(text=notation.percent_text(value), key=value)
     if name == "share":
         return Item(text=f"{value:.1%}", key=value)
     if name == "seconds":
-        return Item(text=notation.duration(value), key=value)
-    return _value(value)
+        return Item(text=notation.duration_text(value), key=value)
+    return _item_of_value(value)
 
 
-def _value(value: object) -> Item:
+def _item_of_value(value: object) -> Item:
     key = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    return Item(text="" if value is None else number(value), key=key)
+    return Item(text="" if value is None else setting_text(value), key=key)
 
 
-def cell_item(cell: MapCell | None) -> Item:
+def item_from_map_cell(cell: MapCell | None) -> Item:
     """A cell of a map in words: its score with its interval, or its state."""
     if cell is None:
         return Item(text="not in the grid")
     if cell.state is not State.FINISHED or cell.accuracy is None:
         return Item(text=cell.state.value)
-    text = notation.percent(cell.accuracy)
+    text = notation.percent_text(cell.accuracy)
     if cell.low is not None and cell.high is not None:
-        text += f" ({notation.interval(cell.low, cell.high)})"
+        text += f" ({notation.percent_interval_text(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", mean of {cell.runs} runs"
     words = {Mark.BEST: ", best", Mark.AS_GOOD: ", not significantly worse"}

@@ -12,7 +12,13 @@ from typing import Any
 
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.stored_names.stored_classes import SCRIPT, build_own, class_name, fields_of, name_of
+from dpsweep.accounting.stored_names.stored_classes import (
+    SCRIPT,
+    build_from_stored_form,
+    class_name_without_module,
+    fields_without_class_name,
+    tag_or_path_of_class,
+)
 from dpsweep.accounting.validation import require_stored_integer
 
 
@@ -23,15 +29,15 @@ class FrozenFeatures:
     node: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> FrozenFeatures | None:
+    def from_trial_config(cls, config: Mapping[str, Any]) -> FrozenFeatures | None:
         """The features of a trial's configuration; None if its inputs are the data set's own."""
         node = config.get("features")
         return cls(node=node) if node else None
 
     @property
-    def extractor(self) -> str:
+    def extractor_class(self) -> str:
         """The class of the extractor."""
-        return class_name(self.node)
+        return class_name_without_module(self.node)
 
     @property
     def trained_on(self) -> str:
@@ -45,31 +51,31 @@ class FrozenFeatures:
         return str(weights["sha256"] if isinstance(weights, Mapping) else self.node["sha256"])
 
     @property
-    def size(self) -> int:
+    def feature_count(self) -> int:
         """The number of features of a record."""
         return require_stored_integer("features.size", self.node["size"])
 
     @property
-    def norm(self) -> float:
+    def row_norm(self) -> float:
         """The norm of each row of features."""
         return float(self.node["norm"])
 
     @property
-    def package(self) -> str | None:
+    def weights_package(self) -> str | None:
         """The package with the weights; None if they are a file of the curator's, which no reader has."""
         weights = self.node["weights"]
         return weights.get("package") if isinstance(weights, Mapping) else None
 
     @property
-    def released(self) -> dict[str, Any]:
+    def settings_for_release(self) -> dict[str, Any]:
         """The settings as they are released: of a file or a class of the user's only the name, and no path."""
-        settings = {key: value for key, value in fields_of(self.node).items() if key != "source"}
+        settings = {key: value for key, value in fields_without_class_name(self.node).items() if key != "source"}
         weights = settings["weights"]
         if not isinstance(weights, Mapping):
             settings["weights"] = PurePath(str(weights)).name
-        elif self.package is None:
+        elif self.weights_package is None:
             settings["weights"] = {**weights, "file": PurePath(str(weights["file"])).name}
-        return {"kind": name_of(self.node), "settings": settings}
+        return {"kind": tag_or_path_of_class(self.node), "settings": settings}
 
 
 FOLDER_MODELS = frozenset({"hf", "hf_causal"})
@@ -83,10 +89,10 @@ class BaseModel:
     node: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> BaseModel | None:
+    def from_trial_config(cls, config: Mapping[str, Any]) -> BaseModel | None:
         """The base of a trial's model; None if the model does not start from a folder."""
         node = config.get("model", {})
-        return cls(node=node) if name_of(node) in FOLDER_MODELS else None
+        return cls(node=node) if tag_or_path_of_class(node) in FOLDER_MODELS else None
 
     @property
     def name(self) -> str:
@@ -104,15 +110,15 @@ class BaseModel:
         return str(self.node["sha256"])
 
     @property
-    def released(self) -> dict[str, Any]:
+    def settings_for_release(self) -> dict[str, Any]:
         """The settings as they are released: of the folder only its name, and no path."""
         return {**self.node, "path": PurePath(str(self.node["path"])).name}
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def arguments_to_rebuild_model(self) -> dict[str, Any]:
         """The arguments that build the same model from a file of all its weights."""
         needed = ("architecture", "padding", "pooling", "trained")
-        return {key: value for key, value in fields_of(self.node).items() if key in needed}
+        return {key: value for key, value in fields_without_class_name(self.node).items() if key in needed}
 
 
 def adapter_in_words(config: Mapping[str, Any]) -> str | None:
@@ -120,7 +126,10 @@ def adapter_in_words(config: Mapping[str, Any]) -> str | None:
     node = config.get("adapter")
     if not node:
         return None
-    return f"{class_name(node)} of rank {node['rank']} on the layers named {', '.join(map(str, node['targets']))}"
+    return (
+        f"{class_name_without_module(node)} of rank {node['rank']} on the layers named "
+        f"{', '.join(map(str, node['targets']))}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +140,10 @@ class UserScript:
     sha256: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> UserScript | None:
+    def from_trial_config(cls, config: Mapping[str, Any]) -> UserScript | None:
         """The script of a trial's configuration; None if dpsweep trained it."""
         trainer = config.get("trainer", {})
-        if name_of(trainer) != SCRIPT:
+        if tag_or_path_of_class(trainer) != SCRIPT:
             return None
         return cls(name=PurePath(str(trainer.get(SCRIPT, ""))).name, sha256=str(trainer.get("sha256", "")))
 
@@ -144,24 +153,24 @@ class UserScript:
         return f"{self.name} (sha256 {self.sha256})"
 
 
-def scripts_of(plan: Plan) -> tuple[UserScript, ...]:
+def user_scripts_of_plan(plan: Plan) -> tuple[UserScript, ...]:
     """The scripts of a plan's points; empty if dpsweep trains all of them."""
-    found = (UserScript.of(trial.config) for trial in plan.trials)
+    found = (UserScript.from_trial_config(trial.config) for trial in plan.trials)
     return tuple(dict.fromkeys(script for script in found if script is not None))
 
 
-def released_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
+def trainer_settings_for_release(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """A trainer's settings as they are released: of a script only the file name, and no path."""
-    script = UserScript.of({"trainer": trainer})
+    script = UserScript.from_trial_config({"trainer": trainer})
     return dict(trainer) if script is None else {**trainer, SCRIPT: script.name}
 
 
-def declared_by(dataset: Mapping[str, Any], name: str) -> Any:
+def stored_dataset_attribute_or_none(dataset: Mapping[str, Any], name: str) -> Any:
     """A member of a data set: `preprocessing`, `caution`.
 
     None if the data set has none, if it is a class of the user, or if this version cannot read the declaration.
     """
     try:
-        return getattr(build_own(dataset, "dataset"), name)
+        return getattr(build_from_stored_form(dataset, "dataset"), name)
     except (DpsweepError, ValueError, TypeError, KeyError, ImportError):
         return None

@@ -27,12 +27,12 @@ from typing import Any
 import yaml
 
 from dpsweep.accounting.durable_files import replace_infinities_by_words
-from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.stored_names.stored_classes import class_name
+from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content.sections import program_version
 from dpsweep.reports.content.trial_config import BaseModel
-from dpsweep.reports.pages.model_export import card_of_release
+from dpsweep.reports.pages.model_export import render_card_of_release
 from dpsweep.reports.pages.released_package import ReleasedPackage
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedScore
 
@@ -81,7 +81,7 @@ class RegistryEntry:
         """The entry, with a line on what is left to do."""
         claim = package.claim
         slug = re.sub(r"[^a-z0-9]+", "-", claim.account.lower()).strip("-")
-        protected = {} if claim.nobody else _privacy_section(claim)
+        protected = {} if claim.nobody else _registry_privacy_fields(claim)
         entry = {
             "url_slug": f"{slug or 'model'}-dpsweep-{claim.commitment[:SHORT]}",
             "status": "Draft",
@@ -93,7 +93,7 @@ class RegistryEntry:
                     "intended_use": TO_FILL_IN,
                     "data_product_type": "Machine learning model",
                     "data_product_region": TO_FILL_IN,
-                    "description": claim.description,
+                    "description": claim.search_claim_and_outcome_text,
                     "publication_date": claim.day.isoformat(),
                 },
                 **protected,
@@ -109,61 +109,66 @@ class RegistryEntry:
         )
 
 
-def _privacy_section(claim: ReleasedClaim) -> dict[str, Any]:
+def _registry_privacy_fields(claim: ReleasedClaim) -> dict[str, Any]:
     """What the registry asks on tiers 2 and 3."""
     return {
         "dp_variant": {
             "variant_name": "Approximate DP" if claim.delta > 0 else "Pure DP",
             "data_domain": f"All data sets of {claim.unit}s in the declared form of the data set {claim.account}.",
-            "unprotected_quantities": _unprotected_text(claim),
+            "unprotected_quantities": _unprotected_quantities_text(claim),
         },
         "privacy_loss": {
             "privacy_unit": claim.unit,
-            "privacy_unit_details": claim.line("Unit and neighbours"),
+            "privacy_unit_details": claim.line_text_on_topic("Unit and neighbours"),
             "privacy_parameters": {"epsilon": claim.epsilon, "delta": claim.delta},
-            "privacy_parameters_details": " ".join((claim.line("Claim"), *claim.cautions)),
+            "privacy_parameters_details": " ".join((claim.line_text_on_topic("Claim"), *claim.cautions)),
         },
         "deployment_model": {
             "model_name": "Central",
-            "actors": claim.line("Trust"),
+            "actors": claim.line_text_on_topic("Trust"),
             "release_type": "One release",
-            "release_type_details": claim.reserved_in_words,
+            "release_type_details": claim.reserved_and_budget_sentence,
             "access_type": "Non-interactive",
         },
         "accounting": {
             "post_processing": _POST_PROCESSING,
-            "composition": f"{claim.line('Accountants')} {' '.join(claim.evidence('Claim'))} Sweeps on the account add "
-            f"up by {claim.policy}.",
+            "composition": f"{claim.line_text_on_topic('Accountants')} "
+            f"{' '.join(claim.evidence_texts_on_topic('Claim'))} Sweeps on the account add up by {claim.policy}.",
         },
         "implementation": {
-            "preprocessing_and_hyperparameter_tuning": _tuning(claim),
-            "mechanisms": _mechanisms(claim),
+            "preprocessing_and_hyperparameter_tuning": _tuning_text(claim),
+            "mechanisms": _mechanisms_text(claim),
             "justification": TO_FILL_IN,
         },
     }
 
 
-def _tuning(claim: ReleasedClaim) -> str:
+def _tuning_text(claim: ReleasedClaim) -> str:
     """How hyperparameters were tuned, and whether that is accounted for."""
-    elsewhere, texts = claim.line("Search"), {"covered": claim.line("Covered"), "scores": claim.line("Scores")}
+    elsewhere, texts = (
+        claim.line_text_on_topic("Search"),
+        {"covered": claim.line_text_on_topic("Covered"), "scores": claim.line_text_on_topic("Scores")},
+    )
     tuned = _TUNED.format(rule=claim.rule.replace("_", " "), discloses=claim.discloses, **texts)
     first = elsewhere or (tuned if claim.points > 1 else _ONE_POINT.format(**texts))
     charged = _CHARGED_RUN if elsewhere else _CHARGED
-    return "\n\n".join((first, charged.format(**texts), _NOT_ACCOUNTED.format(limits=" ".join(claim.not_covered))))
+    return "\n\n".join(
+        (first, charged.format(**texts), _NOT_ACCOUNTED.format(limits=" ".join(claim.not_covered_sentences)))
+    )
 
 
-def _mechanisms(claim: ReleasedClaim) -> str:
+def _mechanisms_text(claim: ReleasedClaim) -> str:
     topics = ("Script", "Sampling and noise", "Final run", "Randomness", "Floating point")
-    texts = [f"- {claim.line(topic)}" for topic in topics if claim.line(topic)]
-    bounds = ", ".join(f"{name} {epsilon_up(epsilon)}" for name, epsilon in claim.upper_bounds.items())
-    told = f"- Upper bounds on epsilon at delta {delta_up(claim.delta)}: {bounds}." if bounds else ""
+    texts = [f"- {claim.line_text_on_topic(topic)}" for topic in topics if claim.line_text_on_topic(topic)]
+    bounds = ", ".join(f"{name} {epsilon_text_rounded_up(epsilon)}" for name, epsilon in claim.upper_bounds.items())
+    told = f"- Upper bounds on epsilon at delta {delta_text_rounded_up(claim.delta)}: {bounds}." if bounds else ""
     return "\n".join(filter(None, (*texts, told, f"- Priced, run and checked by dpsweep {program_version()}.")))
 
 
-def _unprotected_text(claim: ReleasedClaim) -> str:
+def _unprotected_quantities_text(claim: ReleasedClaim) -> str:
     """What is released exactly: declared constants, and scores on records declared public."""
     constants = "The declared number of records."
-    return f"{constants} {claim.line('Scores')}" if claim.exact_scores else constants
+    return f"{constants} {claim.line_text_on_topic('Scores')}" if claim.exact_scores else constants
 
 
 SCHEMA = 1
@@ -196,17 +201,17 @@ class DisclosureRecord:
             "addresses": [{"standard": "SATRE 2.0.0", "requirement": number, "how": how} for number, how in ADDRESSES],
             "released_on": claim.day.isoformat(),
             "package": {"sha256": package.digest, "made_of": _FILES, "files": dict(package.files)},
-            "output": {"data_set": claim.account, "search": claim.description},
-            "criteria": {"none": claim.nobody} if claim.nobody else _criteria(claim),
+            "output": {"data_set": claim.account, "search": claim.search_claim_and_outcome_text},
+            "criteria": {"none": claim.nobody} if claim.nobody else _privacy_criteria_fields(claim),
             "commitment": {"sha256": claim.commitment, "covers": "what the ledger charged for this search"},
             "statement": [{"topic": one.topic, "text": one.text, "level": one.level.value} for one in claim.lines],
-            "not_covered": list(claim.not_covered),
+            "not_covered": list(claim.not_covered_sentences),
             "versions": {"dpsweep": program_version(), "python": platform.python_version()},
         }
         return json.dumps(replace_infinities_by_words(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _criteria(claim: ReleasedClaim) -> dict[str, Any]:
+def _privacy_criteria_fields(claim: ReleasedClaim) -> dict[str, Any]:
     """The definition that was applied, its parameters, and the account that it was charged to."""
     return {
         "definition": "(epsilon, delta)-differential privacy of the whole search",
@@ -236,7 +241,7 @@ class HuggingFaceCard:
 
     def text(self, package: ReleasedPackage) -> str:
         """The card."""
-        return card_of_release(package.page, package.claim)
+        return render_card_of_release(package.page, package.claim)
 
 
 DATA, BASE = "data", "base-model"
@@ -260,51 +265,55 @@ class ModelMaterials:
             "specVersion": "1.6",
             "serialNumber": uuid.uuid5(_NUMBERED, package.digest).urn,
             "version": 1,
-            "metadata": {"tools": {"components": [tool]}, "component": _model(package)},
-            "components": [_data(package.claim), *_base(package)],
+            "metadata": {"tools": {"components": [tool]}, "component": _model_component(package)},
+            "components": [_data_component(package.claim), *_base_model_components(package)],
         }
         return json.dumps(bill, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _model(package: ReleasedPackage) -> dict[str, Any]:
+def _model_component(package: ReleasedPackage) -> dict[str, Any]:
     claim, config = package.claim, package.config
     hashes = [{"alg": "SHA-256", "content": package.files[name]} for name in OUTPUTS if name in package.files]
-    architecture = {} if config is None else {"modelArchitecture": class_name(config["model"])}
-    measured = {} if claim.score is None else {"quantitativeAnalysis": {"performanceMetrics": [_metric(claim.score)]}}
+    architecture = {} if config is None else {"modelArchitecture": class_name_without_module(config["model"])}
+    measured = (
+        {}
+        if claim.score is None
+        else {"quantitativeAnalysis": {"performanceMetrics": [_performance_metric_fields(claim.score)]}}
+    )
     return {
         "type": "machine-learning-model",
         "bom-ref": "model",
         "name": f"{claim.account}-model",
-        "description": claim.description,
+        "description": claim.search_claim_and_outcome_text,
         **({"hashes": hashes} if hashes else {}),
         "modelCard": {
             "modelParameters": {**architecture, "datasets": [{"ref": DATA}]},
             **measured,
-            "considerations": {"technicalLimitations": list(claim.not_covered)},
+            "considerations": {"technicalLimitations": list(claim.not_covered_sentences)},
         },
-        "properties": [{"name": f"dp:{name}", "value": value} for name, value in _properties(claim)],
+        "properties": [{"name": f"dp:{name}", "value": value} for name, value in _privacy_properties(claim)],
     }
 
 
-def _properties(claim: ReleasedClaim) -> Iterator[tuple[str, str]]:
+def _privacy_properties(claim: ReleasedClaim) -> Iterator[tuple[str, str]]:
     """What the model's privacy is, by name; epsilons and deltas are rounded up."""
-    yield "statement", claim.line("Claim")
+    yield "statement", claim.line_text_on_topic("Claim")
     if not claim.nobody:
-        yield "epsilon", epsilon_up(claim.epsilon)
-        yield "delta", delta_up(claim.delta)
+        yield "epsilon", epsilon_text_rounded_up(claim.epsilon)
+        yield "delta", delta_text_rounded_up(claim.delta)
         yield "unit", claim.unit
         yield "adjacency", claim.adjacency.value
         yield "scope", "the whole search, with the choice of the best configuration"
         yield "rule", claim.rule
         yield "discloses", claim.discloses
-        yield "account_reserved_epsilon", epsilon_up(claim.reserved[0])
-        yield "account_reserved_delta", delta_up(claim.reserved[1])
+        yield "account_reserved_epsilon", epsilon_text_rounded_up(claim.reserved[0])
+        yield "account_reserved_delta", delta_text_rounded_up(claim.reserved[1])
         for name, epsilon in claim.upper_bounds.items():
-            yield f"upper_bound:{name}", epsilon_up(epsilon)
+            yield f"upper_bound:{name}", epsilon_text_rounded_up(epsilon)
     yield "commitment", claim.commitment
 
 
-def _metric(score: ReleasedScore) -> dict[str, Any]:
+def _performance_metric_fields(score: ReleasedScore) -> dict[str, Any]:
     ends = {"lowerBound": score.low, "upperBound": score.high}
     given = {name: str(value) for name, value in ends.items() if value is not None}
     return {
@@ -314,7 +323,7 @@ def _metric(score: ReleasedScore) -> dict[str, Any]:
     }
 
 
-def _data(claim: ReleasedClaim) -> dict[str, Any]:
+def _data_component(claim: ReleasedClaim) -> dict[str, Any]:
     """The data set by name alone: how many records it has is declared, and what they say is protected."""
     told = claim.nobody or f"Protected for each {claim.unit} by the dp: properties of the model."
     return {
@@ -325,9 +334,9 @@ def _data(claim: ReleasedClaim) -> dict[str, Any]:
     }
 
 
-def _base(package: ReleasedPackage) -> Iterator[dict[str, Any]]:
+def _base_model_components(package: ReleasedPackage) -> Iterator[dict[str, Any]]:
     """The pretrained model that the winner starts from, if it does."""
-    base = None if package.config is None else BaseModel.of(package.config)
+    base = None if package.config is None else BaseModel.from_trial_config(package.config)
     if base is not None:
         yield {
             "type": "machine-learning-model",

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.printing import print_error
-from dpsweep.accounting.stored_names.entry_points import FORMATS, load_part, part_names, sentence_of_failure
+from dpsweep.accounting.stored_names.entry_points import (
+    FORMATS,
+    load_registered_part,
+    part_errors_as_bad_input,
+    registered_part_names,
+)
 
 if TYPE_CHECKING:
     from dpsweep.reports.pages.released_package import ReleasedPackage, ReleaseFormat
@@ -30,11 +35,11 @@ class RegisteredFormat:
     inner: ReleaseFormat
 
     @classmethod
-    def of(cls, name: str) -> RegisteredFormat:
+    def from_name(cls, name: str) -> RegisteredFormat:
         """The form with this name; raises `BadInput` for an unknown one, and for one that does not work."""
         word = f"{OPTION} {name}".strip()
-        kind = load_part(FORMATS, name, word)
-        with sentence_of_failure(FORMATS, name, word):
+        kind = load_registered_part(FORMATS, name, word)
+        with part_errors_as_bad_input(FORMATS, name, word):
             inner: ReleaseFormat = kind()
             if Path(inner.file).name != inner.file:
                 raise BadInput(f"Expected {word} to write a file of release/ itself, got {inner.file}.")
@@ -42,14 +47,14 @@ class RegisteredFormat:
 
     def text(self, package: ReleasedPackage) -> str:
         """The document."""
-        with sentence_of_failure(FORMATS, self.name, f"{OPTION} {self.name}"):
+        with part_errors_as_bad_input(FORMATS, self.name, f"{OPTION} {self.name}"):
             return self.inner.text(package)
 
 
-def split_format_options(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def split_arguments_from_format_options(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """The arguments of `dpsweep release` without its options, and the forms that the options name, each once.
 
-    >>> split_format_options(["a", "--for", "tre,hf", "b", "--for=tre"])
+    >>> split_arguments_from_format_options(["a", "--for", "tre,hf", "b", "--for=tre"])
     (['a', 'b'], ('tre', 'hf'))
     """
     folders: list[str] = []
@@ -64,27 +69,29 @@ def split_format_options(arguments: Sequence[str]) -> tuple[list[str], tuple[str
     return folders, tuple(dict.fromkeys(names))
 
 
-def formats_of(names: Iterable[str]) -> tuple[RegisteredFormat, ...]:
+def formats_with_names(names: Iterable[str]) -> tuple[RegisteredFormat, ...]:
     """The forms with these names, each once; raises `BadInput` for an unknown one."""
-    return tuple(RegisteredFormat.of(name) for name in dict.fromkeys(names))
+    return tuple(RegisteredFormat.from_name(name) for name in dict.fromkeys(names))
 
 
-def written_in(release: Path) -> tuple[RegisteredFormat, ...]:
+def formats_written_in_release(release: Path) -> tuple[RegisteredFormat, ...]:
     """The forms whose documents lie in a release; says which form cannot be asked for its file's name."""
     forms = []
-    for name in part_names(FORMATS):
+    for name in registered_part_names(FORMATS):
         try:
-            forms.append(RegisteredFormat.of(name))
+            forms.append(RegisteredFormat.from_name(name))
         except BadInput as cause:
             print_error(f"No document {OPTION} {name} was looked for. {cause}")
     return tuple(form for form in forms if (release / form.file).is_file())
 
 
-def completions(words: Sequence[str]) -> tuple[str, ...]:
+def format_option_completions(words: Sequence[str]) -> tuple[str, ...]:
     """What may stand in the place of the last word: the forms after the option, or the option itself."""
     *before, last = words
     if before and before[-1] == OPTION:
         *chosen, last = last.split(",")
         first = "".join(f"{name}," for name in chosen)
-        return tuple(f"{first}{name}" for name in part_names(FORMATS) if name.startswith(last) and name not in chosen)
+        return tuple(
+            f"{first}{name}" for name in registered_part_names(FORMATS) if name.startswith(last) and name not in chosen
+        )
     return (OPTION,) if last and OPTION.startswith(last) else ()

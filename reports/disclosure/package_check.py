@@ -20,12 +20,12 @@ from pathlib import Path
 
 import dpsweep
 from dpsweep.accounting.errors import BadInput, ClaimFails, ClaimNotRecomputed
-from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, read_commitment
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.validation import as_written, refuse_link
-from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_program
+from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.reports.pages.released_package import PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, price_check_program_text
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.recomputation.price_check import FAILS, HOLDS, NOT_RECOMPUTED, UNREADABLE, read_json
 from dpsweep.reports.statement.one_page import SIZES, OnePage, StatementRow, row_of_commitment, row_of_model
@@ -63,18 +63,18 @@ def check_package(arguments: Sequence[str]) -> None:
             f"Expected {folder} to be the folder of a release with a {PRICE_FILE}: without it nothing is claimed that "
             "can be recomputed."
         )
-    code = _print_recomputed_price([folder, *opening])
-    for part, sentence in (*_of_statement(folder), *_of_program(folder)):
+    code = _print_price_check_and_return_code([folder, *opening])
+    for part, sentence in (*_statement_verdicts(folder), *_program_verdicts(folder)):
         print_line(sentence)
         code = FAILS if FAILS in (code, part) else max(code, part)
-    print_line(_not_checked(folder))
+    print_line(_not_checked_sentence(folder))
     if code == FAILS:
         raise ClaimFails(f"The release in {folder} does not hold: see above.")
     if code == NOT_RECOMPUTED:
         raise ClaimNotRecomputed(f"Nothing of the release in {folder} fails, and a part was not recomputed: see above.")
 
 
-def _print_recomputed_price(paths: Sequence[Path]) -> int:
+def _print_price_check_and_return_code(paths: Sequence[Path]) -> int:
     """Prints the verdicts of the program on a release, and returns its exit code."""
     home = str(Path(str(dpsweep.__file__)).parents[1])
     command = [sys.executable, "-P", "-c", CHILD, home, str(BYTES), *map(str, paths)]
@@ -91,18 +91,18 @@ def _print_recomputed_price(paths: Sequence[Path]) -> int:
     return done.returncode
 
 
-def _of_statement(folder: Path) -> Iterator[tuple[int, str]]:
+def _statement_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
     """Whether the statement shows the commitment, the model and the claim of the other files, and no others."""
     path = folder / STATEMENT_FILE
-    page, model = read_page(_text(path)), _model(folder)
+    page, model = read_statement_page(_read_text_of_limited_size(path)), _released_model(folder)
     if page is None:
         yield FAILS, f"{path.name}: does not hold: this version's template does not write this page from its text"
         return
-    with as_written(str(folder)):
+    with turn_read_errors_into_refusal(str(folder)):
         refuse_link(folder / COMMITMENT_FILE)
         facts = read_json(folder / "report.json")["facts"]
         epsilon, delta = (float(facts[name]["value"]) for name in ("honest_epsilon", "honest_delta"))
-        claim, commitment = (epsilon_up(epsilon), delta_up(delta)), read_commitment(folder)
+        claim, commitment = (epsilon_text_rounded_up(epsilon), delta_text_rounded_up(delta)), read_commitment(folder)
     words = " ".join([page.title, page.about, page.claim, *(" ".join([row.text, *row.points]) for row in page.rows)])
     agrees = (page.epsilon, page.delta) == claim and f"({', '.join(claim)})-" in page.claim
     expected = {
@@ -124,15 +124,15 @@ def _rows_with_label(page: OnePage, label: str) -> list[StatementRow]:
     return [row for row in page.rows if row.label.strip().casefold() == label.casefold()]
 
 
-def _model(folder: Path) -> ReleasedModel | None:
+def _released_model(folder: Path) -> ReleasedModel | None:
     """The model in a package; raises `BadInput` for one that would take too long to read."""
     for path in (folder / name for name in OUTPUTS):
         if path.is_file() and path.stat().st_size > LARGEST_MODEL:
             raise BadInput(f"Expected {path} to be a file of at most {LARGEST_MODEL >> 30} GiB.")
-    return ReleasedModel.of(folder)
+    return ReleasedModel.from_release_folder(folder)
 
 
-def _not_checked(folder: Path) -> str:
+def _not_checked_sentence(folder: Path) -> str:
     """The sentence on the files of which nothing was compared."""
     model = [name for name in OUTPUTS if (folder / name).is_file() and not (folder / name).is_symlink()][:1]
     checked = {"report.json", PRICE_FILE, PROGRAM_FILE, STATEMENT_FILE, COMMITMENT_FILE, *model}
@@ -141,16 +141,19 @@ def _not_checked(folder: Path) -> str:
     return f"not checked: what else report.json and {STATEMENT_FILE} say, {', '.join(names[:MOST_NAMES])}{more}"
 
 
-def _of_program(folder: Path) -> Iterator[tuple[int, str]]:
+def _program_verdicts(folder: Path) -> Iterator[tuple[int, str]]:
     """Whether the package's program is the one of this version, which was run here in its place."""
     path = folder / PROGRAM_FILE
     if not path.exists() and not path.is_symlink():
         return
-    if sha256(_text(path).encode()).hexdigest() != sha256(price_program().encode()).hexdigest():
+    if (
+        sha256(_read_text_of_limited_size(path).encode()).hexdigest()
+        != sha256(price_check_program_text().encode()).hexdigest()
+    ):
         yield NOT_RECOMPUTED, f"{path.name}: not that of this version of dpsweep: do not run it"
 
 
-def _text(path: Path) -> str:
+def _read_text_of_limited_size(path: Path) -> str:
     if refuse_link(path).is_file() and path.stat().st_size <= LONGEST:
         return path.read_bytes().decode("utf-8", errors="replace")
     raise BadInput(f"Expected {path} to be a file of at most {LONGEST >> 20} MiB.")
@@ -163,7 +166,7 @@ PARTS = ("dt", "dd", "li", "code")
 BEFORE_EPSILON, BEFORE_DELTA = "ε ≤ ", "at δ = "
 
 
-def read_page(text: str) -> OnePage | None:
+def read_statement_page(text: str) -> OnePage | None:
     """The values of a statement's page; None if the template of this version does not write this page from them."""
     reader = _Reader()
     reader.feed(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsweep.accounting.audit_record import AUDIT_FILE, Attack, AuditFinding, AuditRecord, NoiseFinding, Scope
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.reports.content.sections import Segment, Tone
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -24,34 +24,35 @@ NOISE_COLUMNS = (
 )
 
 
-def audit_bar(record: AuditRecord | None) -> Exhibit | None:
+def audit_exhibit(record: AuditRecord | None) -> Exhibit | None:
     """The section on an audit; None without one."""
     if record is None or not record.findings:
         return None
-    sheets = [Sheet.of("Attacks of the audit", COLUMNS, map(_attack_row, record.findings))]
+    sheets = [Sheet.from_cells("Attacks of the audit", COLUMNS, map(_attack_row, record.findings))]
     if record.noise:
-        sheets.append(Sheet.of("Released noise", NOISE_COLUMNS, map(_noise_row, record.noise)))
+        sheets.append(Sheet.from_cells("Released noise", NOISE_COLUMNS, map(_noise_row, record.noise)))
     return Exhibit(
         key="audit",
         title="What an audit found",
         note=NOTE,
         source=SOURCE,
-        findings=tuple(_sentences(record)),
-        bar=tuple(_segments(record)),
+        findings=tuple(_audit_finding_sentences(record)),
+        bar=tuple(_audit_bar_segments(record)),
         sheets=tuple(sheets),
     )
 
 
-def _sentences(record: AuditRecord) -> Iterator[str]:
+def _audit_finding_sentences(record: AuditRecord) -> Iterator[str]:
     yield (
-        f"attack {epsilon_down(record.epsilon)} ≤ audit-free truth ≤ charge {epsilon_up(record.charge)}, at delta "
-        f"{delta_up(record.delta)}. The attack's bound holds with {record.confidence:.0%} confidence."
+        f"attack {epsilon_text_rounded_down(record.epsilon)} ≤ audit-free truth ≤ charge "
+        f"{epsilon_text_rounded_up(record.charge)}, at delta "
+        f"{delta_text_rounded_up(record.delta)}. The attack's bound holds with {record.confidence:.0%} confidence."
     )
-    if record.refuted:
+    if record.is_charge_or_noise_refuted:
         yield "THE PRICE IS CONTRADICTED by this audit: do not rely on it."
-    for wrong in record.wrong_noise:
+    for wrong in record.noise_findings_refuting_declaration:
         yield f"THE NOISE IS NOT THE DECLARED ONE: {wrong.test}, {wrong.value:.3f} at {wrong.place}."
-    if record.noise and not record.wrong_noise:
+    if record.noise and not record.noise_findings_refuting_declaration:
         yield "The released noise of every number has the declared variance, and none goes together with other noise."
     powers = {finding.scope: finding.halved_seen for finding in record.findings if finding.attack is Attack.GRADIENTS}
     names = {Scope.SEARCH: "the whole search", Scope.TRAINING: "one training"}
@@ -63,11 +64,11 @@ def _sentences(record: AuditRecord) -> Iterator[str]:
         )
 
 
-def _segments(record: AuditRecord) -> Iterator[Segment]:
+def _audit_bar_segments(record: AuditRecord) -> Iterator[Segment]:
     """From 0 to the charge, or to the attack if it found more."""
     whole = max(record.charge, record.epsilon)
     share = min(record.epsilon, record.charge) / whole if whole else 0.0
-    attack, charge = epsilon_down(record.epsilon), epsilon_up(record.charge)
+    attack, charge = epsilon_text_rounded_down(record.epsilon), epsilon_text_rounded_up(record.charge)
     if record.epsilon > record.charge:
         yield Segment(name="charge", tone=Tone.OWN, start=0.0, share=share, text=charge)
         yield Segment(name="an attack found", tone=Tone.TROUBLE, start=share, share=1 - share, text=attack)
@@ -82,8 +83,11 @@ def _attack_row(finding: AuditFinding) -> tuple[Cell, ...]:
     power = finding.halved_seen
     return (
         *(finding.attack.value, finding.scope.value, (str(finding.right), finding.right)),
-        *((str(finding.made), finding.made), (epsilon_down(finding.epsilon), finding.epsilon)),
-        *((epsilon_up(finding.claimed), finding.claimed), ("unknown" if power is None else f"{power:.0%}", power)),
+        *((str(finding.made), finding.made), (epsilon_text_rounded_down(finding.epsilon), finding.epsilon)),
+        *(
+            (epsilon_text_rounded_up(finding.claimed), finding.claimed),
+            ("unknown" if power is None else f"{power:.0%}", power),
+        ),
     )
 
 

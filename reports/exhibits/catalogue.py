@@ -8,52 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpsweep.accounting.audit_record import read_audit
+from dpsweep.accounting.audit_record import read_audit_of_plan_or_none
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.reports.content.audience import Needs
 from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.exhibits.audit_bar import audit_bar
+from dpsweep.reports.exhibits.audit_bar import audit_exhibit
 from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
-from dpsweep.reports.exhibits.prices import privacy, rule_prices_exhibit, spending_exhibit
-from dpsweep.reports.exhibits.search_difficulty import ease
+from dpsweep.reports.exhibits.prices import epsilon_by_delta_exhibit, rule_prices_exhibit, spending_exhibit
+from dpsweep.reports.exhibits.search_difficulty import search_difficulty_exhibit
 from dpsweep.reports.exhibits.training_measurements import (
-    bounding,
-    gradient_norms,
-    how_often_best,
+    gradient_bounding_exhibit,
+    gradient_norms_exhibit,
+    how_often_best_exhibit,
     training_curves_exhibit,
-    training_losses,
+    training_losses_exhibit,
 )
-from dpsweep.reports.exhibits.what_mattered import collapse_exhibit, what_mattered
+from dpsweep.reports.exhibits.what_mattered import score_by_lr_times_clip_exhibit, what_mattered_exhibit
 
 
-def _of_price(make: Callable[[Sweep, Bill], Exhibit | None]) -> Callable[[Sweep, Bill], Exhibit | None]:
+def _skip_for_public_data(make: Callable[[Sweep, Bill], Exhibit | None]) -> Callable[[Sweep, Bill], Exhibit | None]:
     """Data declared public have no price."""
-    return lambda sweep, bill: None if sweep.plan.public else make(sweep, bill)
+    return lambda sweep, bill: None if sweep.plan.has_public_data else make(sweep, bill)
 
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered(sweep.grid)),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: collapse_exhibit(sweep)),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: how_often_best(sweep)),
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: ease(sweep.grid, sweep.measure)),
-    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses(sweep)),
-    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: bounding(sweep)),
-    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_norms(sweep)),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered_exhibit(sweep.compared_rows)),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: score_by_lr_times_clip_exhibit(sweep)),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: how_often_best_exhibit(sweep)),
+    DeclaredExhibit(
+        needs=Needs.ALL_SCORES,
+        make=lambda sweep, bill: search_difficulty_exhibit(sweep.compared_rows, sweep.score_description),
+    ),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses_exhibit(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_bounding_exhibit(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_norms_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_curves_exhibit(sweep)),
 )
 """Exhibits about results; those that compare points read the grid, which the tries of a secret draw do not fill."""
 
 TERMS: tuple[DeclaredExhibit, ...] = (
-    DeclaredExhibit(needs=Needs.CURATOR, make=_of_price(lambda sweep, bill: spending_exhibit(sweep))),
-    DeclaredExhibit(needs=Needs.NOTHING, make=_of_price(lambda sweep, bill: privacy(sweep.plan, len(bill.charges)))),
+    DeclaredExhibit(needs=Needs.CURATOR, make=_skip_for_public_data(lambda sweep, bill: spending_exhibit(sweep))),
     DeclaredExhibit(
         needs=Needs.NOTHING,
-        make=_of_price(lambda sweep, bill: audit_bar(read_audit(SweepFolder(root=sweep.folder).audit, sweep.plan_id))),
+        make=_skip_for_public_data(lambda sweep, bill: epsilon_by_delta_exhibit(sweep.plan, len(bill.charges))),
+    ),
+    DeclaredExhibit(
+        needs=Needs.NOTHING,
+        make=_skip_for_public_data(
+            lambda sweep, bill: audit_exhibit(
+                read_audit_of_plan_or_none(SweepFolder(root=sweep.folder).audit_record_path, sweep.plan_id)
+            )
+        ),
     ),
     DeclaredExhibit(
         needs=Needs.CURATOR,
-        make=_of_price(lambda sweep, bill: rule_prices_exhibit(sweep.plan, bill.left[0] + bill.epsilon)),
+        make=_skip_for_public_data(lambda sweep, bill: rule_prices_exhibit(sweep.plan, bill.left[0] + bill.epsilon)),
     ),
 )
 """Exhibits about the price."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.accountants.pld import forget_prices
+from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.sections import Segment
@@ -52,5 +52,5 @@ def visible_exhibits(
     for one in declared:
         if reader.may_see(one.needs) and (exhibit := one.make(sweep, bill)) is not None:
             exhibits.append(replace(exhibit, needs=one.needs))
-            forget_prices()  # no exhibit prices what another one did
+            clear_cached_prices()  # no exhibit prices what another one did
     return tuple(exhibits)

@@ -21,7 +21,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import DpsweepError, UnsupportedEvent
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.notation import delta_up, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
@@ -30,8 +30,8 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.random_stopping import RandomStopping
-from dpsweep.reports.content.formatting import percent
-from dpsweep.reports.content.sections import Tone, bar
+from dpsweep.reports.content.formatting import percent_text
+from dpsweep.reports.content.sections import Tone, bar_segments
 from dpsweep.reports.content.sweep_table import Alone, State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -46,14 +46,14 @@ COARSE = 1e-3
 """The coarser grid's step, in nats."""
 
 
-def pld_for(runs: int) -> Pld:
+def pld_accountant_for_runs(runs: int) -> Pld:
     """The accountant by privacy losses of so many composed runs."""
     return Pld() if runs <= FEW else Pld(interval=COARSE)
 
 
-def panel_for(runs: int) -> Panel:
+def accountant_panel_for_runs(runs: int) -> Panel:
     """The accountants of so many composed runs."""
-    return Panel(claimants=(pld_for(runs), Rdp()))
+    return Panel(claimants=(pld_accountant_for_runs(runs), Rdp()))
 
 
 SPENDING_SOURCE = "the ledger's charges and starts, result files, and Renyi curves of the events in plan.json"
@@ -63,7 +63,7 @@ ACCOUNTANT = Rdp()
 _TONES = {State.FINISHED.value: Tone.OWN, State.NOT_RUN.value: Tone.LEFT, REPEATED: Tone.OTHERS}
 
 
-def with_shares(sweep: Sweep) -> Sweep:
+def sweep_with_bill_share_column(sweep: Sweep) -> Sweep:
     """The sweep with a column `share`: the share of the bill of all attempts at a run, None if it is unknown."""
     shares: list[float | None] = [None] * len(sweep.table)
     if sweep.shown.adds_up:
@@ -71,18 +71,18 @@ def with_shares(sweep: Sweep) -> Sweep:
         spent = [0.0] * len(shares)
         with suppress(UnsupportedEvent):
             events_of_runs = [sweep.runs.rows[place].trial.event.training for place in attempts]
-            for place, divergence in zip(attempts, _divergences(sweep, events_of_runs)[0], strict=True):
+            for place, divergence in zip(attempts, _renyi_divergences_and_order(sweep, events_of_runs)[0], strict=True):
                 spent[place] += divergence
         if 0 < sum(spent) < math.inf:
             shares = [own / sum(spent) for own in spent]
     return replace(sweep, table=sweep.table.assign(share=pd.Series(shares, dtype=object)))
 
 
-def _divergences(sweep: Sweep, charged: Sequence[DpEvent]) -> tuple[list[float], float]:
+def _renyi_divergences_and_order(sweep: Sweep, charged: Sequence[DpEvent]) -> tuple[list[float], float]:
     """The Renyi divergence of each event at the order that gives the epsilon of the whole bill, and that order."""
     adjacency = sweep.plan.adjacency
-    place = ACCOUNTANT.deciding(events.compose(charged), sweep.plan.delta, adjacency)
-    return [float(ACCOUNTANT.curve(event, adjacency)[place]) for event in charged], ACCOUNTANT.orders[place]
+    place = ACCOUNTANT.index_of_deciding_order(events.compose(charged), sweep.plan.delta, adjacency)
+    return [float(ACCOUNTANT.renyi_curve(event, adjacency)[place]) for event in charged], ACCOUNTANT.orders[place]
 
 
 def spending_exhibit(sweep: Sweep) -> Exhibit | None:
@@ -101,7 +101,7 @@ def spending_exhibit(sweep: Sweep) -> Exhibit | None:
     try:
         one_more = _total_epsilon([*whole, max(whole, key=lambda event: _total_epsilon([event], sweep))], sweep)
         added = one_more - _total_epsilon(whole, sweep)
-        divergences, order = _divergences(sweep, whole)
+        divergences, order = _renyi_divergences_and_order(sweep, whole)
     except UnsupportedEvent:
         return None
     if not math.isfinite(added):
@@ -112,7 +112,12 @@ def spending_exhibit(sweep: Sweep) -> Exhibit | None:
     parts = {name: spent[name] for name in (*map(str, State), REPEATED) if runs[name]}
     total = sum(parts.values())
     rows = (
-        (name, (str(runs[name]), runs[name]), (epsilon_up(part), part), (f"{part / total:.1%}", part / total))
+        (
+            name,
+            (str(runs[name]), runs[name]),
+            (epsilon_text_rounded_up(part), part),
+            (f"{part / total:.1%}", part / total),
+        )
         for name, part in parts.items()
     )
     columns = ("runs", "how many", "divergence", "share")
@@ -125,10 +130,13 @@ def spending_exhibit(sweep: Sweep) -> Exhibit | None:
         "not trained on: the price of training covers them.",
         source=SPENDING_SOURCE,
         findings=(
-            f"One more run, at the price of the most expensive one, would add epsilon {epsilon_up(added)}, by RDP.",
+            "One more run, at the price of the most expensive one, would add epsilon "
+            f"{epsilon_text_rounded_up(added)}, by RDP.",
         ),
-        bar=tuple(bar(((name, tones[name], part, f"{part / total:.1%}") for name, part in parts.items()), total)),
-        sheets=(Sheet.of("Charged runs by outcome", columns, rows),),
+        bar=tuple(
+            bar_segments(((name, tones[name], part, f"{part / total:.1%}") for name, part in parts.items()), total)
+        ),
+        sheets=(Sheet.from_cells("Charged runs by outcome", columns, rows),),
     )
 
 
@@ -144,15 +152,20 @@ CLOSE = 1e-9
 CURVE_SOURCE = "priced by the accountants from the plan's event in plan.json"
 
 
-def privacy(plan: Plan, charges: int) -> Exhibit | None:
+def epsilon_by_delta_exhibit(plan: Plan, charges: int) -> Exhibit | None:
     """Epsilon at each delta for one charge of the plan; None if it was charged more than once or has no bound."""
     if charges != 1:
         return None
-    every = {delta: _epsilon(plan, delta) for delta in DELTAS} | {plan.delta: _claim(plan, plan.delta)}
+    every = {delta: _epsilon_bound_at_delta(plan, delta) for delta in DELTAS} | {
+        plan.delta: _claimed_epsilon_or_infinity(plan, plan.delta)
+    }
     bounds = {delta: every[delta] for delta in sorted(every) if every[delta] < math.inf}
     if len(bounds) < 2:
         return None
-    rows = (((delta_up(delta), delta), (epsilon_up(epsilon), epsilon)) for delta, epsilon in bounds.items())
+    rows = (
+        ((delta_text_rounded_up(delta), delta), (epsilon_text_rounded_up(epsilon), epsilon))
+        for delta, epsilon in bounds.items()
+    )
     mu = max(gaussian_mu(epsilon, delta) for delta, epsilon in bounds.items())
     least, most = min(bounds), max(bounds)
     return Exhibit(
@@ -161,11 +174,13 @@ def privacy(plan: Plan, charges: int) -> Exhibit | None:
         note="The same noise has a smaller epsilon at a larger delta. The dashed line is the delta that was charged.",
         source=CURVE_SOURCE,
         findings=(
-            f"At each of these deltas, from {delta_up(least)} to {delta_up(most)}, the search is bounded like one "
-            f"Gaussian mechanism of mu = {epsilon_up(mu)} (Gaussian differential privacy; Dong, Roth, Su 2022).",
+            f"At each of these deltas, from {delta_text_rounded_up(least)} to {delta_text_rounded_up(most)}, the "
+            "search is bounded like one "
+            f"Gaussian mechanism of mu = {epsilon_text_rounded_up(mu)} (Gaussian differential privacy; Dong, Roth, Su "
+            "2022).",
         ),
-        drawings=(_curve_picture(bounds, plan.delta, mu),),
-        sheets=(Sheet.of("Epsilon by delta", ("delta", "epsilon, at most"), rows),),
+        drawings=(_epsilon_by_delta_picture(bounds, plan.delta, mu),),
+        sheets=(Sheet.from_cells("Epsilon by delta", ("delta", "epsilon, at most"), rows),),
     )
 
 
@@ -188,39 +203,43 @@ def _gaussian_delta(epsilon: float, mu: float) -> float:
     return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
 
 
-def _epsilon(plan: Plan, delta: float) -> float:
+def _epsilon_bound_at_delta(plan: Plan, delta: float) -> float:
     """An upper bound, at most 1e-5 above the accountants' claim where the event of few runs has a profile.
 
     A profile answers every delta by the same few transforms; `Pld.epsilon` takes a transform for each delta.
     """
-    pld = pld_for(len(plan.trials))
+    pld = pld_accountant_for_runs(len(plan.trials))
     try:
-        profiles = [pld.profile(part, plan.adjacency) for part in plan.event.parts.values()]
+        profiles = [pld.profile(part, plan.adjacency) for part in plan.event.events_by_population.values()]
         bounds = [max(invert_profile(profile, delta) for profile in profiles)]
     except DpsweepError:
-        return _claim(plan, delta)
+        return _claimed_epsilon_or_infinity(plan, delta)
     with suppress(DpsweepError):
-        bounds.append(max(Rdp().epsilon(part, delta, plan.adjacency) for part in plan.event.parts.values()))
+        bounds.append(
+            max(Rdp().epsilon(part, delta, plan.adjacency) for part in plan.event.events_by_population.values())
+        )
     return min(bounds)
 
 
-def _claim(plan: Plan, delta: float) -> float:
+def _claimed_epsilon_or_infinity(plan: Plan, delta: float) -> float:
     try:
-        return panel_for(1).epsilon(plan.event, delta, plan.adjacency)
+        return accountant_panel_for_runs(1).epsilon(plan.event, delta, plan.adjacency)
     except DpsweepError:
         return math.inf
 
 
-def _curve_picture(bounds: dict[float, float], charged: float, mu: float) -> Drawing:
+def _epsilon_by_delta_picture(bounds: dict[float, float], charged: float, mu: float) -> Drawing:
     deltas = tuple(bounds)
     curves = [Curve(label="this search", x=deltas, y=tuple(bounds.values()))]
     if math.isfinite(mu):
         gaussian = tuple(map(GaussianProfile(mu=mu).epsilon, deltas))
-        curves.append(Curve(label=f"a Gaussian mechanism of mu {epsilon_up(mu)}", x=deltas, y=gaussian, dashed=True))
+        curves.append(
+            Curve(label=f"a Gaussian mechanism of mu {epsilon_text_rounded_up(mu)}", x=deltas, y=gaussian, dashed=True)
+        )
     chart = Chart(
         title="", x_label="delta", y_label="epsilon, at most", curves=tuple(curves), log_x=True, at=(charged,)
     )
-    return charts.charts("privacy", "Upper bounds on epsilon by delta.", (chart,))
+    return charts.draw_charts("privacy", "Upper bounds on epsilon by delta.", (chart,))
 
 
 FEWEST = 5
@@ -249,7 +268,7 @@ def rule_prices_exhibit(plan: Plan, room: float) -> Exhibit | None:
 
     `room` is the epsilon that the account had for this sweep, infinity without a limit.
     """
-    if plan.shared or plan.finals or len(plan.trials) < FEWEST:
+    if plan.has_shared_subsamples or plan.final_runs or len(plan.trials) < FEWEST:
         return None
     rules: Mapping[str, Callable[[int], SelectionRule]] = {
         "composition": lambda _: Composition(),
@@ -257,13 +276,13 @@ def rule_prices_exhibit(plan: Plan, room: float) -> Exhibit | None:
         "private selection": lambda tries: PrivateSelection(mean=tries),
         "Poisson selection": lambda tries: PoissonSelection(mean=tries),
     }
-    prices_by_rule = {label: own for label, rule in rules.items() if (own := prices(plan, rule))}
+    prices_by_rule = {label: own for label, rule in rules.items() if (own := prices_by_tries(plan, rule))}
     if not prices_by_rule:
         return None
     rows = (
         (
-            *(label, (f"{one.tries:.3g}", one.tries), (f"{percent(one.chance)} %", one.chance)),
-            (epsilon_up(one.epsilon), one.epsilon),
+            *(label, (f"{one.tries:.3g}", one.tries), (f"{percent_text(one.chance)} %", one.chance)),
+            (epsilon_text_rounded_up(one.epsilon), one.epsilon),
         )
         for label, own in prices_by_rule.items()
         for one in own
@@ -277,12 +296,12 @@ def rule_prices_exhibit(plan: Plan, room: float) -> Exhibit | None:
         "the winner. Left: at equal numbers of tries. Right: at an equal chance to try one of the best "
         f"{BEST_SHARE:.0%} of the points. The dashed line is the epsilon that the account had for this sweep.",
         source=RULES_SOURCE,
-        drawings=(_rules_picture(prices_by_rule, room),),
-        sheets=(Sheet.of("Prices by rule", columns, rows),),
+        drawings=(_rule_prices_picture(prices_by_rule, room),),
+        sheets=(Sheet.from_cells("Prices by rule", columns, rows),),
     )
 
 
-def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...]:
+def prices_by_tries(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...]:
     """The price of each number of trials that an accountant bounds, in ascending order."""
     alone = Alone(delta=plan.delta, adjacency=plan.adjacency, quoted={})
     dearest = max(plan.trials, key=lambda trial: alone.epsilon(trial) or 0.0).event
@@ -291,21 +310,23 @@ def prices(plan: Plan, rule: Callable[[int], SelectionRule]) -> tuple[Price, ...
         priced = rule(tries)
         composed = Disclosure.ALL_SCORES in priced.discloses
         runs = tries if composed else 1
-        panel = panel_for(1 if tries == len(plan.trials) else runs)  # its own number has one price on the whole page
+        panel = accountant_panel_for_runs(
+            1 if tries == len(plan.trials) else runs
+        )  # its own number has one price on the whole page
         try:
             epsilon = panel.epsilon(priced.event([dearest] * runs), plan.delta, plan.adjacency)
         except DpsweepError:
             continue
         if math.isfinite(epsilon):
-            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_best(MANY, BEST_SHARE)
+            chance = 1 - (1 - BEST_SHARE) ** tries if composed else priced.chance_of_trying_best_share(MANY, BEST_SHARE)
             quotes.append(Price(tries=priced.expected_tries(tries), chance=chance, epsilon=epsilon))
     return tuple(quotes)
 
 
-def _rules_picture(prices_by_rule: Mapping[str, tuple[Price, ...]], room: float) -> Drawing:
+def _rule_prices_picture(prices_by_rule: Mapping[str, tuple[Price, ...]], room: float) -> Drawing:
     levels = (room,) if math.isfinite(room) else ()
 
-    def curves(x: Callable[[Price], float]) -> tuple[Curve, ...]:
+    def epsilon_curve_per_rule(x: Callable[[Price], float]) -> tuple[Curve, ...]:
         return tuple(
             Curve(label=label, x=tuple(map(x, own)), y=tuple(one.epsilon for one in own))
             for label, own in prices_by_rule.items()
@@ -315,7 +336,7 @@ def _rules_picture(prices_by_rule: Mapping[str, tuple[Price, ...]], room: float)
         title="At equal numbers of tries",
         x_label="tries, on average",
         y_label="epsilon",
-        curves=curves(lambda one: one.tries),
+        curves=epsilon_curve_per_rule(lambda one: one.tries),
         log_x=True,
         log_y=True,
         levels=levels,
@@ -324,11 +345,11 @@ def _rules_picture(prices_by_rule: Mapping[str, tuple[Price, ...]], room: float)
         title="At an equal chance to try a good point",
         x_label=f"chance to have tried one of the best {BEST_SHARE:.0%}, %",
         y_label="epsilon",
-        curves=curves(lambda one: 100 * one.chance),
+        curves=epsilon_curve_per_rule(lambda one: 100 * one.chance),
         log_y=True,
         levels=levels,
     )
     alt = (
         "Epsilon of this sweep's runs by the number of tries, and by the chance to try a good point, under four rules."
     )
-    return charts.charts("rivals", alt, (by_tries, by_chance))
+    return charts.draw_charts("rivals", alt, (by_tries, by_chance))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import method_label, percent
+from dpsweep.reports.content.formatting import method_label, percent_text
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -36,35 +36,35 @@ class Subset:
     high: float
 
 
-def ease(table: pd.DataFrame, measure: str) -> Exhibit | None:
+def search_difficulty_exhibit(table: pd.DataFrame, measure: str) -> Exhibit | None:
     """The difficulty for every method with enough finished points; None without one. `measure` names the score."""
     scores = {
-        str(method): _scores(rows)
+        str(method): _finished_scores_best_first(rows)
         for method, rows in table.groupby("method", sort=False)
-        if len(_scores(rows)) >= LEAST
+        if len(_finished_scores_best_first(rows)) >= LEAST
     }
     if not scores:
         return None
     best = max(own[0] for own in scores.values())
-    subsets_by_method = {method: [*subsets(own)] for method, own in scores.items()}
+    subsets_by_method = {method: [*best_scores_of_random_subsets(own)] for method, own in scores.items()}
     return Exhibit(
         key="ease",
         title="Difficulty of the search",
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
         "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
         source=RESULTS,
-        drawings=(_pictures(scores, subsets_by_method, measure),),
-        sheets=(_sheet(scores, subsets_by_method, best),),
+        drawings=(_score_distribution_picture(scores, subsets_by_method, measure),),
+        sheets=(_difficulty_sheet(scores, subsets_by_method, best),),
     )
 
 
-def subsets(scores: Sequence[float]) -> Iterator[Subset]:
+def best_scores_of_random_subsets(scores: Sequence[float]) -> Iterator[Subset]:
     """The exact result for every number of points, from the number of subsets with each score as their best.
 
     `scores` are in descending order. *Source*: the rank of the maximum of a sample without replacement has the
     distribution function C(i, k) / C(n, k), and C(i, k + 1) / C(n, k + 1) is that times (i - k) / (n - k).
 
-    >>> [round(one.mean, 3) for one in subsets([1.0, 0.5, 0.0])]
+    >>> [round(one.mean, 3) for one in best_scores_of_random_subsets([1.0, 0.5, 0.0])]
     [0.5, 0.833, 1.0]
     """
     ranked = np.sort(np.asarray(scores, dtype=float))
@@ -77,12 +77,14 @@ def subsets(scores: Sequence[float]) -> Iterator[Subset]:
         below = below * (np.maximum(ranks - size, 0) / max(points - size, 1))
 
 
-def _scores(rows: pd.DataFrame) -> list[float]:
+def _finished_scores_best_first(rows: pd.DataFrame) -> list[float]:
     finished = rows.loc[rows["state"] == State.FINISHED, "accuracy"].dropna()
     return sorted((float(score) for score in finished), reverse=True)
 
 
-def _pictures(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str) -> Drawing:
+def _score_distribution_picture(
+    scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str
+) -> Drawing:
     label = f"{measure}, %"
     ranked = Chart(
         title="All points, best first",
@@ -117,24 +119,24 @@ def _pictures(scores: dict[str, list[float]], subsets_by_method: dict[str, list[
         ),
     )
     alt = "Scores of all finished points in descending order, their quartiles, and the best of a random few, by method."
-    return charts.charts("ease", alt, (ranked, spread, few))
+    return charts.draw_charts("ease", alt, (ranked, spread, few))
 
 
-def _sheet(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float) -> Sheet:
-    def row(method: str) -> Iterator[Cell]:
+def _difficulty_sheet(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float) -> Sheet:
+    def row_of_method(method: str) -> Iterator[Cell]:
         own = scores[method]
         few = subsets_by_method[method][min(FEW, len(own)) - 1]
         yield method_label(method)
         yield str(len(own)), len(own)
-        yield from ((percent(score), score) for score in (own[0], float(np.median(own)), own[-1]))
+        yield from ((percent_text(score), score) for score in (own[0], float(np.median(own)), own[-1]))
         for near in NEAR:
             share = sum(best - score <= near + 1e-12 for score in own) / len(own)
             yield f"{share:.0%}", share
-        yield f"{percent(few.mean)} ({percent(few.low)} to {percent(few.high)})", few.mean
+        yield f"{percent_text(few.mean)} ({percent_text(few.low)} to {percent_text(few.high)})", few.mean
 
     columns = (
         *("method", "points", "best", "median", "worst"),
         *(f"within {100 * near:g} of the best of all" for near in NEAR),
         f"best of {FEW} at random, mean and 95 % of draws",
     )
-    return Sheet.of("Scores of the finished points, in percent", columns, map(row, scores))
+    return Sheet.from_cells("Scores of the finished points, in percent", columns, map(row_of_method, scores))

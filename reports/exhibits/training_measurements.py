@@ -18,8 +18,8 @@ import pandas as pd
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import axis_label, method_label, number
-from dpsweep.reports.content.panels import MapPanel, arrange_panels
+from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
+from dpsweep.reports.content.panels import MapPanel, build_map_panels
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -38,7 +38,11 @@ def training_curves_exhibit(sweep: Sweep) -> Exhibit | None:
     """A chart for each observed quantity; None if no run was observed during training."""
     methods = {str(method): list(rows["trial"]) for method, rows in sweep.table.groupby("method", sort=False)}
     observed = {
-        name: {method: seen for method, own in methods.items() if (seen := _observed_values(sweep.results, own, name))}
+        name: {
+            method: seen
+            for method, own in methods.items()
+            if (seen := _observed_values_by_step(sweep.results_by_trial, own, name))
+        }
         for name in SHOWN
     }
     kept = {name: seen for name, seen in observed.items() if seen}
@@ -50,12 +54,16 @@ def training_curves_exhibit(sweep: Sweep) -> Exhibit | None:
         note="Each line is the median run of a method; the shade reaches from the smallest to the largest value. The "
         "values are measured on records declared public, at no cost.",
         source=RESULTS,
-        drawings=(charts.charts("course", "Scores in the course of training, by method.", [*_charts(kept)]),),
-        sheets=tuple(_course_sheet(name, seen) for name, seen in kept.items()),
+        drawings=(
+            charts.draw_charts(
+                "course", "Scores in the course of training, by method.", [*_training_curve_charts(kept)]
+            ),
+        ),
+        sheets=tuple(_training_curve_sheet(name, seen) for name, seen in kept.items()),
     )
 
 
-def _observed_values(results: Mapping[str, TrialResult], trials: Sequence[str], name: str) -> Seen:
+def _observed_values_by_step(results: Mapping[str, TrialResult], trials: Sequence[str], name: str) -> Seen:
     seen: defaultdict[int, list[float]] = defaultdict(list)
     for trial in trials:
         for look in results[trial].curator.get("curve", ()) if trial in results else ():
@@ -64,7 +72,7 @@ def _observed_values(results: Mapping[str, TrialResult], trials: Sequence[str], 
     return dict(sorted(seen.items()))
 
 
-def _charts(observed: Mapping[str, Mapping[str, Seen]]) -> Iterator[Chart]:
+def _training_curve_charts(observed: Mapping[str, Mapping[str, Seen]]) -> Iterator[Chart]:
     for name, methods in observed.items():
         yield Chart(
             title=SHOWN[name].partition(",")[0].capitalize(),
@@ -82,7 +90,7 @@ def _charts(observed: Mapping[str, Mapping[str, Seen]]) -> Iterator[Chart]:
         )
 
 
-def _course_sheet(name: str, methods: Mapping[str, Seen]) -> Sheet:
+def _training_curve_sheet(name: str, methods: Mapping[str, Seen]) -> Sheet:
     rows: list[tuple[Cell, ...]] = [
         (
             *(method_label(method), (str(step), step), (str(len(values)), len(values))),
@@ -91,7 +99,7 @@ def _course_sheet(name: str, methods: Mapping[str, Seen]) -> Sheet:
         for method, seen in methods.items()
         for step, values in seen.items()
     ]
-    return Sheet.of(SHOWN[name], ("method", "steps", "runs", "least", "median", "most"), rows)
+    return Sheet.from_cells(SHOWN[name], ("method", "steps", "runs", "least", "median", "most"), rows)
 
 
 QUANTILES = ("gradient_norm_q10", "gradient_norm_q50", "gradient_norm_q90")
@@ -102,10 +110,10 @@ ALMOST_ALL, HARDLY_ANY = 0.9, 0.1
 """Shares of the gradients from which on a bound always counts, and up to which it hardly ever does."""
 
 
-def gradient_norms(sweep: Sweep) -> Exhibit | None:
+def gradient_norms_exhibit(sweep: Sweep) -> Exhibit | None:
     """Quantiles of the norms at the last measurement, by method and bound; None if no run measured any."""
-    seen = _last_measured(sweep)
-    rows = [row for setting in (CLIP, REGULARIZER) for row in _sheet_rows(seen, setting)]
+    seen = _runs_with_last_gradient_norms(sweep)
+    rows = [row for setting in (CLIP, REGULARIZER) for row in _gradient_norm_rows(seen, setting)]
     if not rows:
         return None
     columns = ("method", "bound", "runs", "10 %", "50 %", "90 %", "shortened")
@@ -116,21 +124,23 @@ def gradient_norms(sweep: Sweep) -> Exhibit | None:
         "of the per-example gradients stay below, and the share of the gradients that the bound shortens; each the "
         "median over the runs of the row. Lay the axis of a bound around these norms.",
         source=RESULTS,
-        findings=tuple(_findings(seen)),
-        sheets=(Sheet.of("Norms of per-example gradients, by the bound", columns, rows),),
+        findings=tuple(_clip_norm_sentences(seen)),
+        sheets=(Sheet.from_cells("Norms of per-example gradients, by the bound", columns, rows),),
     )
 
 
-def _last_measured(sweep: Sweep) -> pd.DataFrame:
+def _runs_with_last_gradient_norms(sweep: Sweep) -> pd.DataFrame:
     """The runs that measured norms, each with its last measurement beside its row."""
-    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
+    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results_by_trial.items()}
     last = {trial: looks[-1] for trial, looks in curves.items() if looks and looks[-1].get(QUANTILES[0]) is not None}
     table = sweep.table[sweep.table["trial"].isin(last)]
     measured = {name: [last[trial][name] for trial in table["trial"]] for name in MEASURED}
     return table.assign(**measured)
 
 
-def _by_bound(seen: pd.DataFrame, setting: str) -> Iterator[tuple[str, float, Mapping[str, float]]]:
+def _gradient_norm_medians_by_bound(
+    seen: pd.DataFrame, setting: str
+) -> Iterator[tuple[str, float, Mapping[str, float]]]:
     """Each method and value of the setting, with the medians over its runs."""
     if setting not in seen:
         return
@@ -139,10 +149,10 @@ def _by_bound(seen: pd.DataFrame, setting: str) -> Iterator[tuple[str, float, Ma
         yield str(method), float(str(bound)), medians | {"runs": len(runs)}
 
 
-def _sheet_rows(seen: pd.DataFrame, setting: str) -> Iterator[tuple[Cell, ...]]:
-    for method, bound, medians in _by_bound(seen, setting):
+def _gradient_norm_rows(seen: pd.DataFrame, setting: str) -> Iterator[tuple[Cell, ...]]:
+    for method, bound, medians in _gradient_norm_medians_by_bound(seen, setting):
         yield (
-            *(method_label(method), (f"{axis_label(setting)} {number(bound)}", bound)),
+            *(method_label(method), (f"{axis_label(setting)} {setting_text(bound)}", bound)),
             *(
                 (f"{medians['runs']:.0f}", medians["runs"]),
                 *((f"{medians[name]:.3g}", medians[name]) for name in QUANTILES),
@@ -151,12 +161,12 @@ def _sheet_rows(seen: pd.DataFrame, setting: str) -> Iterator[tuple[Cell, ...]]:
         )
 
 
-def _findings(seen: pd.DataFrame) -> Iterator[str]:
+def _clip_norm_sentences(seen: pd.DataFrame) -> Iterator[str]:
     """Which clip norms always bind, and which hardly do; a regularizer shortens by its nature."""
     for method, runs in seen.groupby(METHOD, sort=False):
-        shares = {bound: medians[SHORTENED] for _, bound, medians in _by_bound(runs, CLIP)}
-        always = [number(bound) for bound, share in shares.items() if share >= ALMOST_ALL]
-        hardly = [number(bound) for bound, share in shares.items() if share <= HARDLY_ANY]
+        shares = {bound: medians[SHORTENED] for _, bound, medians in _gradient_norm_medians_by_bound(runs, CLIP)}
+        always = [setting_text(bound) for bound, share in shares.items() if share >= ALMOST_ALL]
+        hardly = [setting_text(bound) for bound, share in shares.items() if share <= HARDLY_ANY]
         if always:
             yield (
                 f"{method_label(str(method))}: clip_norm {', '.join(always)} shortens at least {ALMOST_ALL:.0%} of the "
@@ -179,9 +189,9 @@ SMALLEST = 1e-9
 TRAINING_LOSS, MEAN_FACTOR = "training_loss", "mean_factor"
 
 
-def training_losses(sweep: Sweep) -> Exhibit | None:
+def training_losses_exhibit(sweep: Sweep) -> Exhibit | None:
     """Maps of the finished runs' last observed training losses, on data declared public; None with few of them."""
-    losses = _last_seen(sweep, TRAINING_LOSS)
+    losses = _last_value_of_each_run(sweep, TRAINING_LOSS)
     logs = losses.where(sweep.table["state"] == State.FINISHED).map(
         lambda loss: None if loss is None or pd.isna(loss) else math.log10(max(loss, SMALLEST))
     )
@@ -190,9 +200,13 @@ def training_losses(sweep: Sweep) -> Exhibit | None:
     if len(known) < LEAST:
         return None
     limit = float(known.quantile(WHITE, interpolation="lower"))
-    panels, measure = arrange_panels(_with(sweep.table, logs), sweep.axes), "log10 of training loss"
-    drawing = charts.maps(
-        "training-losses", f"{measure} over the grid.", measure, [_map(panel, limit) for panel in panels], light="low"
+    panels, measure = build_map_panels(_replace_scores(sweep.table, logs), sweep.swept_keys), "log10 of training loss"
+    drawing = charts.draw_maps(
+        "training-losses",
+        f"{measure} over the grid.",
+        measure,
+        [_map_from_panel(panel, limit) for panel in panels],
+        light="low",
     )
     return Exhibit(
         key="training-losses",
@@ -205,9 +219,9 @@ def training_losses(sweep: Sweep) -> Exhibit | None:
     )
 
 
-def bounding(sweep: Sweep) -> Exhibit | None:
+def gradient_bounding_exhibit(sweep: Sweep) -> Exhibit | None:
     """The effect of bounding gradients at the last look at data declared public, and the resulting step size."""
-    factors, shares = _last_seen(sweep, MEAN_FACTOR), _last_seen(sweep, SHORTENED)
+    factors, shares = _last_value_of_each_run(sweep, MEAN_FACTOR), _last_value_of_each_run(sweep, SHORTENED)
     if factors.notna().sum() < LEAST:
         return None
     rates = (run.trial.config.get("trainer", {}).get("lr") for run in sweep.runs.rows)
@@ -218,7 +232,7 @@ def bounding(sweep: Sweep) -> Exhibit | None:
         "log10 of lr x mean factor": (math.log10(step) if step else None for step in steps),
     }
     maps = {
-        measure: arrange_panels(_with(sweep.table, pd.Series(list(column), dtype=object)), sweep.axes)
+        measure: build_map_panels(_replace_scores(sweep.table, pd.Series(list(column), dtype=object)), sweep.swept_keys)
         for measure, column in columns.items()
     }
     return Exhibit(
@@ -229,7 +243,9 @@ def bounding(sweep: Sweep) -> Exhibit | None:
         "resulting step size for the raw gradient of a method without momentum.",
         source=RESULTS,
         drawings=tuple(
-            charts.maps(f"bounding-{place}", f"{measure} over the grid.", measure, [_map(panel) for panel in panels])
+            charts.draw_maps(
+                f"bounding-{place}", f"{measure} over the grid.", measure, [_map_from_panel(panel) for panel in panels]
+            )
             for place, (measure, panels) in enumerate(maps.items(), start=1)
         ),
         sheets=tuple(
@@ -240,16 +256,16 @@ def bounding(sweep: Sweep) -> Exhibit | None:
     )
 
 
-def _last_seen(sweep: Sweep, name: str) -> pd.Series[Any]:
+def _last_value_of_each_run(sweep: Sweep, name: str) -> pd.Series[Any]:
     """The value of this quantity at each run's last look, None for runs without looks."""
-    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results.items()}
+    curves = {trial: result.curator.get("curve", ()) for trial, result in sweep.results_by_trial.items()}
     last = {trial: seen[-1].get(name) for trial, seen in curves.items() if seen}
     return pd.Series([last.get(trial) for trial in sweep.table["trial"]], dtype=object)
 
 
-def how_often_best(sweep: Sweep) -> Exhibit | None:
+def how_often_best_exhibit(sweep: Sweep) -> Exhibit | None:
     """The share of repetitions in which each point has its method's best score; None without repetitions."""
-    table = sweep.grid
+    table = sweep.compared_rows
     if REPEAT not in table or table[REPEAT].nunique() < 2:
         return None
     finished = table[(table["state"] == State.FINISHED) & table["accuracy"].notna()]
@@ -259,7 +275,9 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
     for _, rows in finished.groupby(["method", "noise_multiplier", REPEAT], sort=False, dropna=False):
         top = rows["accuracy"] == rows["accuracy"].max()
         shares[rows.index] = top / top.sum()
-    panels = arrange_panels(_with(table, shares.astype(object)).assign(state=State.FINISHED), sweep.axes)
+    panels = build_map_panels(
+        _replace_scores(table, shares.astype(object)).assign(state=State.FINISHED), sweep.swept_keys
+    )
     return Exhibit(
         key="how-often-best",
         title="How often the best",
@@ -267,23 +285,23 @@ def how_often_best(sweep: Sweep) -> Exhibit | None:
         "scores share. A point that is best once by chance is seldom best again.",
         source=RESULTS,
         drawings=(
-            charts.maps(
+            charts.draw_maps(
                 "how-often-best",
                 "How often each point is the best.",
                 "share of repetitions, %",
-                [_map(panel, factor=100) for panel in panels],
+                [_map_from_panel(panel, factor=100) for panel in panels],
             ),
         ),
         sheets=tuple(_map_sheet(panel, "{:.0%}") for panel in panels),
     )
 
 
-def _with(table: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
+def _replace_scores(table: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     """The table with these values in place of the scores, and without intervals."""
     return table.assign(accuracy=values.where(values.notna(), None), accuracy_low=None, accuracy_high=None)
 
 
-def _values(panel: MapPanel) -> Sequence[Sequence[float]]:
+def _panel_values(panel: MapPanel) -> Sequence[Sequence[float]]:
     """The values by row and column, nan for cells without one."""
     known = {
         place: float(cell.accuracy)
@@ -294,9 +312,9 @@ def _values(panel: MapPanel) -> Sequence[Sequence[float]]:
     return [[known.get((row, column), math.nan) for column in columns] for row in range(len(panel.down.values))]
 
 
-def _map(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
+def _map_from_panel(panel: MapPanel, limit: float = -math.inf, factor: float = 1) -> Map:
     """A panel as a map; cells with a value of at most `limit` are white."""
-    values = _values(panel)
+    values = _panel_values(panel)
     return Map(
         title=panel.name,
         x_label=panel.across.label,
@@ -317,7 +335,7 @@ def _map_sheet(panel: MapPanel, form: str) -> Sheet:
             panel.down.ticks[row] or panel.label,
             *("" if math.isnan(value) else (form.format(value), value) for value in line),
         )
-        for row, line in reversed(list(enumerate(_values(panel))))
+        for row, line in reversed(list(enumerate(_panel_values(panel))))
     )
     across = [f"{panel.across.label} {tick}".strip() for tick in panel.across.ticks]
-    return Sheet.of(panel.name, (panel.down.label or panel.label, *across), rows)
+    return Sheet.from_cells(panel.name, (panel.down.label or panel.label, *across), rows)

@@ -14,22 +14,28 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from dpsweep.accounting.stored_names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import axis_label, interval, method_label, number, percent
+from dpsweep.reports.content.formatting import (
+    axis_label,
+    method_label,
+    percent_interval_text,
+    percent_text,
+    setting_text,
+)
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Chart, Curve
-from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, by, point_scores
+from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, group_rows_by_column, point_scores
 from dpsweep.reports.statistics.score_grid import (
     BY_BOTH,
     BY_RATE,
     BY_SETTING,
     Ridge,
     VarianceShares,
-    ridge,
+    exponent_of_best_rate_ridge,
     score_grid,
     variance_shares,
 )
@@ -52,24 +58,25 @@ class SettingEffect:
     ridge: Ridge | None
 
     @property
-    def estimates(self) -> tuple[IntervalEstimate, IntervalEstimate, IntervalEstimate]:
+    def variance_share_estimates(self) -> tuple[IntervalEstimate, IntervalEstimate, IntervalEstimate]:
         """The shares by the learning rate, by the setting, and by their interaction."""
         names = ("lr", self.setting, "their interaction")
         by_rate, by_setting, by_both = (
-            self.shares.of(name, part) for name, part in zip(names, (BY_RATE, BY_SETTING, BY_BOTH), strict=True)
+            self.shares.total_share_of_parts(name, part)
+            for name, part in zip(names, (BY_RATE, BY_SETTING, BY_BOTH), strict=True)
         )
         return by_rate, by_setting, by_both
 
 
-def what_mattered(table: pd.DataFrame) -> Exhibit | None:
+def what_mattered_exhibit(table: pd.DataFrame) -> Exhibit | None:
     """The exhibit for every full grid whose points differ by more than noise; None without one."""
-    effects = list(_effects(table))
+    effects = list(_setting_effects(table))
     if not effects:
         return None
     rows: list[tuple[Cell, ...]] = [
-        (effect.title, one.name, *((percent(share), share) for share in (one.value, one.low, one.high)))
+        (effect.title, one.name, *((percent_text(share), share) for share in (one.value, one.low, one.high)))
         for effect in effects
-        for one in effect.estimates
+        for one in effect.variance_share_estimates
     ]
     columns = ("method", "explained by", "share", "at least", "at most")
     return Exhibit(
@@ -80,29 +87,29 @@ def what_mattered(table: pd.DataFrame) -> Exhibit | None:
         "from the number of scored records and the noise of their counts: then they do not cover that another run of "
         "the same point may end elsewhere. Shares depend on the ranges of the grid.",
         source=RESULTS,
-        findings=tuple(" ".join(_sentences(effect)) for effect in effects),
-        sheets=(Sheet.of("Shares of the variance, in percent", columns, rows),),
+        findings=tuple(" ".join(_effect_sentences(effect)) for effect in effects),
+        sheets=(Sheet.from_cells("Shares of the variance, in percent", columns, rows),),
     )
 
 
-def _effects(table: pd.DataFrame) -> Iterator[SettingEffect]:
+def _setting_effects(table: pd.DataFrame) -> Iterator[SettingEffect]:
     if LR not in table:
         return
     for (method, noise), rows in table.groupby([METHOD, NOISE], sort=False, dropna=False):
-        key = _setting(rows)
+        key = _only_varying_setting(rows)
         grid = None if key is None else score_grid(rows, key)
         shares = None if grid is None else variance_shares(grid)
         if key is not None and shares is not None:
-            at = "" if rows[NOISE].isna().all() else f" at noise multiplier {number(noise)}"
+            at = "" if rows[NOISE].isna().all() else f" at noise multiplier {setting_text(noise)}"
             yield SettingEffect(
                 title=f"{method_label(str(method))}{at}",
                 setting=axis_label(key),
                 shares=shares,
-                ridge=ridge(grid) if key == CLIP else None,
+                ridge=exponent_of_best_rate_ridge(grid) if key == CLIP else None,
             )
 
 
-def _setting(rows: pd.DataFrame) -> str | None:
+def _only_varying_setting(rows: pd.DataFrame) -> str | None:
     """The only setting of the trainer beside its learning rate that varies; None if there is none, or several."""
     names = [str(name) for name in rows.columns if str(name).startswith("trainer.") and name != LR]
     varying = [name for name in names if rows[name].nunique() > 1]
@@ -112,14 +119,15 @@ def _setting(rows: pd.DataFrame) -> str | None:
     return varying[0] if all(numbers) else None
 
 
-def _sentences(effect: SettingEffect) -> Iterator[str]:
-    by_rate, by_setting, by_both = effect.estimates
+def _effect_sentences(effect: SettingEffect) -> Iterator[str]:
+    by_rate, by_setting, by_both = effect.variance_share_estimates
     yield (
-        f"{effect.title}: of the variance over the grid, lr explains {_percent(by_rate)}, {effect.setting} "
-        f"{_percent(by_setting)}, and their interaction {_percent(by_both)}."
+        f"{effect.title}: of the variance over the grid, lr explains {_percent_with_interval_text(by_rate)}, "
+        f"{effect.setting} "
+        f"{_percent_with_interval_text(by_setting)}, and their interaction {_percent_with_interval_text(by_both)}."
     )
-    yield from _tuning_advice(effect, by_both)
-    if effect.ridge is not None and effect.ridge.exponent.known:
+    yield from _tuning_advice_sentences(effect, by_both)
+    if effect.ridge is not None and effect.ridge.exponent.has_interval:
         one = effect.ridge.exponent
         yield (
             f"The best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to {one.high:.2f}), "
@@ -127,19 +135,25 @@ def _sentences(effect: SettingEffect) -> Iterator[str]:
         )
 
 
-def _tuning_advice(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
-    setting = effect.shares.of(effect.setting, BY_SETTING, BY_BOTH)
-    rate = effect.shares.of("lr", BY_RATE, BY_BOTH)
-    if setting.verdict(most=HARDLY) is Verdict.HOLDS:
-        yield f"So {effect.setting} hardly matters here, alone or with lr: {_percent(setting)}; lr does."
-    if rate.verdict(most=HARDLY) is Verdict.HOLDS:
-        yield f"So lr hardly matters here, alone or with {effect.setting}: {_percent(rate)}; {effect.setting} does."
-    if by_both.verdict(least=TOGETHER) is Verdict.HOLDS:
+def _tuning_advice_sentences(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
+    setting = effect.shares.total_share_of_parts(effect.setting, BY_SETTING, BY_BOTH)
+    rate = effect.shares.total_share_of_parts("lr", BY_RATE, BY_BOTH)
+    if setting.verdict_that_value_is_between(most=HARDLY) is Verdict.HOLDS:
+        yield (
+            f"So {effect.setting} hardly matters here, alone or with lr: {_percent_with_interval_text(setting)}; lr "
+            "does."
+        )
+    if rate.verdict_that_value_is_between(most=HARDLY) is Verdict.HOLDS:
+        yield (
+            f"So lr hardly matters here, alone or with {effect.setting}: {_percent_with_interval_text(rate)}; "
+            f"{effect.setting} does."
+        )
+    if by_both.verdict_that_value_is_between(least=TOGETHER) is Verdict.HOLDS:
         yield f"So tune lr and {effect.setting} together: the best value of one depends on the other."
 
 
-def _percent(one: IntervalEstimate) -> str:
-    return f"{percent(one.value)} % ({interval(one.low, one.high)})"
+def _percent_with_interval_text(one: IntervalEstimate) -> str:
+    return f"{percent_text(one.value)} % ({percent_interval_text(one.low, one.high)})"
 
 
 NORMALIZED = {"dp_sgd": ("dp_nsgd",), "dp_momentum": (), "clipped_sgd": ("normalized_sgd",)}
@@ -160,17 +174,17 @@ class CollapseLine:
     normalized: bool = False
 
 
-def collapse_exhibit(sweep: Sweep) -> Exhibit | None:
+def score_by_lr_times_clip_exhibit(sweep: Sweep) -> Exhibit | None:
     """A picture per clipped method with a chart per noise multiplier; None without two lines in one."""
-    finished = sweep.grid[sweep.grid["state"] == State.FINISHED]
+    finished = sweep.compared_rows[sweep.compared_rows["state"] == State.FINISHED]
     if not {LR, CLIP} <= set(finished.columns):
         return None
-    tags = {run.trial.method: name_of(run.trial.config.get("trainer", {})) for run in sweep.runs.rows}
+    tags = {run.trial.method: tag_or_path_of_class(run.trial.config.get("trainer", {})) for run in sweep.runs.rows}
     charted: dict[str, list[CollapseLine]] = {}
     for noise, rows in finished.groupby(NOISE, sort=False, dropna=False):
-        at = "" if rows[NOISE].isna().all() else f", noise {number(noise)}"
+        at = "" if rows[NOISE].isna().all() else f", noise {setting_text(noise)}"
         for method in dict.fromkeys(rows[METHOD]):
-            for line in _lines_of_method(rows, str(method), tags, at):
+            for line in _chart_lines_of_method(rows, str(method), tags, at):
                 charted.setdefault(line.chart, []).append(line)
     crossed = {chart: lines for chart, lines in charted.items() if len(lines) > 1}
     if not crossed:
@@ -184,30 +198,34 @@ def collapse_exhibit(sweep: Sweep) -> Exhibit | None:
         "regularizers, shaded from the worst to the best of them. Diverged runs are left out.",
         source=RESULTS,
         drawings=tuple(
-            charts.charts(
+            charts.draw_charts(
                 f"collapse-{place}",
                 f"The score of {method_label(method)} against lr x clip_norm, a line per clip norm.",
-                [_chart(chart, lines, sweep.measure) for chart, lines in crossed.items() if lines[0].method == method],
+                [
+                    _lr_times_clip_chart(chart, lines, sweep.score_description)
+                    for chart, lines in crossed.items()
+                    if lines[0].method == method
+                ],
             )
             for place, method in enumerate(methods, start=1)
         ),
-        sheets=tuple(_collapse_sheet(chart, lines, sweep.measure) for chart, lines in crossed.items()),
+        sheets=tuple(_lr_times_clip_sheet(chart, lines, sweep.score_description) for chart, lines in crossed.items()),
     )
 
 
-def _lines_of_method(rows: pd.DataFrame, method: str, tags: dict[str, str], at: str) -> Iterator[CollapseLine]:
+def _chart_lines_of_method(rows: pd.DataFrame, method: str, tags: dict[str, str], at: str) -> Iterator[CollapseLine]:
     """The lines of a clipped method, and those of its normalized partners."""
     if tags[method] not in NORMALIZED:
         return
     make = partial(CollapseLine, method=method, chart=method_label(method) + at)
     points = point_scores(rows[rows[METHOD] == method]).table
-    clips = [float(clip) for clip, own in by(points, CLIP) if own[LR].nunique() >= FEWEST]
+    clips = [float(clip) for clip, own in group_rows_by_column(points, CLIP) if own[LR].nunique() >= FEWEST]
     chosen = np.linspace(0, len(clips) - 1, min(MOST_CLIPS, len(clips))).round().astype(int)  # evenly
     for clip in (clips[place] for place in np.unique(chosen)):
         own = points[points[CLIP] == clip]
         steps = own.assign(step=own[LR].astype(float) * clip).groupby("step")
         best = steps["score"].max().reset_index()  # of a method with further settings
-        yield make(label=f"clip_norm {number(clip)}", points=best.assign(low=best["score"], high=best["score"]))
+        yield make(label=f"clip_norm {setting_text(clip)}", points=best.assign(low=best["score"], high=best["score"]))
     for partner in dict.fromkeys(map(str, rows[METHOD])):
         if not clips or tags[partner] not in NORMALIZED[tags[method]]:
             continue
@@ -218,8 +236,8 @@ def _lines_of_method(rows: pd.DataFrame, method: str, tags: dict[str, str], at: 
             yield make(label=method_label(partner), points=spread, normalized=True)
 
 
-def _chart(title: str, lines: Sequence[CollapseLine], measure: str) -> Chart:
-    def curve(line: CollapseLine) -> Curve:
+def _lr_times_clip_chart(title: str, lines: Sequence[CollapseLine], measure: str) -> Chart:
+    def curve_of_line(line: CollapseLine) -> Curve:
         scores = 100 * line.points[["score", "low", "high"]].to_numpy(dtype=float)
         return Curve(
             label=line.label,
@@ -233,15 +251,19 @@ def _chart(title: str, lines: Sequence[CollapseLine], measure: str) -> Chart:
         title=title,
         x_label="lr x clip_norm; lr of normalized methods",
         y_label=f"{measure}, %",
-        curves=tuple(map(curve, lines)),
+        curves=tuple(map(curve_of_line, lines)),
         log_x=True,
     )
 
 
-def _collapse_sheet(title: str, lines: Sequence[CollapseLine], measure: str) -> Sheet:
+def _lr_times_clip_sheet(title: str, lines: Sequence[CollapseLine], measure: str) -> Sheet:
     rows = (
-        (line.label, (number(float(row["step"])), float(row["step"])), (percent(row["score"]), float(row["score"])))
+        (
+            line.label,
+            (setting_text(float(row["step"])), float(row["step"])),
+            (percent_text(row["score"]), float(row["score"])),
+        )
         for line in lines
         for row in line.points.to_dict("records")
     )
-    return Sheet.of(title, ("line", "lr x clip_norm, or lr", f"{measure}, %"), rows)
+    return Sheet.from_cells(title, ("line", "lr x clip_norm, or lr", f"{measure}, %"), rows)

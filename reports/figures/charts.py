@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -86,13 +86,15 @@ class Map:
     white: frozenset[tuple[int, int]] = frozenset()
 
 
-def maps(name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high") -> Drawing:
+def draw_maps(
+    name: str, alt: str, measure: str, panels: Sequence[Map], light: Literal["high", "low"] = "high"
+) -> Drawing:
     """The maps side by side, at most `IN_A_ROW` in a row, on one colour scale; missing values are grey.
 
     `light` says which values have light colours: high ones, or low ones where these are better.
     """
     figure = partial(_maps_figure, measure, panels, _COLOURS[light])
-    return Drawing(name=name, alt=alt).with_files(figure, _STYLE, PNG_DPI)
+    return drawing_of_figure(name, alt, figure)
 
 
 def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
@@ -125,22 +127,24 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
     axes.tick_params(axis="x", rotation=45)
 
 
-def charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
+def draw_charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
-    return Drawing(name=name, alt=alt).with_files(partial(_charts_figure, panels), _STYLE, PNG_DPI)
+    return drawing_of_figure(name, alt, partial(_charts_figure, panels))
 
 
 def _charts_figure(panels: Sequence[Chart | Boxes]) -> Figure:
     width = WIDTH * len(panels)
     left, bottom, right, top = MARGINS
-    lines = max((len(panel.curves) / _columns(panel) for panel in panels if isinstance(panel, Chart)), default=1)
+    lines = max(
+        (len(panel.curves) / _legend_column_count(panel) for panel in panels if isinstance(panel, Chart)), default=1
+    )
     bottom, height = (length + LEGEND_LINE * max(0, math.ceil(lines) - LINES) for length in (bottom, HEIGHT))
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     for place, panel in enumerate(panels):
         origin = ((place * WIDTH + left) / width, bottom / height)
         axes = figure.add_axes((*origin, (WIDTH - left - right) / width, (height - bottom - top) / height))
-        _draw_boxes(axes, panel) if isinstance(panel, Boxes) else _draw_curves(axes, panel)
+        _draw_box_plots(axes, panel) if isinstance(panel, Boxes) else _draw_curves(axes, panel)
     return figure
 
 
@@ -150,7 +154,7 @@ def _draw_curves(axes: Axes, chart: Chart) -> None:
             curve.x,
             curve.y,
             label=curve.label,
-            color=_colour(place),
+            color=_series_colour(place),
             marker=MARKERS[place % len(MARKERS)],
             markersize=4 if len(curve.x) < 30 else 2,
             markevery=math.ceil(len(curve.x) / MOST_MARKERS) if curve.lined else 1,
@@ -159,37 +163,37 @@ def _draw_curves(axes: Axes, chart: Chart) -> None:
         )
         if curve.band:
             low, high = zip(*curve.band, strict=True)
-            axes.fill_between(curve.x, low, high, color=_colour(place), alpha=0.15, linewidth=0)
+            axes.fill_between(curve.x, low, high, color=_series_colour(place), alpha=0.15, linewidth=0)
     for x in chart.at:
         axes.axvline(x, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     for level in chart.levels:
         axes.axhline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=0)
     if chart.log_x:
         axes.set_xscale("log")
-        _plain_steps(axes.xaxis, *axes.get_xlim())
+        _set_plain_log_ticks(axes.xaxis, *axes.get_xlim())
     if chart.log_y:
         axes.set_yscale("log")
-        _plain_steps(axes.yaxis, *axes.get_ylim())
+        _set_plain_log_ticks(axes.yaxis, *axes.get_ylim())
     if chart.ticks:
         axes.set_xticks(range(len(chart.ticks)), labels=list(chart.ticks))
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
     style_axes(axes, chart.title, chart.x_label, chart.y_label)
     if len(chart.curves) > 1:
-        ncols, below = _columns(chart), (0.5, -0.17)
+        ncols, below = _legend_column_count(chart), (0.5, -0.17)
         below_the_axes: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": below, "ncols": ncols}
         axes.legend(frameon=False, fontsize=7.5, labelcolor=INK, **below_the_axes)
 
 
-def _columns(chart: Chart) -> int:
+def _legend_column_count(chart: Chart) -> int:
     """Columns of the legend: one per curve if the names are short, else two."""
     return max(1, len(chart.curves)) if sum(len(curve.label) for curve in chart.curves) < 45 else 2
 
 
-def _colour(place: int) -> str:
+def _series_colour(place: int) -> str:
     return SERIES[place % len(SERIES)]
 
 
-def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
+def _draw_box_plots(axes: Axes, boxes: Boxes) -> None:
     line = {"color": INK, "linewidth": 1.0}
     artists = axes.boxplot(
         [list(values) for _, values in boxes.groups],
@@ -202,16 +206,21 @@ def _draw_boxes(axes: Axes, boxes: Boxes) -> None:
         capprops=line,
     )
     for place, box in enumerate(artists["boxes"]):
-        box.set(facecolor=to_rgba(_colour(place), 0.25), edgecolor=_colour(place))
+        box.set(facecolor=to_rgba(_series_colour(place), 0.25), edgecolor=_series_colour(place))
     style_axes(axes, boxes.title, "", boxes.y_label)
 
 
-def _plain_steps(axis: Axis, low: float, high: float) -> None:
+def _set_plain_log_ticks(axis: Axis, low: float, high: float) -> None:
     """Ticks as plain numbers at the decades of a logarithmic axis, and at 2 and 5 times them on a short axis."""
     short = math.log10(high / low) < 2.5
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\N{THIN SPACE}")))
+
+
+def drawing_of_figure(name: str, alt: str, figure: Callable[[], Figure]) -> Drawing:
+    """The drawing with the files of the figure that the function makes, in the style of charts."""
+    return Drawing(name=name, alt=alt).with_rendered_files(figure, _STYLE, PNG_DPI)
 
 
 def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:

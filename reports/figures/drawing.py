@@ -2,8 +2,8 @@
 
 Matplotlib reads a `matplotlibrc` from the working folder, from `MATPLOTLIBRC` or from the user's folder of
 configurations, and a backend from `MPLBACKEND`, while it is imported. None of them changes a picture: everything is
-drawn within `own_settings`. None of them stops a command: where an import fails under them, it is repeated without
-them. A program that imports us keeps its settings for its own figures.
+drawn within `own_matplotlib_settings`. None of them stops a command: where an import fails under them, it is
+repeated without them. A program that imports us keeps its settings for its own figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.printing import visible_lines
+from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.reports.content.panels import MapPanel
 
 if TYPE_CHECKING:
@@ -67,30 +67,30 @@ class Drawing:
     pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
     failure: str = ""
 
-    def with_files(self, figure: Callable[[], Figure], style: Style, dpi: int) -> Drawing:
+    def with_rendered_files(self, figure: Callable[[], Figure], style: Style, dpi: int) -> Drawing:
         """With the files of the figure that the function makes, deterministic bytes; or with the reason why it fails.
 
         `figure` is given finished numbers: no price is computed in it, so no contradiction of prices ends here.
         """
-        return self._or_failed(lambda: self._saved(figure, style, dpi))
+        return self._drawing_or_failure(lambda: self._with_saved_png_and_svg(figure, style, dpi))
 
-    def for_all(self) -> Drawing:
+    def with_rendered_pdf(self) -> Drawing:
         """With the PDF file, which takes longer than all else about a picture; of a failure the error's kind alone.
 
         A message may name what is on this machine.
         """
-        done = self if self.failure else self._or_failed(lambda: replace(self, pdf=partial(bytes, self.pdf())))
+        done = self if self.failure else self._drawing_or_failure(lambda: replace(self, pdf=partial(bytes, self.pdf())))
         return replace(done, failure=done.failure.partition(":")[0], pdf=bytes) if done.failure else done
 
-    def _or_failed(self, make: Callable[[], Drawing]) -> Drawing:
+    def _drawing_or_failure(self, make: Callable[[], Drawing]) -> Drawing:
         try:
             return make()
         except Exception as cause:  # noqa: BLE001 - whatever a drawing library raises, the page of a charged sweep stands
             return replace(self, failure=f"{type(cause).__name__}: {cause}")
 
-    def _saved(self, make: Callable[[], Figure], style: Style, dpi: int) -> Drawing:
+    def _with_saved_png_and_svg(self, make: Callable[[], Figure], style: Style, dpi: int) -> Drawing:
         png, svg = io.BytesIO(), io.StringIO()
-        with own_settings(style, self.name):
+        with own_matplotlib_settings(style, self.name):
             figure = make()
             if figure.get_layout_engine() is not None:
                 figure.draw_without_rendering()
@@ -103,18 +103,18 @@ class Drawing:
             self,
             css_size=(width, height),
             png=png.getvalue(),
-            svg=visible_lines(svg.getvalue()),
-            pdf=cache(partial(pdf_of, figure, style)),
+            svg=escape_invisible_except_line_breaks(svg.getvalue()),
+            pdf=cache(partial(figure_as_pdf_bytes, figure, style)),
         )
 
 
-def pdf_of(figure: Figure, style: Style) -> bytes:
+def figure_as_pdf_bytes(figure: Figure, style: Style) -> bytes:
     """The figure in vectors with embedded fonts; equal figures give equal bytes, since no date is written.
 
     `style` is the style in which the figure was drawn.
     """
     content = io.BytesIO()
-    with own_settings({**style, **_PDF_STYLE}):
+    with own_matplotlib_settings({**style, **_PDF_STYLE}):
         no_metadata = dict.fromkeys(("CreationDate", "Creator", "Producer"))
         figure.savefig(content, format="pdf", facecolor="white", metadata=no_metadata)
     return content.getvalue()
@@ -125,18 +125,18 @@ def import_matplotlib() -> None:
 
     Its complaints about a configuration are not shown: nothing here depends on it.
     """
-    with _silent_library():
+    with _matplotlib_logging_errors_only():
         try:
-            _import_all()
+            _import_matplotlib_modules()
         except (OSError, ValueError, RuntimeError):  # no text, no permission, no such backend, no place for its cache
             for name in [name for name in sys.modules if name.partition(".")[0] == LIBRARY]:
                 del sys.modules[name]
-            with _no_configuration():
-                _import_all()
+            with _no_user_matplotlib_configuration():
+                _import_matplotlib_modules()
 
 
 @contextmanager
-def own_settings(style: Style, name: str = "") -> Iterator[None]:
+def own_matplotlib_settings(style: Style, name: str = "") -> Iterator[None]:
     """Within it matplotlib has its own defaults and this style; `name` is the seed of the ids in an SVG file.
 
     A glyph that the font lacks is drawn as a box, without a warning: names may be in any script.
@@ -145,18 +145,23 @@ def own_settings(style: Style, name: str = "") -> Iterator[None]:
 
     settings: dict[Any, Any] = {key: value for key, value in mpl.rcParamsDefault.items() if key not in NOT_OURS}
     settings |= {"text.parse_math": False, **style} | ({"svg.hashsalt": name} if name else {})
-    with _without_environment_variable(DATE), _silent_library(), warnings.catch_warnings(), mpl.rc_context(settings):
+    with (
+        _without_environment_variable(DATE),
+        _matplotlib_logging_errors_only(),
+        warnings.catch_warnings(),
+        mpl.rc_context(settings),
+    ):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
-def _import_all() -> None:
+def _import_matplotlib_modules() -> None:
     for name in READ_AT_IMPORT:
         importlib.import_module(name)
 
 
 @contextmanager
-def _no_configuration() -> Iterator[None]:
+def _no_user_matplotlib_configuration() -> Iterator[None]:
     """Within it an import of matplotlib has no settings but its own; its cache of fonts is thrown away."""
     with ExitStack() as settings:
         empty = settings.enter_context(tempfile.TemporaryDirectory())
@@ -180,7 +185,7 @@ def _without_environment_variable(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _silent_library() -> Iterator[None]:
+def _matplotlib_logging_errors_only() -> Iterator[None]:
     """Within it matplotlib logs errors alone."""
     log = logging.getLogger(LIBRARY)
     level = log.level

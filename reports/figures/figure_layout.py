@@ -80,42 +80,48 @@ class _Slot:
     facet_lines: tuple[str, ...]
 
     @property
-    def plot(self) -> tuple[float, float]:
+    def plot_size(self) -> tuple[float, float]:
         return self.cell[0] * len(self.panel.across.values), self.cell[1] * len(self.panel.down.values)
 
     @property
-    def top(self) -> float:
+    def height_above_plot(self) -> float:
         return 0.11 + TITLE_LINE * len(self.title_lines) + FACET_LINE * len(self.facet_lines)
 
     @property
     def width(self) -> float:
-        texts = [text_width(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
-        texts += [text_width(line, TICK_FONT) for line in self.facet_lines]
-        texts += [(self.plot[0] + text_width(shorten_text(self.panel.across.label, LONGEST_TICK), LABEL_FONT)) / 2]
-        return self.left + max(self.plot[0], *texts)
+        texts = [estimated_text_width_in_inches(line, TITLE_FONT, bold=1.1) for line in self.title_lines]
+        texts += [estimated_text_width_in_inches(line, TICK_FONT) for line in self.facet_lines]
+        texts += [
+            (
+                self.plot_size[0]
+                + estimated_text_width_in_inches(shorten_text(self.panel.across.label, LONGEST_TICK), LABEL_FONT)
+            )
+            / 2
+        ]
+        return self.left + max(self.plot_size[0], *texts)
 
 
-def text_width(text: str, points: float, bold: float = 1.0) -> float:
+def estimated_text_width_in_inches(text: str, points: float, bold: float = 1.0) -> float:
     """An upper estimate of a text's width."""
     return len(text) * points * _EM * bold
 
 
-def lay_out(panels: Sequence[MapPanel]) -> Layout:
+def lay_out_panels(panels: Sequence[MapPanel]) -> Layout:
     """Computes the layout: rows of panels, a row per method if one has several, then colour scale and legend."""
-    slots = [_slot(panel) for panel in panels]
-    rows = _arrange_rows(slots)
-    key = _legend_entries(panels)
+    slots = [_slot_for_panel(panel) for panel in panels]
+    rows = _arrange_slots_in_rows(slots)
+    key = _marks_and_states_in_legend(panels)
     has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
     widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
-    width = _round_up_to_grid(max(widest + 2 * MARGIN, 2.9))
-    key_rows = _key_rows(key, width - 2 * MARGIN)
+    width = _round_up_to_twentieth_inch(max(widest + 2 * MARGIN, 2.9))
+    key_rows = _legend_x_positions_by_line(key, width - 2 * MARGIN)
     footer = MARGIN + KEY_LINE * len(key_rows) + (0.34 if has_scale else 0) + 0.06
     heights = [_row_height(row) for row in rows]
-    height = _round_up_to_grid(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
+    height = _round_up_to_twentieth_inch(footer + sum(heights) + GAP / 2 * (len(rows) - 1) + MARGIN)
     places: list[Place] = []
     top = height - MARGIN
     for row, row_height in zip(rows, heights, strict=True):
-        places.extend(_place_row(row, top))
+        places.extend(_place_panels_of_row(row, top))
         top -= row_height + GAP / 2
     scale_y = footer - 0.06 - SCALE[1]
     return Layout(
@@ -131,22 +137,23 @@ def lay_out(panels: Sequence[MapPanel]) -> Layout:
     )
 
 
-def _slot(panel: MapPanel) -> _Slot:
+def _slot_for_panel(panel: MapPanel) -> _Slot:
     columns, rows = len(panel.across.values), len(panel.down.values)
     down_label = shorten_text(panel.down.label, LONGEST_TICK)
     cell = (
         min(CELL[0], LARGEST_PLOT[0] / columns),
-        min(max(CELL[1], text_width(down_label, LABEL_FONT) / rows), LARGEST_PLOT[1] / rows),
+        min(max(CELL[1], estimated_text_width_in_inches(down_label, LABEL_FONT) / rows), LARGEST_PLOT[1] / rows),
     )
     across = tuple(shorten_text(tick, LONGEST_TICK) for tick in panel.across.ticks)
     down = tuple(shorten_text(tick, LONGEST_TICK) for tick in panel.down.ticks)
-    longest = max(text_width(tick, TICK_FONT) for tick in across)
+    longest = max(estimated_text_width_in_inches(tick, TICK_FONT) for tick in across)
     turned = longest > 0.97 * cell[0]
     wrap = max(24, int(cell[0] * columns / (TICK_FONT * _EM)))
     return _Slot(
         panel=panel,
         cell=cell,
-        left=max(text_width(tick, TICK_FONT) for tick in down) + (0.06 + LABEL_LINE if panel.down.key else 0.0),
+        left=max(estimated_text_width_in_inches(tick, TICK_FONT) for tick in down)
+        + (0.06 + LABEL_LINE if panel.down.key else 0.0),
         bottom=(longest if turned else 0.11) + 0.06 + (LABEL_LINE if panel.across.key else 0.0),
         turned=turned,
         across_ticks=across,
@@ -156,7 +163,7 @@ def _slot(panel: MapPanel) -> _Slot:
     )
 
 
-def _arrange_rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
+def _arrange_slots_in_rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
     """A row per method, or one for all if each method has one panel; long rows are split evenly."""
     groups = [list(group) for _, group in groupby(slots, key=lambda slot: slot.panel.method)]
     if all(len(group) == 1 for group in groups):
@@ -170,14 +177,14 @@ def _arrange_rows(slots: Sequence[_Slot]) -> list[list[_Slot]]:
 
 
 def _row_height(row: Sequence[_Slot]) -> float:
-    return max(slot.top for slot in row) + max(slot.plot[1] + slot.bottom for slot in row)
+    return max(slot.height_above_plot for slot in row) + max(slot.plot_size[1] + slot.bottom for slot in row)
 
 
-def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
+def _place_panels_of_row(row: Sequence[_Slot], top: float) -> list[Place]:
     places = []
-    x, y = MARGIN, top - max(slot.top for slot in row)
+    x, y = MARGIN, top - max(slot.height_above_plot for slot in row)
     for slot in row:
-        width, height = slot.plot
+        width, height = slot.plot_size
         places.append(
             Place(
                 x=x + slot.left,
@@ -188,8 +195,8 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
                 turned=slot.turned,
                 across_ticks=slot.across_ticks,
                 down_ticks=slot.down_ticks,
-                shown_across=_labelled_ticks(len(slot.across_ticks), slot.cell[0]),
-                shown_down=_labelled_ticks(len(slot.down_ticks), slot.cell[1]),
+                shown_across=_indices_of_labelled_ticks(len(slot.across_ticks), slot.cell[0]),
+                shown_down=_indices_of_labelled_ticks(len(slot.down_ticks), slot.cell[1]),
                 across_label=shorten_text(slot.panel.across.label, LONGEST_TICK),
                 down_label=shorten_text(slot.panel.down.label, LONGEST_TICK),
                 label_x=x,
@@ -202,12 +209,12 @@ def _place_row(row: Sequence[_Slot], top: float) -> list[Place]:
     return places
 
 
-def _labelled_ticks(steps: int, spacing: float) -> tuple[int, ...]:
+def _indices_of_labelled_ticks(steps: int, spacing: float) -> tuple[int, ...]:
     """The indices of labelled ticks: all, or every n-th if the labels would touch."""
     return tuple(range(0, steps, math.ceil(0.12 / spacing)))
 
 
-def legend_text(entry: State | Mark) -> str:
+def legend_text_of_mark_or_state(entry: State | Mark) -> str:
     """The legend text of a mark or a state."""
     words = {
         Mark.NONE: "",
@@ -219,7 +226,7 @@ def legend_text(entry: State | Mark) -> str:
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
-def _legend_entries(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
+def _marks_and_states_in_legend(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
     """The marks that occur, best first, then the states that occur."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
     marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]
@@ -227,12 +234,14 @@ def _legend_entries(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
     return (*marks, *states)
 
 
-def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
+def _legend_x_positions_by_line(key: Sequence[State | Mark], width: float) -> list[list[float]]:
     """Horizontal positions of the legend's entries, line by line."""
     rows: list[list[float]] = []
     x = math.inf
     for entry in key:
-        needed = KEY_SAMPLE[0] + 0.06 + text_width(legend_text(entry), TICK_FONT) + 0.1
+        needed = (
+            KEY_SAMPLE[0] + 0.06 + estimated_text_width_in_inches(legend_text_of_mark_or_state(entry), TICK_FONT) + 0.1
+        )
         if x + needed > width + MARGIN:
             rows.append([])
             x = MARGIN
@@ -241,6 +250,6 @@ def _key_rows(key: Sequence[State | Mark], width: float) -> list[list[float]]:
     return rows
 
 
-def _round_up_to_grid(inches: float) -> float:
+def _round_up_to_twentieth_inch(inches: float) -> float:
     """Rounds up to the next twentieth of an inch, so that sizes in pixels are whole numbers."""
     return math.ceil(inches * 20) / 20

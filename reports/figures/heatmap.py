@@ -32,10 +32,17 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.reports.content.formatting import count_text, half_width, percent
-from dpsweep.reports.content.panels import Cell, MapPanel, Mark, arrange_panels, mark_cells_below_scale, scale
+from dpsweep.reports.content.formatting import count_text, percent_half_width_text, percent_text
+from dpsweep.reports.content.panels import (
+    Cell,
+    MapPanel,
+    Mark,
+    build_map_panels,
+    colour_scale_ends,
+    mark_cells_below_scale,
+)
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.figures.drawing import BLANK, INK, MUTED, PAPER, Drawing, own_settings
+from dpsweep.reports.figures.drawing import BLANK, INK, MUTED, PAPER, Drawing, own_matplotlib_settings
 from dpsweep.reports.figures.figure_layout import (
     CELL_FONT,
     FACET_LINE,
@@ -47,13 +54,13 @@ from dpsweep.reports.figures.figure_layout import (
     TITLE_LINE,
     Layout,
     Place,
-    lay_out,
-    legend_text,
+    lay_out_panels,
+    legend_text_of_mark_or_state,
 )
 
 
 @contextmanager
-def _missing(name: str) -> Iterator[None]:
+def _hide_module_from_imports(name: str) -> Iterator[None]:
     """Within it this module cannot be imported, unless it was imported before."""
     if name in sys.modules:
         yield
@@ -65,7 +72,7 @@ def _missing(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-with _missing("scipy.stats"):
+with _hide_module_from_imports("scipy.stats"):
     import seaborn as sns
 
 
@@ -104,30 +111,30 @@ IN_NOTEBOOKS = "_repr_png_"
 """IPython's name of the method that shows a value as a picture; it has one for figures only after pyplot was used."""
 
 
-def pictures(panels: Sequence[MapPanel], measure: str) -> tuple[Drawing, ...]:
+def draw_joint_and_per_method_heatmaps(panels: Sequence[MapPanel], measure: str) -> tuple[Drawing, ...]:
     """The whole sweep in one figure, then a figure per method, all on one colour scale; none without panels.
 
     `measure` is the label of the colour scale.
     """
     if not panels:
         return ()
-    panels, limits = mark_cells_below_scale(panels), scale(panels)
-    whole = _picture("heatmap", panels, limits, measure)
+    panels, limits = mark_cells_below_scale(panels), colour_scale_ends(panels)
+    whole = _drawing_or_failure_of_panels("heatmap", panels, limits, measure)
     groups = {
         f"heatmap-{NO_LETTER.sub('-', method)}": tuple(group)  # no name leads out of the folder
         for method, group in groupby(panels, key=lambda panel: panel.method)
     }
     if len(groups) == 1:
         return (whole, *(replace(whole, name=name) for name in groups))
-    return (whole, *(_picture(name, group, limits, measure) for name, group in groups.items()))
+    return (whole, *(_drawing_or_failure_of_panels(name, group, limits, measure) for name, group in groups.items()))
 
 
-def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
+def matplotlib_figure_of_panels(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Figure:
     """The panels as an Agg figure that pyplot does not know; `limits` are the colour scale's ends, in [0, 1].
 
     The figure has its canvas at the end: seaborn draws whatever canvas there is, once for each panel.
     """
-    layout = lay_out(panels)
+    layout = lay_out_panels(panels)
     colours, norm = mpl.colormaps[COLOURS], Normalize(100 * limits[0], 100 * limits[1])
     canvas = Figure(figsize=(layout.width, layout.height))
     sheet = canvas.add_axes((0, 0, 1, 1), label="sheet", zorder=-1)  # invisible, over the whole figure, in inches
@@ -135,17 +142,19 @@ def figure(panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
     sheet.axis("off")
     for panel, place in zip(panels, layout.places, strict=True):
         _draw_panel(canvas, sheet, layout, panel, place, colours, norm)
-    _draw_scale(canvas, sheet, layout, colours, norm, measure)
+    _draw_colour_scale(canvas, sheet, layout, colours, norm, measure)
     for (x, y), entry in zip(layout.key_places, layout.key, strict=True):
-        _draw_key_entry(sheet, x, y, entry)
+        _draw_legend_entry(sheet, x, y, entry)
     FigureCanvasAgg(canvas)
     return canvas
 
 
-def _picture(name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str) -> Drawing:
+def _drawing_or_failure_of_panels(
+    name: str, panels: Sequence[MapPanel], limits: tuple[float, float], measure: str
+) -> Drawing:
     """The map, or its panels with the reason why it could not be drawn."""
-    picture = Drawing(name=name, alt=_alt(panels), panels=tuple(panels))
-    return picture.with_files(partial(figure, panels, limits, measure), STYLE, PNG_DPI)
+    picture = Drawing(name=name, alt=_alt_text(panels), panels=tuple(panels))
+    return picture.with_rendered_files(partial(matplotlib_figure_of_panels, panels, limits, measure), STYLE, PNG_DPI)
 
 
 def _draw_panel(
@@ -214,10 +223,12 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
         if place.annotated:
             has_interval = cell.low is not None and cell.high is not None
             write_centred_text(
-                axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent(cell.accuracy), CELL_FONT, ink
+                axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent_text(cell.accuracy), CELL_FONT, ink
             )
             if cell.low is not None and cell.high is not None:
-                write_centred_text(axes, x + 0.5, y + 0.78, half_width(cell.low, cell.high), SMALL_FONT, ink)
+                write_centred_text(
+                    axes, x + 0.5, y + 0.78, percent_half_width_text(cell.low, cell.high), SMALL_FONT, ink
+                )
     else:
         draw_blank_cell(axes, x, y, 1, 1, cell.state)
         if place.annotated:
@@ -228,14 +239,16 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
     if cell.runs > 1 and place.annotated:
         write_centred_text(axes, x + 0.16, y + 0.2, f"\N{MULTIPLICATION SIGN}{cell.runs}", SMALL_FONT, ink)
     if cell.mark is Mark.BELOW:
-        symbol(axes, x + 0.87, y + 0.2, TRIANGLE, ink)
+        draw_star_or_triangle(axes, x + 0.87, y + 0.2, TRIANGLE, ink)
     elif cell.mark is not Mark.NONE:
         draw_cell_frame(axes, x, y, 1, 1, cell.mark)
     if cell.mark is Mark.BEST and place.annotated:
-        symbol(axes, x + 0.87, y + 0.2, STAR, ink)
+        draw_star_or_triangle(axes, x + 0.87, y + 0.2, STAR, ink)
 
 
-def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str) -> None:
+def _draw_colour_scale(
+    canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str
+) -> None:
     """Draws the colour scale with numbers at both ends and in the middle."""
     if not layout.has_scale:
         return
@@ -245,38 +258,45 @@ def _draw_scale(canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, 
     bar.set_axis_off()
     low, high = float(norm.vmin or 0), float(norm.vmax or 0)
     for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
-        text = percent((low + place * (high - low)) / 100)
+        text = percent_text((low + place * (high - low)) / 100)
         sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=INK, ha=align, va="top")
     sheet.text(x + width + 0.1, y + height / 2, measure, fontsize=TICK_FONT, color=INK, va="center", parse_math=False)
 
 
-def _draw_key_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
+def _draw_legend_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:
     """Draws a sample and its legend text."""
     width, height = KEY_SAMPLE
     if isinstance(entry, Mark):
         sheet.add_patch(Rectangle((x, y), width, height, facecolor=BLANK, edgecolor="none"))
         if entry is Mark.BELOW:
-            symbol(sheet, x + width / 2, y + height / 2, TRIANGLE, ON_BLANK)
+            draw_star_or_triangle(sheet, x + width / 2, y + height / 2, TRIANGLE, ON_BLANK)
         else:
             draw_cell_frame(sheet, x, y, width, height, entry)
         if entry is Mark.BEST:
-            symbol(sheet, x + width / 2, y + height / 2, STAR, ON_BLANK)
+            draw_star_or_triangle(sheet, x + width / 2, y + height / 2, STAR, ON_BLANK)
     else:
         draw_blank_cell(sheet, x, y, width, height, entry)
-    sheet.text(x + width + 0.06, y + height / 2, legend_text(entry), fontsize=TICK_FONT, color=INK, va="center")
+    sheet.text(
+        x + width + 0.06,
+        y + height / 2,
+        legend_text_of_mark_or_state(entry),
+        fontsize=TICK_FONT,
+        color=INK,
+        va="center",
+    )
 
 
-def _alt(panels: Sequence[MapPanel]) -> str:
-    def parts() -> Iterator[str]:
+def _alt_text(panels: Sequence[MapPanel]) -> str:
+    def panel_sentences() -> Iterator[str]:
         for panel in panels:
             over = " and ".join(axis.label for axis in (panel.across, panel.down) if axis.key is not None)
             finished = [cell for cell in panel.cells.values() if cell.state is State.FINISHED]
             scores = [cell.accuracy for cell in finished if cell.accuracy is not None]
-            span = f", scores from {percent(min(scores))} to {percent(max(scores))} percent" if scores else ""
+            span = f", scores from {percent_text(min(scores))} to {percent_text(max(scores))} percent" if scores else ""
             points = f"{count_text(len(panel.cells), 'point')}, {len(finished)} finished"
             yield f"{panel.name} over {over or 'nothing'}: {points}{span}"
 
-    return f"Map of scores. {'. '.join(parts())}. The numbers are in the table below."
+    return f"Map of scores. {'. '.join(panel_sentences())}. The numbers are in the table below."
 
 
 def draw_blank_cell(axes: Axes, x: float, y: float, width: float, height: float, state: State) -> None:
@@ -299,7 +319,7 @@ def draw_cell_frame(axes: Axes, x: float, y: float, width: float, height: float,
         axes.add_patch(box)
 
 
-def symbol(axes: Axes, x: float, y: float, shape: str, ink: str) -> None:
+def draw_star_or_triangle(axes: Axes, x: float, y: float, shape: str, ink: str) -> None:
     """Draws the star of the best cell, in addition to its frame, or a triangle: the score is below the scale."""
     size = {STAR: 4.0, TRIANGLE: 2.4}[shape]
     axes.add_line(
@@ -319,19 +339,19 @@ def legible_ink(colour: Sequence[float]) -> str:
     return "#000000" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "#ffffff"
 
 
-def map_for_notebooks(panels: Sequence[MapPanel], measure: str) -> Figure:
+def matplotlib_figure_for_notebooks(panels: Sequence[MapPanel], measure: str) -> Figure:
     """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
     panels = mark_cells_below_scale(panels)
-    with own_settings(STYLE):
-        map_of_scores = figure(panels, scale(panels), f"{measure}, %")
+    with own_matplotlib_settings(STYLE):
+        map_of_scores = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), f"{measure}, %")
 
-    def png() -> bytes:
+    def png_bytes_of_figure() -> bytes:
         content = BytesIO()
-        with own_settings(STYLE):
+        with own_matplotlib_settings(STYLE):
             map_of_scores.savefig(content, format="png", dpi=SCREEN_DPI, bbox_inches="tight")
         return content.getvalue()
 
-    setattr(map_of_scores, IN_NOTEBOOKS, png)
+    setattr(map_of_scores, IN_NOTEBOOKS, png_bytes_of_figure)
     return map_of_scores
 
 
@@ -362,6 +382,6 @@ def heatmap(table: pd.DataFrame, axes: Sequence[str], *, score: str = SCORE) -> 
         **{axis: table[axis] for axis in axes if axis not in (METHOD, NOISE)},
     }
     rows = pd.DataFrame(columns, index=table.index).astype(object).reset_index(drop=True)
-    return map_for_notebooks(
-        arrange_panels(rows.where(rows.notna(), None), [axis for axis in axes if axis != METHOD]), score
+    return matplotlib_figure_for_notebooks(
+        build_map_panels(rows.where(rows.notna(), None), [axis for axis in axes if axis != METHOD]), score
     )

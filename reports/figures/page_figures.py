@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from dpsweep.accounting.printing import visible
+from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.reports.content.panels import MapPanel
-from dpsweep.reports.content.tables import cell_item
+from dpsweep.reports.content.tables import item_from_map_cell
 from dpsweep.reports.figures.drawing import GRID, INK, MUTED, PAPER, SERIES, Drawing
-from dpsweep.reports.figures.figure_layout import Layout, Place, lay_out
+from dpsweep.reports.figures.figure_layout import Layout, Place, lay_out_panels
 
 COLUMN, SPACE = 1072.0, 40.0
 """CSS pixels of the narrowest column in which figures stand side by side, and between two figures."""
@@ -23,30 +23,30 @@ LEAST_SCALE, MOST_SCALE, TALLEST = 1.05, 1.45, 840.0
 Size = tuple[float, float]
 
 
-def common_scale(sizes: Sequence[Size]) -> float:
+def figure_scale_for_fewest_rows(sizes: Sequence[Size]) -> float:
     """The scale of all figures of these sizes (width, height in CSS pixels): the largest one with the fewest rows.
 
     Figures stay in their order. A figure that is wider than the column at `LEAST_SCALE` sets a smaller scale.
 
-    >>> [round(common_scale([(360, 250)] * figures), 2) for figures in (1, 2, 3, 4)]
+    >>> [round(figure_scale_for_fewest_rows([(360, 250)] * figures), 2) for figures in (1, 2, 3, 4)]
     [1.45, 1.43, 1.43, 1.43]
     """
     fits = min(COLUMN / width for width, _ in sizes)
     most = min(fits, MOST_SCALE, max(LEAST_SCALE, TALLEST / max(height for _, height in sizes)))
     if most <= LEAST_SCALE:
         return most
-    fewest = _rows(sizes, LEAST_SCALE)
-    candidates = (scale for scale in (most, *_full_rows(sizes)) if LEAST_SCALE <= scale <= most)
-    return max((scale for scale in candidates if _rows(sizes, scale) <= fewest), default=LEAST_SCALE)
+    fewest = _count_rows_of_figures(sizes, LEAST_SCALE)
+    candidates = (scale for scale in (most, *_scales_that_fill_a_row(sizes)) if LEAST_SCALE <= scale <= most)
+    return max((scale for scale in candidates if _count_rows_of_figures(sizes, scale) <= fewest), default=LEAST_SCALE)
 
 
-def column_shares(sizes: Sequence[Size]) -> tuple[float, ...]:
+def figure_widths_as_column_shares(sizes: Sequence[Size]) -> tuple[float, ...]:
     """The width of each figure as a share of the column, rounded down, at their common scale."""
-    scale = common_scale(sizes) if sizes else 1.0
+    scale = figure_scale_for_fewest_rows(sizes) if sizes else 1.0
     return tuple(int(10_000 * scale * width / COLUMN) / 10_000 for width, _ in sizes)
 
 
-def _full_rows(sizes: Sequence[Size]) -> Iterator[float]:
+def _scales_that_fill_a_row(sizes: Sequence[Size]) -> Iterator[float]:
     """The scales at which some consecutive figures fill a row exactly."""
     for first in range(len(sizes)):
         for last in range(first + 1, len(sizes) + 1):
@@ -54,7 +54,7 @@ def _full_rows(sizes: Sequence[Size]) -> Iterator[float]:
             yield room / sum(width for width, _ in sizes[first:last])
 
 
-def _rows(sizes: Sequence[Size], scale: float) -> int:
+def _count_rows_of_figures(sizes: Sequence[Size], scale: float) -> int:
     """The number of rows that figures need, each placed in the last row if it fits there."""
     rows, used = 1, -SPACE
     for width, _ in sizes:
@@ -90,9 +90,9 @@ class PanelTexts:
     cells: tuple[CellText | None, ...]
 
 
-def cell_texts(panels: Sequence[MapPanel]) -> tuple[PanelTexts, ...]:
+def cell_texts_by_panel(panels: Sequence[MapPanel]) -> tuple[PanelTexts, ...]:
     """The texts of all panels of a figure."""
-    layout = lay_out(panels)
+    layout = lay_out_panels(panels)
     return tuple(
         PanelTexts(
             name=panel.name,
@@ -102,13 +102,13 @@ def cell_texts(panels: Sequence[MapPanel]) -> tuple[PanelTexts, ...]:
             height=place.height / layout.height,
             columns=len(panel.across.values),
             rows=len(panel.down.values),
-            cells=tuple(_cells(layout, place, panel)),
+            cells=tuple(_cell_texts_of_panel(layout, place, panel)),
         )
         for place, panel in zip(layout.places, panels, strict=True)
     )
 
 
-def _cells(layout: Layout, place: Place, panel: MapPanel) -> Iterator[CellText | None]:
+def _cell_texts_of_panel(layout: Layout, place: Place, panel: MapPanel) -> Iterator[CellText | None]:
     columns = len(panel.across.values)
     for row in reversed(range(len(panel.down.values))):
         for column in range(columns):
@@ -119,7 +119,7 @@ def _cells(layout: Layout, place: Place, panel: MapPanel) -> Iterator[CellText |
                 continue
             keys = ((panel.across, column), (panel.down, row))
             settings = ", ".join(f"{axis.label} {axis.ticks[step]}" for axis, step in keys if axis.key is not None)
-            yield CellText(settings=settings, result=cell_item(cell).text, right=2 * middle > layout.width)
+            yield CellText(settings=settings, result=item_from_map_cell(cell).text, right=2 * middle > layout.width)
 
 
 CSS_PIXELS_PER_POINT = 96 / 72
@@ -144,7 +144,7 @@ def inline_svg(picture: Drawing) -> Markup:
     *Guarantee*: texts were escaped when the SVG was written, and the alternative text is escaped here.
     """
     if picture.failure:
-        return Markup('<p class="failure">{}</p>').format(failure_sentence(picture))
+        return Markup('<p class="failure">{}</p>').format(sentence_on_failed_picture(picture))
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _CELL.sub(r'<path d="M\1 \2H\3V\4H\1z" fill="\5"/>', svg)
@@ -154,18 +154,18 @@ def inline_svg(picture: Drawing) -> Markup:
     svg = svg.replace("font-family: 'DejaVu Sans'; ", "")
     for colour, variable in _PAGE_COLOURS.items():
         svg = svg.replace(colour, variable)
-    return Markup(re.sub(r"<svg [^>]*>", lambda tag: _opening(tag.group(), picture), svg, count=1))
+    return Markup(re.sub(r"<svg [^>]*>", lambda tag: _accessible_svg_opening_tag(tag.group(), picture), svg, count=1))
 
 
-def failure_sentence(picture: Drawing) -> str:
+def sentence_on_failed_picture(picture: Drawing) -> str:
     """The sentence in place of a picture that failed."""
-    return f"The picture {picture.name} could not be drawn: {visible(picture.failure).rstrip('.')}."
+    return f"The picture {picture.name} could not be drawn: {escape_invisible_characters(picture.failure).rstrip('.')}."
 
 
-def _opening(tag: str, picture: Drawing) -> str:
+def _accessible_svg_opening_tag(tag: str, picture: Drawing) -> str:
     (view,) = re.findall(r'viewBox="([^"]*)"', tag)
     width = round(float(view.split()[2]) * CSS_PIXELS_PER_POINT)
     return (
         f'<svg viewBox="{view}" width="{width}" style="min-width:{round(0.85 * width)}px" role="img" '
-        f'aria-label="{escape(visible(picture.alt))}">'
+        f'aria-label="{escape(escape_invisible_characters(picture.alt))}">'
     )

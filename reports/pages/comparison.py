@@ -11,24 +11,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import make_folder, replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import close_to_others
-from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.ledger.private_store import restrict_to_owner
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.facts import Bill, exact_sum, read_bill
-from dpsweep.reports.content.formatting import ACCURACY, enumeration_text, interval, method_label, percent
-from dpsweep.reports.content.panels import arrange_panels
+from dpsweep.reports.content.facts import Bill, read_bill, sum_in_exact_decimals
+from dpsweep.reports.content.formatting import (
+    ACCURACY,
+    enumeration_text,
+    method_label,
+    percent_interval_text,
+    percent_text,
+)
+from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.figures.drawing import Drawing
-from dpsweep.reports.figures.heatmap import pictures
-from dpsweep.reports.pages.curator_page import Figure, failures, figures
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
+from dpsweep.reports.pages.curator_page import Figure, failure_sentences_by_picture, figure_per_method_from_pictures
 from dpsweep.reports.pages.page_memory import BESIDE, FAILED, NUMBERS
-from dpsweep.reports.pages.templates import fill_template, store, store_picture
-from dpsweep.reports.statement.statement import cautions_of
+from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
+from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta
 
 EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
 COLUMNS = (
@@ -49,44 +55,51 @@ class Beside:
     measure: str
 
 
-def write_beside(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
+def write_comparison_page(folders: Sequence[Path], ledger: Ledger, target: Path) -> Path:
     """Writes the page of these sweeps with its pictures into `target`, and returns the page's path.
 
     Raises `BadInput` if a folder is not a sweep or the ledger did not charge it.
     """
-    with as_written("these sweeps"):
-        sweeps = [table.read(folder, ledger) for folder in folders]
+    with turn_read_errors_into_refusal("these sweeps"):
+        sweeps = [table.read_sweep(folder, ledger) for folder in folders]
         bills = [read_bill(sweep) for sweep in sweeps]
-    images = _pictures(sweeps, bills)
+    images = _draw_maps_of_sweeps(sweeps, bills)
     page = Beside(
         audience=Audience.CURATOR,
         title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
         together=tuple(_joint_price_sentences(sweeps, bills)),
-        sweeps=Sheet.of("The sweeps", COLUMNS, map(_row_of_sweep, sweeps, bills)),
-        figures=figures(images),
-        measure=enumeration_text([*dict.fromkeys(sweep.measure for sweep in sweeps)]),
+        sweeps=Sheet.from_cells("The sweeps", COLUMNS, map(_row_of_sweep, sweeps, bills)),
+        figures=figure_per_method_from_pictures(images),
+        measure=enumeration_text([*dict.fromkeys(sweep.score_description for sweep in sweeps)]),
     )
-    make_folder(target)
+    make_folder_and_missing_parents(target)
     for picture in images:
-        store_picture(picture, target)
-    content = {"sweeps": page.sweeps.plain(), "together": list(page.together), FAILED: failures(images)}
+        write_picture_files(picture, target)
+    content = {
+        "sweeps": page.sweeps.rows_as_dicts(),
+        "together": list(page.together),
+        FAILED: failure_sentences_by_picture(images),
+    }
     write_json(target / NUMBERS[BESIDE], replace_infinities_by_words(content))
-    store(target / BESIDE, fill_template("beside.html.j2", page=page).encode())
-    close_to_others(target)
+    write_file_in_one_rename(target / BESIDE, fill_template("beside.html.j2", page=page).encode())
+    restrict_to_owner(target)
     return target / BESIDE
 
 
-def _pictures(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Drawing, ...]:
+def _draw_maps_of_sweeps(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tuple[Drawing, ...]:
     """A row for each method, a column for each sweep."""
     panels = [
-        replace(panel, facet=(f"{sweep.plan.account}, search {EPSILON} {epsilon_up(bill.epsilon)}", *panel.facet))
+        replace(
+            panel,
+            facet=(f"{sweep.plan.account}, search {EPSILON} {epsilon_text_rounded_up(bill.epsilon)}", *panel.facet),
+        )
         for sweep, bill in zip(sweeps, bills, strict=True)
-        for panel in arrange_panels(sweep.cells, sweep.axes, sweep.rule.score_of_point)
+        for panel in build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
-    scores = enumeration_text([*dict.fromkeys(sweep.measure for sweep in sweeps)])
-    return pictures(ordered, f"{scores}, %")
+    scores = enumeration_text([*dict.fromkeys(sweep.score_description for sweep in sweeps)])
+    return draw_joint_and_per_method_heatmaps(ordered, f"{scores}, %")
 
 
 def _joint_price_sentences(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
@@ -95,32 +108,37 @@ def _joint_price_sentences(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> It
         by_plan = {
             sweep.plan_id: bill for sweep, bill in zip(sweeps, bills, strict=True) if sweep.plan.account == account
         }
-        epsilon = exact_sum(bill.epsilon for bill in by_plan.values())
-        delta = exact_sum(bill.delta for bill in by_plan.values())
+        epsilon = sum_in_exact_decimals(bill.epsilon for bill in by_plan.values())
+        delta = sum_in_exact_decimals(bill.delta for bill in by_plan.values())
         subject = "this sweep" if len(by_plan) == 1 else f"these {len(by_plan)} sweeps together"
         if math.isinf(epsilon):
             yield f"{account} was declared public: its records are not protected."
             continue
-        yield f"{account} paid epsilon {epsilon_up(epsilon)} at delta {delta_up(delta)} for {subject}."
+        yield (
+            f"{account} paid epsilon {epsilon_text_rounded_up(epsilon)} at delta {delta_text_rounded_up(delta)} for "
+            f"{subject}."
+        )
         plan = next(sweep.plan for sweep in sweeps if sweep.plan.account == account)
         charges = tuple(charge for bill in by_plan.values() for charge in bill.charges)
         last = next(reversed(by_plan.values()))
-        yield from cautions_of(plan, replace(last, epsilon=epsilon, delta=delta, charges=charges))
+        yield from cautions_on_large_epsilon_or_delta(
+            plan, replace(last, epsilon=epsilon, delta=delta, charges=charges)
+        )
 
 
 def _row_of_sweep(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
     methods, points = dict.fromkeys(trial.method for trial in sweep.plan.trials), len(sweep.plan.trials)
-    best = None if sweep.winner is None else sweep.row(sweep.winner)
-    unit = "%" if sweep.metric == ACCURACY else f"% {sweep.quality}"
+    best = None if sweep.winner_id is None else sweep.row_of_trial(sweep.winner_id)
+    unit = "%" if sweep.metric == ACCURACY else f"% {sweep.score_label}"
     found: tuple[Cell, ...] = ("none", "", "")
     if best is not None:
         found = (
-            (f"{percent(best['accuracy'])} {unit}", best["accuracy"]),
+            (f"{percent_text(best['accuracy'])} {unit}", best["accuracy"]),
             method_label(str(best["method"])),
-            interval(best["accuracy_low"], best["accuracy_high"]),
+            percent_interval_text(best["accuracy_low"], best["accuracy_high"]),
         )
     return (
         *(sweep.plan_id, sweep.plan.account, enumeration_text([method_label(method) for method in methods])),
-        *((str(points), points), sweep.rule.name, (epsilon_up(bill.epsilon), bill.epsilon)),
-        *((delta_up(bill.delta), bill.delta), *found),
+        *((str(points), points), sweep.rule.name, (epsilon_text_rounded_up(bill.epsilon), bill.epsilon)),
+        *((delta_text_rounded_up(bill.delta), bill.delta), *found),
     )

@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from dpsweep.accounting.durable_files import make_folder, replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, replace_infinities_by_words, write_json
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import close_to_others
-from dpsweep.accounting.printing import visible_lines
-from dpsweep.accounting.validation import as_written, refuse_link
-from dpsweep.reports.advice.advice import comparison_for, in_one_sentence
+from dpsweep.accounting.ledger.private_store import restrict_to_owner
+from dpsweep.accounting.printing import escape_invisible_except_line_breaks
+from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
+from dpsweep.reports.advice.advice import advice_sentence_lines, nearest_comparison_for_plan
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
@@ -28,20 +28,30 @@ from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Fact, read_bill
 from dpsweep.reports.content.formatting import enumeration_text
-from dpsweep.reports.content.panels import arrange_panels
+from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import Exhibit, visible_exhibits
-from dpsweep.reports.exhibits.prices import with_shares
+from dpsweep.reports.exhibits.prices import sweep_with_bill_share_column
 from dpsweep.reports.figures.drawing import Drawing
-from dpsweep.reports.figures.heatmap import pictures
-from dpsweep.reports.figures.page_figures import PanelTexts, cell_texts, column_shares, failure_sentence, inline_svg
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
+from dpsweep.reports.figures.page_figures import (
+    PanelTexts,
+    cell_texts_by_panel,
+    figure_widths_as_column_shares,
+    inline_svg,
+    sentence_on_failed_picture,
+)
 from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
-from dpsweep.reports.pages.templates import fill_template, store, store_picture
-from dpsweep.reports.statement.methods_text import MethodsText, methods_text
-from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line, statement_of
+from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
+from dpsweep.reports.statement.methods_text import MethodsText, methods_text_for_paper
+from dpsweep.reports.statement.statement import (
+    cautions_on_large_epsilon_or_delta,
+    privacy_statement_lines,
+    protects_nobody_sentence,
+)
 from dpsweep.reports.statement.statement_line import Context, Line, contradicted_lines
 
 SCHEMA = 1
@@ -60,17 +70,17 @@ class Banner:
     command: str = ""
 
 
-def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) -> Banner:
+def curator_banner(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) -> Banner:
     """The banner for this sweep's curator; `contradicted` says that the records contradict the statement."""
     line = Audience.CURATOR.banner
-    if sweep.plan.public:
-        return Banner(line=protects_nobody_line(sweep.plan))
+    if sweep.plan.has_public_data:
+        return Banner(line=protects_nobody_sentence(sweep.plan))
     if contradicted:
         return Banner(line=line, sentences=("The records contradict the claim, so no part of it may be shown.",))
     if not sweep.runs.over:
         return Banner(line=line, sentences=("The search is not finished, so no part of it may be shown yet.",))
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    parts = [*_page_parts(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
+    parts = [*_page_parts_and_disclosure_needs(sweep), *((f"“{one.title}”", one.needs) for one in exhibits)]
     covered = [name for name, needs in parts if reader.may_see(needs)]
     uncovered = [name for name, needs in parts if not reader.may_see(needs)]
     return Banner(
@@ -79,20 +89,20 @@ def banner_of(sweep: Sweep, exhibits: Sequence[Exhibit], *, contradicted: bool) 
             f"The price does not cover {enumeration_text(uncovered)}.",
             *((f"It covers {enumeration_text(covered)}; what it covers may be shown as it is.",) if covered else ()),
         ),
-        command=RELEASE if sweep.winner is not None or sweep.rule.draws_in_secret else "",
+        command=RELEASE if sweep.winner_id is not None or sweep.rule.draws_in_secret else "",
     )
 
 
-def _page_parts(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
+def _page_parts_and_disclosure_needs(sweep: Sweep) -> Iterator[tuple[str, Needs]]:
     """The parts beside the exhibits, in the order of the page, and what a price must cover before others see them."""
-    if sweep.winner is not None:
+    if sweep.winner_id is not None:
         yield "the best point", Needs.WINNER
         yield "its score", Needs.WINNER_SCORE
     yield "the account's budget", Needs.CURATOR
     if sweep.rule.draws_in_secret:
         yield "the number of tries, their points, scores and times", Needs.CURATOR
     else:
-        states = set(sweep.all_runs["state"])
+        states = set(sweep.all_run_rows["state"])
         reasons = not states.issubset(_SHOWN_STATES)
         if reasons:
             yield "why runs have no score, which the maps show too", Needs.CURATOR
@@ -171,30 +181,30 @@ class Page:
         return (*self.pictures, *(drawing for exhibit in self.exhibits for drawing in exhibit.drawings))
 
     @property
-    def alarms(self) -> tuple[Line, ...]:
+    def contradicted_statement_lines(self) -> tuple[Line, ...]:
         """The lines that the records contradict."""
         return contradicted_lines(self.statement)
 
     @property
-    def repeated(self) -> bool:
+    def has_cells_of_several_runs(self) -> bool:
         """Whether a cell of a map is the mean of several runs."""
         return any(
             cell.runs > 1 for picture in self.pictures for panel in picture.panels for cell in panel.cells.values()
         )
 
     @property
-    def failure_for_papers(self) -> str:
+    def failure_sentence_of_paper_figure(self) -> str:
         """The sentence that the picture with all methods, which the page does not show, could not be drawn."""
-        return "".join(failure_sentence(picture) for picture in self.pictures[:1] if picture.failure)
+        return "".join(sentence_on_failed_picture(picture) for picture in self.pictures[:1] if picture.failure)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """One figure per method; the first picture, which has all methods, is for papers and not in the page."""
-        return figures(self.pictures)
+        return figure_per_method_from_pictures(self.pictures)
 
 
-def figures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
-    """The page's figures, from the pictures that `heatmap.pictures` drew."""
+def figure_per_method_from_pictures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
+    """The page's figures, from the pictures that `heatmap.draw_joint_and_per_method_heatmaps` drew."""
     shown = images[1:]
     sizes = [picture.css_size for picture in shown]
     return tuple(
@@ -204,10 +214,10 @@ def figures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
             width=round(size[0]),
             share=share,
             svg=inline_svg(picture),
-            texts=() if picture.failure else cell_texts(picture.panels),
+            texts=() if picture.failure else cell_texts_by_panel(picture.panels),
             sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
         )
-        for picture, size, share in zip(shown, sizes, column_shares(sizes), strict=True)
+        for picture, size, share in zip(shown, sizes, figure_widths_as_column_shares(sizes), strict=True)
     )
 
 
@@ -217,67 +227,71 @@ def write_report(folder: Path, ledger: Ledger) -> Path:
     Raises `BadInput` if the folder is not a sweep or the ledger did not charge it.
     """
     refuse_link(folder / FOLDER)
-    with as_written(f"the sweep in {folder}"):
+    with turn_read_errors_into_refusal(f"the sweep in {folder}"):
         written = write_page(_curators_page(folder, ledger), folder / FOLDER)
-    close_to_others(written.parent)
+    restrict_to_owner(written.parent)
     return written
 
 
 def _curators_page(folder: Path, ledger: Ledger) -> Page:
-    sweep = with_shares(table.read(folder, ledger))
+    sweep = sweep_with_bill_share_column(table.read_sweep(folder, ledger))
     bill = read_bill(sweep)
-    facts = numbers.read_facts(sweep, bill)
+    facts = numbers.page_facts_by_name(sweep, bill)
     reader = Reader(audience=Audience.CURATOR, disclosed=sweep.rule.discloses)
     context = Context(sweep=sweep, bill=bill, facts=facts, audience=reader.audience)
-    statement = statement_of(context)
+    statement = privacy_statement_lines(context)
     findings = visible_exhibits(catalogue.FINDINGS, sweep, bill, reader)
     terms = visible_exhibits(catalogue.TERMS, sweep, bill, reader)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
-        headline=sections.headline(sweep, facts),
+        headline=sections.search_headline_text(sweep, facts),
         unit=sweep.plan.unit,
-        measure=sweep.measure,
-        nobody=protects_nobody_line(sweep.plan),
+        measure=sweep.score_description,
+        nobody=protects_nobody_sentence(sweep.plan),
         facts=facts,
         statement=statement,
-        cautions=cautions_of(sweep.plan, bill),
-        best=sections.best(sweep, trials=_winning_trials(sweep), with_score=True),
+        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
+        best=sections.best_configurations(
+            sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True
+        ),
         pictures=draw_maps_of_sweep(sweep),
-        trials=sheets.trials(sweep, COLUMNS),
-        records=sweep.exported(sweep.all_runs),
-        budget=sections.budget(bill, facts),
-        charges=sheets.charges(bill),
-        trouble=sections.unfinished_runs_text(facts),
-        errors=sections.errors(sweep),
+        trials=sheets.runs_sheet(sweep, COLUMNS),
+        records=sweep.rows_for_export(sweep.all_run_rows),
+        budget=sections.budget_bar_segments(bill, facts),
+        charges=sheets.charges_sheet(bill),
+        trouble=sections.unfinished_run_texts(facts),
+        errors=sections.error_messages_of_failed_runs(sweep),
         origin=read_origin(sweep, ledger),
         outcome=sweep.shown.outcome,
         notes=sweep.plan.notes,
         secret=sweep.shown.note,
         runs=sweep.runs.nouns,
-        advice=_advice_sentence(sweep),
+        advice=_sentences_on_scores_measured_elsewhere(sweep),
         findings=findings,
         terms=terms,
-        banner=banner_of(sweep, (*findings, *terms), contradicted=bool(contradicted_lines(statement))),
-        methods=methods_text(context) if sweep.runs.over and not contradicted_lines(statement) else None,
+        banner=curator_banner(sweep, (*findings, *terms), contradicted=bool(contradicted_lines(statement))),
+        methods=methods_text_for_paper(context) if sweep.runs.over and not contradicted_lines(statement) else None,
     )
 
 
-def _advice_sentence(sweep: Sweep) -> str:
+def _sentences_on_scores_measured_elsewhere(sweep: Sweep) -> str:
     """What the plan's target epsilon bought elsewhere; empty without a target, and if nothing near was measured."""
     target = sweep.plan.target_epsilon
-    return "" if target is None else " ".join(in_one_sentence(comparison_for(sweep.plan, target)))
+    return "" if target is None else " ".join(advice_sentence_lines(nearest_comparison_for_plan(sweep.plan, target)))
 
 
-def _winning_trials(sweep: Sweep) -> tuple[str, ...]:
+def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
     """The final run if there is one, then each method's best point; for a secret draw the winner alone."""
-    winner = () if sweep.winner is None else (sweep.winner,)
-    return tuple(dict.fromkeys((*winner, *sweep.winners.values())))
+    winner = () if sweep.winner_id is None else (sweep.winner_id,)
+    return tuple(dict.fromkeys((*winner, *sweep.winner_id_by_method.values())))
 
 
 def draw_maps_of_sweep(sweep: Sweep) -> tuple[Drawing, ...]:
     """The sweep's maps, the one with all methods first."""
-    return pictures(arrange_panels(sweep.cells, sweep.axes, sweep.rule.score_of_point), f"{sweep.measure}, %")
+    return draw_joint_and_per_method_heatmaps(
+        build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point), f"{sweep.score_description}, %"
+    )
 
 
 def write_page(page: Page, folder: Path) -> Path:
@@ -286,41 +300,45 @@ def write_page(page: Page, folder: Path) -> Path:
     A page that may be passed on has each picture as PDF too, which takes longer than all else about a picture. Of a
     picture that failed it has the kind of the error alone, since a message may name what is on this machine.
     """
-    make_folder(folder)
+    make_folder_and_missing_parents(folder)
     public = page.audience is Audience.PUBLIC
     page = _page_with_pdf_files(page) if public else page
     for one in page.images:
-        store_picture(one, folder, one.pdf() if public else b"")
+        write_picture_files(one, folder, one.pdf() if public else b"")
     if page.methods is not None:
-        store(folder / "methods.tex", f"{page.methods.text}\n".encode())
-        store(folder / "methods.bib", page.methods.bibtex.encode())
+        write_file_in_one_rename(folder / "methods.tex", f"{page.methods.text}\n".encode())
+        write_file_in_one_rename(folder / "methods.bib", page.methods.bibtex.encode())
     if page.records is not None:
-        store(folder / "trials.csv", visible_lines(page.records.to_csv(index=False)).encode())
+        write_file_in_one_rename(
+            folder / "trials.csv", escape_invisible_except_line_breaks(page.records.to_csv(index=False)).encode()
+        )
     write_json(folder / "report.json", to_json(page))
-    store(folder / FILE, render(page).encode())
+    write_file_in_one_rename(folder / FILE, render_page_as_html(page).encode())
     return folder / FILE
 
 
 def _page_with_pdf_files(page: Page) -> Page:
     """The page with pictures that have a PDF file or the kind of the error that they failed with."""
 
-    def exhibits(shown: tuple[Exhibit, ...]) -> tuple[Exhibit, ...]:
-        return tuple(replace(one, drawings=tuple(drawing.for_all() for drawing in one.drawings)) for one in shown)
+    def exhibits_with_pdf_files(shown: tuple[Exhibit, ...]) -> tuple[Exhibit, ...]:
+        return tuple(
+            replace(one, drawings=tuple(drawing.with_rendered_pdf() for drawing in one.drawings)) for one in shown
+        )
 
     return replace(
         page,
-        pictures=tuple(drawing.for_all() for drawing in page.pictures),
-        findings=exhibits(page.findings),
-        terms=exhibits(page.terms),
+        pictures=tuple(drawing.with_rendered_pdf() for drawing in page.pictures),
+        findings=exhibits_with_pdf_files(page.findings),
+        terms=exhibits_with_pdf_files(page.terms),
     )
 
 
-def failures(images: Iterable[Drawing]) -> dict[str, str]:
+def failure_sentences_by_picture(images: Iterable[Drawing]) -> dict[str, str]:
     """The sentences on the pictures that failed, by the pictures' names."""
-    return {image.name: failure_sentence(image) for image in images if image.failure}
+    return {image.name: sentence_on_failed_picture(image) for image in images if image.failure}
 
 
-def render(page: Page) -> str:
+def render_page_as_html(page: Page) -> str:
     """The page as one HTML document that loads nothing from elsewhere."""
     return fill_template("report.html.j2", page=page)
 
@@ -343,7 +361,9 @@ def to_json(page: Page) -> dict[str, Any]:
                 }
                 for line in page.statement
             ],
-            **({FAILED: failures(page.images)} if failures(page.images) else {}),
+            **(
+                {FAILED: failure_sentences_by_picture(page.images)} if failure_sentences_by_picture(page.images) else {}
+            ),
             **({"outcome": page.outcome} if page.outcome else {}),
             **({"cautions": list(page.cautions)} if page.cautions else {}),
             **({"methods": page.methods.text, "bibtex": page.methods.bibtex} if page.methods else {}),
@@ -351,11 +371,11 @@ def to_json(page: Page) -> dict[str, Any]:
                 exhibit.key: {
                     "source": exhibit.source,
                     "findings": list(exhibit.findings),
-                    "tables": [{"caption": sheet.caption, "rows": sheet.plain()} for sheet in exhibit.sheets],
+                    "tables": [{"caption": sheet.caption, "rows": sheet.rows_as_dicts()} for sheet in exhibit.sheets],
                 }
                 for exhibit in page.exhibits
             },
-            "charges": {"source": numbers.LEDGER, "rows": [] if page.charges is None else page.charges.plain()},
+            "charges": {"source": numbers.LEDGER, "rows": [] if page.charges is None else page.charges.rows_as_dicts()},
             "trials": {
                 "source": f"{numbers.PLAN}, {numbers.RESULTS}, {numbers.LEDGER}",
                 "rows": [] if page.records is None else page.records.to_dict("records"),

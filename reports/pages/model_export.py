@@ -14,19 +14,26 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from dpsweep.accounting.durable_files import make_folder
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE
 from dpsweep.accounting.records.trial_result import MODEL_FILE
-from dpsweep.accounting.stored_names.stored_classes import home_of
-from dpsweep.accounting.validation import as_written, refuse_link
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class
+from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, scripts_of
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, user_scripts_of_plan
 from dpsweep.reports.pages import prediction_code as snippet
 from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.pages.release import claim_of, compose, one_writer, publish_announced, publish_release, write_alone
+from dpsweep.reports.pages.release import (
+    claim_of_release_page,
+    compose_release_page,
+    hold_release_lock,
+    publish_interrupted_release,
+    record_release_and_rename_folder,
+    write_release_while_locked,
+)
 from dpsweep.reports.pages.released_package import ReleaseFormat
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, ReleasedScore
@@ -55,12 +62,12 @@ def render_card(
     return _fill_card_template(page, claim, **texts)
 
 
-def card_of_release(page: Page, claim: ReleasedClaim) -> str:
+def render_card_of_release(page: Page, claim: ReleasedClaim) -> str:
     """The card of a release, which has no code to run its model: `dpsweep export` writes that."""
     return _fill_card_template(page, claim, code="")
 
 
-def front_matter(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
+def card_front_matter_fields(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
     """What stands in the YAML above a card, under the names of the Hugging Face hub and `differential_privacy`.
 
     *Source*: the model card metadata of the hub, as `huggingface_hub.ModelCardData` reads it. Data declared public have
@@ -73,11 +80,11 @@ def front_matter(page: Page, claim: ReleasedClaim | None) -> dict[str, Any]:
         form["metrics"] = [claim.score.metric]
         form["model-index"] = [_model_index_entry(claim.account, claim.score)]
     if claim is not None and not claim.nobody:
-        form["differential_privacy"] = _privacy(claim)
+        form["differential_privacy"] = _privacy_front_matter_fields(claim)
     return form
 
 
-def _privacy(claim: ReleasedClaim) -> dict[str, Any]:
+def _privacy_front_matter_fields(claim: ReleasedClaim) -> dict[str, Any]:
     return {
         "epsilon": claim.epsilon,
         "delta": claim.delta,
@@ -97,7 +104,7 @@ def _model_index_entry(account: str, score: ReleasedScore) -> dict[str, Any]:
 
 
 def _fill_card_template(page: Page, claim: ReleasedClaim | None, **texts: object) -> str:
-    above = yaml.safe_dump(front_matter(page, claim), sort_keys=False, allow_unicode=True)
+    above = yaml.safe_dump(card_front_matter_fields(page, claim), sort_keys=False, allow_unicode=True)
     winner = page.best[0] if page.best else None
     return fill_template("card.md.j2", page=page, winner=winner, front=Markup(above), **texts)
 
@@ -106,52 +113,54 @@ FOLDER = "export"
 CARD = "README.md"
 
 
-def write_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] = ()) -> Path:
+def write_release_and_export(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat] = ()) -> Path:
     """Writes the release of a sweep folder again and `export/` from it, and returns the model card's path.
 
     The release has the documents in `formats`.
 
     Raises `BadInput` and changes nothing if nothing may be released or the rule names no winner.
     """
-    with one_writer(folder):
-        return _write_alone(folder, ledger, formats)
+    with hold_release_lock(folder):
+        return _write_export_while_locked(folder, ledger, formats)
 
 
-def _write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]) -> Path:
+def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]) -> Path:
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    release = write_alone(folder, ledger, formats).parent
-    sweep = table.read(folder, ledger)
-    if publish_announced(sweep, partial, target, ledger):
+    release = write_release_while_locked(folder, ledger, formats).parent
+    sweep = table.read_sweep(folder, ledger)
+    if publish_interrupted_release(sweep, partial, target, ledger):
         return target / CARD
-    page = compose(sweep)
-    claim = claim_of(sweep, page, read_commitment(release) or "", ReleasedModel.of(release))
-    if scripts_of(sweep.plan):
+    page = compose_release_page(sweep)
+    claim = claim_of_release_page(
+        sweep, page, read_commitment(release) or "", ReleasedModel.from_release_folder(release)
+    )
+    if user_scripts_of_plan(sweep.plan):
         raise BadInput(
             f"Expected a model of dpsweep's to export: a script trained this one, and its files are in {release}."
         )
-    if not page.best or sweep.winner is None or not (release / MODEL_FILE).exists():
+    if not page.best or sweep.winner_id is None or not (release / MODEL_FILE).exists():
         raise BadInput(f"Expected {folder} to have a winner that the selection rule discloses, and its model.")
     config = yaml.safe_load((release / CONFIG_FILE).read_text())
-    with as_written(f"the sweep in {folder}"):
-        winner = sweep.trial(sweep.winner).config
-        dataset, features = winner["dataset"], FrozenFeatures.of(winner)
+    with turn_read_errors_into_refusal(f"the sweep in {folder}"):
+        winner = sweep.trial_with_id(sweep.winner_id).config
+        dataset, features = winner["dataset"], FrozenFeatures.from_trial_config(winner)
         form = snippet.declared_preprocessing(dataset, features)
-        own = snippet.is_own(config["model"])
+        own = snippet.is_dpsweep_model(config["model"])
         code = snippet.prediction_snippet(config, dataset, form, MODEL_FILE, features)
-        base = BaseModel.of(config)
-        modules = {snippet.MODEL_CODE: snippet.model_module(config["model"])} if own else {}
-        if features is not None and features.package is not None:
-            modules[snippet.EXTRACTOR] = home_of(features.node).rpartition(".")[0]
+        base = BaseModel.from_trial_config(config)
+        modules = {snippet.MODEL_CODE: snippet.name_of_module_that_builds_model(config["model"])} if own else {}
+        if features is not None and features.weights_package is not None:
+            modules[snippet.EXTRACTOR] = current_path_of_class(features.node).rpartition(".")[0]
         if config.get("adapter"):
             modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE
-        code_files = {name: snippet.code_of(module) for name, module in modules.items()}
+        code_files = {name: snippet.source_of_module_and_imports(module) for name, module in modules.items()}
         card = render_card(page, code, own=own, form=form, features=features, base=base, claim=claim)
     shutil.rmtree(partial, ignore_errors=True)
-    make_folder(partial)
+    make_folder_and_missing_parents(partial)
     for name in (MODEL_FILE, CONFIG_FILE, WINNER_FILE, *([] if form is None else [snippet.PREPROCESSING])):
         shutil.copyfile(release / name, partial / name)
     for name, source in code_files.items():
         (partial / name).write_text(source)
     (partial / CARD).write_text(card)
-    publish_release(sweep, partial, target, ledger)
+    record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / CARD

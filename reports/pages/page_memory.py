@@ -22,7 +22,7 @@ from pathlib import Path
 import dpsweep
 from dpsweep.accounting.durable_files import write_json
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, close_to_others
+from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, restrict_to_owner
 from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -44,7 +44,7 @@ MEMORY_FILE = "page.json"
 LIBRARIES = ("matplotlib", "seaborn", "pandas", "numpy", "scipy", "jinja2")
 
 
-def current_report(folder: Path, ledger: Ledger) -> Path:
+def redraw_report_if_outdated(folder: Path, ledger: Ledger) -> Path:
     """The path of a sweep folder's page for its curator, drawn anew unless it is as it would be drawn now.
 
     Raises `BadInput` if the folder is not a sweep or the ledger did not charge it.
@@ -53,43 +53,51 @@ def current_report(folder: Path, ledger: Ledger) -> Path:
     memory, now = None, None
     with suppress(OSError, *DAMAGE):  # drawing says what is wrong
         plan = Plan.read(folder / "plan.json")
-        store = PrivateStore.of(ledger, plan.account, plan.id).root
-        memory, now = store / MEMORY_FILE, _inputs(folder, plan.account, store, ledger)
-        if json.loads(memory.read_text()) == {"inputs": now, "files": _digests(folder / FOLDER)}:
-            close_to_others(folder / FOLDER)
+        store = PrivateStore.for_plan(ledger, plan.account, plan.id).root
+        memory, now = store / MEMORY_FILE, _digest_of_page_inputs(folder, plan.account, store, ledger)
+        if json.loads(memory.read_text()) == {"inputs": now, "files": _file_digests_below_folder(folder / FOLDER)}:
+            restrict_to_owner(folder / FOLDER)
             return folder / FOLDER / FILE
     from dpsweep.reports.pages.curator_page import write_report
 
     page = write_report(folder, ledger)
-    if memory is not None and memory.parent.is_dir() and not failed_pictures(page):
+    if memory is not None and memory.parent.is_dir() and not failed_picture_sentences(page):
         with suppress(OSError):  # a full disk costs the next command its shortcut, and this one nothing
-            write_json(memory, {"inputs": now, "files": _digests(page.parent)}, mode=PRIVATE)
+            write_json(memory, {"inputs": now, "files": _file_digests_below_folder(page.parent)}, mode=PRIVATE)
     return page
 
 
-def failed_pictures(page: Path) -> tuple[str, ...]:
+def failed_picture_sentences(page: Path) -> tuple[str, ...]:
     """A sentence for each picture of a page that could not be drawn, from the numbers beside the page."""
     form = json.loads(page.with_name(NUMBERS[page.name]).read_text())
     return tuple(form.get(FAILED, {}).values())
 
 
-def print_page(page: Path) -> None:
+def print_page_path_and_failures(page: Path) -> None:
     """Prints a page's path, and on standard error which of its pictures could not be drawn."""
-    for sentence in failed_pictures(page):
+    for sentence in failed_picture_sentences(page):
         print_error(sentence)
     print_line(page)
 
 
-def _inputs(folder: Path, account: str, store: Path, ledger: Ledger) -> str:
+def _digest_of_page_inputs(folder: Path, account: str, store: Path, ledger: Ledger) -> str:
     """The digest of everything that the page is made from."""
-    entries = ledger.verify()
+    entries = ledger.verify_and_count_entries()
     last = ledger.statement(account).entries[-1]
-    own = _digests(folder, (FOLDER, SweepFolder(root=folder).study.name))
-    form = [_code(), str(folder.absolute()), ledger.name, entries, last.digest, own, _digests(store, (MEMORY_FILE,))]
+    own = _file_digests_below_folder(folder, (FOLDER, SweepFolder(root=folder).optuna_study_path.name))
+    form = [
+        _digest_of_program_and_libraries(),
+        str(folder.absolute()),
+        ledger.name,
+        entries,
+        last.digest,
+        own,
+        _file_digests_below_folder(store, (MEMORY_FILE,)),
+    ]
     return sha256(json.dumps(form).encode()).hexdigest()
 
 
-def _digests(folder: Path, without: Collection[str] = ()) -> dict[str, str]:
+def _file_digests_below_folder(folder: Path, without: Collection[str] = ()) -> dict[str, str]:
     """The SHA-256 of every file below a folder, or of a link's target, by its path.
 
     Locks and the files and folders `without` which the folder is taken are left out.
@@ -97,11 +105,19 @@ def _digests(folder: Path, without: Collection[str] = ()) -> dict[str, str]:
     if not folder.is_dir():
         return {}
     with os.scandir(folder) as entries:
-        named = [(name, entry) for one in entries if one.name not in without for name, entry in _files(one, one.name)]
-    return {name: sha256(_content(entry)).hexdigest() for name, entry in sorted(named, key=itemgetter(0))}
+        named = [
+            (name, entry)
+            for one in entries
+            if one.name not in without
+            for name, entry in _walk_files_without_locks(one, one.name)
+        ]
+    return {
+        name: sha256(_file_content_or_link_target(entry)).hexdigest()
+        for name, entry in sorted(named, key=itemgetter(0))
+    }
 
 
-def _files(entry: os.DirEntry[str], name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _walk_files_without_locks(entry: os.DirEntry[str], name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The files and links at and below an entry, without locks, by their paths below the folder that has its name.
 
     Entries, and not paths: a sweep has eight files a trial, and a path takes longer than its file's digest.
@@ -112,16 +128,16 @@ def _files(entry: os.DirEntry[str], name: str) -> Iterator[tuple[str, os.DirEntr
     elif entry.is_dir():
         with os.scandir(entry) as below:
             for one in below:
-                yield from _files(one, f"{name}/{one.name}")
+                yield from _walk_files_without_locks(one, f"{name}/{one.name}")
 
 
-def _content(entry: os.DirEntry[str]) -> bytes:
+def _file_content_or_link_target(entry: os.DirEntry[str]) -> bytes:
     path = Path(entry.path)
     return str(path.readlink()).encode() if entry.is_symlink() else path.read_bytes()
 
 
 @cache
-def _code() -> str:
+def _digest_of_program_and_libraries() -> str:
     """The state of the program: its files' sizes and times, and the versions of the libraries that draw."""
     root = Path(dpsweep.__file__).parent
     rooms = [root, *(room.resolve() for room in sorted(root.iterdir()) if room.is_symlink())]

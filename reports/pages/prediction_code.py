@@ -17,10 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.stored_classes import class_name, fields_of, home_of, name_of
-from dpsweep.accounting.stored_names.tags import tag_of
+from dpsweep.accounting.stored_names.stored_classes import (
+    class_name_without_module,
+    current_path_of_class,
+    fields_without_class_name,
+    tag_or_path_of_class,
+)
+from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.accounting.validation import require_stored_integer
-from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, declared_by
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, stored_dataset_attribute_or_none
 
 PREPROCESSING = "preprocessing.json"
 OUTPUTS = ("class", "number")
@@ -32,7 +37,7 @@ def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures 
     If the inputs are frozen `features`, the settings of their extractor are in it. It is also None for an older
     version's declaration that cannot be read: the model is released without it.
     """
-    form = declared_by(dataset, "preprocessing")
+    form = stored_dataset_attribute_or_none(dataset, "preprocessing")
     if not isinstance(form, Mapping):
         return None
     classes = require_stored_integer("dataset.classes", dataset["classes"])
@@ -41,7 +46,7 @@ def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures 
         "shape": [require_stored_integer("dataset.shape", length) for length in dataset["shape"]],
         "classes": classes,
         "output": form.get("output", OUTPUTS[classes == 1]),
-        **({"features": features.released} if features else {}),
+        **({"features": features.settings_for_release} if features else {}),
     }
 
 
@@ -52,17 +57,17 @@ from __future__ import annotations
 '''
 
 
-def code_of(module: str, head: str = _HEAD) -> str:
+def source_of_module_and_imports(module: str, head: str = _HEAD) -> str:
     """The source of a dpsweep module and of the dpsweep modules that it imports, each once, in import order.
 
     `head` is the text before them: a docstring and the `__future__` imports.
     """
     package = module.partition(".")[0]
-    parts = [_without_imports(source, package) for source in _sources(module, package, set())]
+    parts = [_source_without_imports(source, package) for source in _sources_in_import_order(module, package, set())]
     return "\n".join([head, *parts])
 
 
-def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:
+def _sources_in_import_order(module: str, package: str, seen: set[str]) -> Iterator[str]:
     if module in seen:
         return
     seen.add(module)
@@ -72,7 +77,7 @@ def _sources(module: str, package: str, seen: set[str]) -> Iterator[str]:
     source = Path(spec.origin).read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
         if name := _imported_module(node, package):
-            yield from _sources(name, package, seen)
+            yield from _sources_in_import_order(name, package, seen)
     yield source
 
 
@@ -82,7 +87,7 @@ def _imported_module(node: ast.AST, package: str) -> str | None:
     return node.module if inner and isinstance(node, ast.ImportFrom) else None
 
 
-def _without_imports(source: str, package: str) -> str:
+def _source_without_imports(source: str, package: str) -> str:
     """The source with `pass` in place of this package's imports, and without `__future__` imports (see _HEAD)."""
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
@@ -127,12 +132,12 @@ _MERGED = """from adapter import merge  # the adapter becomes part of the other 
     merge(model).network.save_pretrained(folder)"""
 
 
-def predicts_tokens(form: Mapping[str, Any] | None) -> bool:
+def is_language_model_preprocessing(form: Mapping[str, Any] | None) -> bool:
     """Whether this preprocessing is that of a language model."""
     return form is not None and form.get("output") == NEXT_TOKEN
 
 
-def functions(config: Mapping[str, Any]) -> str:
+def token_prediction_and_saving_code(config: Mapping[str, Any]) -> str:
     """The functions that predict from a row, and the one that saves the model for transformers."""
     return _FUNCTIONS.replace("{saving}", _MERGED if config.get("adapter") else _PLAIN).strip("\n")
 
@@ -143,8 +148,8 @@ INPUTS, FEATURES = "inputs", "features"
 """The functions of the code whose outputs are a model's inputs."""
 
 _BUILDERS = {
-    "hf": "dpsweep.trainers.models.hugging_face.classifier",
-    "hf_causal": "dpsweep.trainers.models.hugging_face.causal_model",
+    "hf": "dpsweep.trainers.models.hugging_face.build_random_text_classifier",
+    "hf_causal": "dpsweep.trainers.models.hugging_face.build_random_causal_model",
 }
 """By a model's tag: the function that builds it from a file of all its weights, where the model's own reads others."""
 
@@ -246,55 +251,64 @@ def prediction_snippet(
     configuration cannot be an argument of a function.
     """
     shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
-    source, call = _model(config["model"], (features.size,) if features else shape, dataset)
+    source, call = _import_line_and_model_call(
+        config["model"], (features.feature_count,) if features else shape, dataset
+    )
     if config.get("adapter"):
-        source, call = _lines_with_adapter(source, call, config["adapter"])
-    extracted, example = [], _example(form, dataset)
-    if features and form is not None and features.package is not None:
-        name = features.extractor
+        source, call = _import_line_and_call_with_adapter(source, call, config["adapter"])
+    extracted, example = [], _example_row_code(form, dataset)
+    if features and form is not None and features.weights_package is not None:
+        name = features.extractor_class
         source += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {name}, InputForm  # {EXTRACTOR} lies beside it"
-        extracted = [_inputs(form, dataset).strip("\n"), _EXTRACTED.format(name=name, shape=shape).strip("\n")]
+        extracted = [
+            _inputs_function_code(form, dataset).strip("\n"),
+            _EXTRACTED.format(name=name, shape=shape).strip("\n"),
+        ]
     elif features:
-        extracted = [_OWN_FEATURES.format(size=features.size, norm=features.norm).strip("\n")]
-        example = f"torch.ones({features.size})"
+        extracted = [_OWN_FEATURES.format(size=features.feature_count, norm=features.row_norm).strip("\n")]
+        example = f"torch.ones({features.feature_count})"
     head = ["import torch\nfrom safetensors.torch import load_file", source]
     if form is not None:
         head[0] = _IMPORTS[str(form["kind"])] + head[0]
         head.append(f'with open("{PREPROCESSING}") as stream:\n    declared = json.load(stream)')
     parts = [
         "\n\n".join(head),
-        *(extracted or [_inputs(form, dataset).strip("\n")]),
+        *(extracted or [_inputs_function_code(form, dataset).strip("\n")]),
         f'model = {call}\nmodel.load_state_dict(load_file("{weights}"))\nmodel.eval()',
-        functions(config) if predicts_tokens(form) else _answer_lines(form, dataset, FEATURES if features else INPUTS),
+        token_prediction_and_saving_code(config)
+        if is_language_model_preprocessing(form)
+        else _label_or_number_function_code(form, dataset, FEATURES if features else INPUTS),
         f"row = {example}  # put your own "
-        f"here\nprint({NEXT_TOKEN if predicts_tokens(form) else _predicted_noun(dataset)}(row))",
+        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
 
-def is_own(model: Mapping[str, Any]) -> bool:
+def is_dpsweep_model(model: Mapping[str, Any]) -> bool:
     """Whether a model is one of dpsweep's, whose code lies beside the card."""
-    return tag_of(name_of(model)) is not None
+    return tag_of_path(tag_or_path_of_class(model)) is not None
 
 
-def model_module(model: Mapping[str, Any]) -> str:
+def name_of_module_that_builds_model(model: Mapping[str, Any]) -> str:
     """The module of dpsweep with the code that builds this model from a file of all its weights."""
-    return _BUILDERS.get(name_of(model), home_of(model)).rpartition(".")[0]
+    return _BUILDERS.get(tag_or_path_of_class(model), current_path_of_class(model)).rpartition(".")[0]
 
 
-def _lines_with_adapter(source: str, call: str, adapter: Mapping[str, Any]) -> tuple[str, str]:
+def _import_line_and_call_with_adapter(source: str, call: str, adapter: Mapping[str, Any]) -> tuple[str, str]:
     """The same lines for the model with its adapter, whose initial weights the file of weights replaces."""
-    kind = class_name(adapter)
-    fields = ", ".join(f"{key}={value!r}" for key, value in fields_of(adapter).items())
+    kind = class_name_without_module(adapter)
+    fields = ", ".join(f"{key}={value!r}" for key, value in fields_without_class_name(adapter).items())
     imported = f"from {ADAPTER.removesuffix('.py')} import {kind}, attach_adapters  # {ADAPTER} lies beside this card"
     return f"{source}\n{imported}", f"attach_adapters({call}, {kind}({fields}))"
 
 
-def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]) -> tuple[str, str]:
+def _import_line_and_model_call(
+    model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[str, Any]
+) -> tuple[str, str]:
     """The line that imports the model's factory, and the call of the factory for inputs of this shape."""
-    module, _, factory = _BUILDERS.get(name_of(model), home_of(model)).rpartition(".")
-    base = BaseModel.of({"model": model})
-    fields = fields_of(model) if base is None else base.settings
+    module, _, factory = _BUILDERS.get(tag_or_path_of_class(model), current_path_of_class(model)).rpartition(".")
+    base = BaseModel.from_trial_config({"model": model})
+    fields = fields_without_class_name(model) if base is None else base.arguments_to_rebuild_model
     if invalid := [key for key in fields if not key.isidentifier()]:
         raise BadInput(f"Expected model.{invalid[0]} to be the name of an argument.")
     arguments = [
@@ -302,29 +316,29 @@ def _model(model: Mapping[str, Any], shape: tuple[int, ...], dataset: Mapping[st
         str(require_stored_integer("dataset.classes", dataset["classes"])),
         *(f"{key}={value!r}" for key, value in fields.items()),
     ]
-    if is_own(model):
+    if is_dpsweep_model(model):
         source = f"from {MODEL_CODE.removesuffix('.py')} import {factory}  # {MODEL_CODE} lies beside this card"
     else:
         source = f"from {module} import {factory}  # your own class: it must be importable"
     return source, f"{factory}({', '.join(arguments)})"
 
 
-def _inputs(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+def _inputs_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     shape = tuple(require_stored_integer("dataset.shape", length) for length in dataset["shape"])
     if form is None:
         return _UNKNOWN.format(shape=shape)
     if form["kind"] == "array":
-        steps = "\n    ".join(_steps(form))
+        steps = "\n    ".join(_preprocessing_code_lines(form))
         code = _ARRAY.replace("{shape}", str(tuple(form["raw_shape"]))).replace("{steps}", steps)
         return code if steps else code.replace("    \n", "")
     if form["kind"] == "words":
         return _WORDS.replace("{encoding}", str(form["encoding"]))
     if form["kind"] == "tokens":
-        return SEQUENCE if predicts_tokens(form) else _TOKENS
+        return SEQUENCE if is_language_model_preprocessing(form) else _TOKENS
     return _COLUMNS if any("values" in column for column in form["columns"]) else _NUMBERS
 
 
-def _steps(form: Mapping[str, Any]) -> Sequence[str]:
+def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
     """The lines that preprocess an array of numbers, without those that have no effect."""
     steps = []
     if form["bounds"] is not None:
@@ -340,7 +354,7 @@ def _predicted_noun(dataset: Mapping[str, Any]) -> str:
     return "number" if dataset["classes"] == 1 else "label"
 
 
-def _answer_lines(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
+def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
     verb = _predicted_noun(dataset)
     named = form is not None and form["labels"] is not None
     answer = {
@@ -353,7 +367,7 @@ def _answer_lines(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], in
     )
 
 
-def _example(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+def _example_row_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     """An invented example row: the middle of every bound."""
     if form is None or form["kind"] == "array":
         return f"torch.zeros({str(list(form['raw_shape'] if form else dataset['shape']))[1:-1]})"

@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
 
-from dpsweep.accounting.durable_files import remove_stale, write_json
+from dpsweep.accounting.durable_files import remove_stale_temporary_files, write_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -30,8 +30,8 @@ from dpsweep.accounting.records.commitment import Opening
 from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, ReleasedFiles, ReleasedWinner
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
-from dpsweep.accounting.searches.folder_audit import verify_results
-from dpsweep.accounting.validation import as_written, refuse_link, require_inside_folder
+from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
+from dpsweep.accounting.validation import refuse_link, require_inside_folder, turn_read_errors_into_refusal
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
 from dpsweep.reports.content import sweep_table as table
@@ -40,7 +40,7 @@ from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
-from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, released_trainer
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, trainer_settings_for_release
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import visible_exhibits
 from dpsweep.reports.pages import curator_page as pages
@@ -50,14 +50,18 @@ from dpsweep.reports.pages.prediction_code import PREPROCESSING, declared_prepro
 from dpsweep.reports.pages.released_package import (
     ReleasedPackage,
     ReleaseFormat,
-    write_formats,
-    write_opening,
-    write_price,
-    write_statement,
+    write_commitment_and_statement,
+    write_commitment_opening,
+    write_documents_in_formats,
+    write_price_and_program,
 )
-from dpsweep.reports.statement.methods_text import MethodsText, methods_text
-from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, read_claim
-from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line, statement_of
+from dpsweep.reports.statement.methods_text import MethodsText, methods_text_for_paper
+from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel, released_claim_of_sweep
+from dpsweep.reports.statement.statement import (
+    cautions_on_large_epsilon_or_delta,
+    privacy_statement_lines,
+    protects_nobody_sentence,
+)
 from dpsweep.reports.statement.statement_line import Context, Line, contradicted_lines
 
 FOLDER = "release"
@@ -81,12 +85,12 @@ def write_release(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat]
     from its declaration or was never charged); if no run finished, unless the price covers that outcome too; and if a
     secret draw is not finished, since fewer tries are a different search. A second command on the same folder waits.
     """
-    with one_writer(folder):
-        return write_alone(folder, ledger, formats, day)
+    with hold_release_lock(folder):
+        return write_release_while_locked(folder, ledger, formats, day)
 
 
 @contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
+def hold_release_lock(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder's release and export; raises `BadInput` if another command holds it for too long."""
     lock = FileLock(refuse_link(folder / LOCK), timeout=PATIENCE_SECONDS)
     try:
@@ -99,50 +103,52 @@ def one_writer(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def write_alone(folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], day: date | None = None) -> Path:
+def write_release_while_locked(
+    folder: Path, ledger: Ledger, formats: Sequence[ReleaseFormat], day: date | None = None
+) -> Path:
     """Does what `write_release` does, for a caller who holds the lock."""
-    remove_stale(folder)
+    remove_stale_temporary_files(folder)
     target, partial = refuse_link(folder / FOLDER), refuse_link(folder / f".{FOLDER}.partial")
-    curator = refuse_link(SweepFolder(root=folder).curator)
-    with as_written(f"the sweep in {folder}"):
-        sweep = table.read(folder, ledger)
-        if publish_announced(sweep, partial, target, ledger):
+    curator = refuse_link(SweepFolder(root=folder).curator_folder)
+    with turn_read_errors_into_refusal(f"the sweep in {folder}"):
+        sweep = table.read_sweep(folder, ledger)
+        if publish_interrupted_release(sweep, partial, target, ledger):
             return target / FILE
-        page = compose(sweep)
-        verify_results(sweep.plan, folder, ledger)
-        opening = Opening.of(ledger, sweep.plan.account, sweep.plan_id)
+        page = compose_release_page(sweep)
+        verify_unchanged_results_and_weights(sweep.plan, folder, ledger)
+        opening = Opening.from_ledger(ledger, sweep.plan.account, sweep.plan_id)
         shutil.rmtree(partial, ignore_errors=True)
         pages.write_page(page, partial)
-        charge, secret = sweep.search.charge_and_secret(sweep.account, sweep.winner)
-        ReleasedWinner.of(secret, charge).write(partial)
-        _write_winner(sweep, partial)
-        claim = claim_of(sweep, page, opening.commitment, ReleasedModel.of(partial), day)
-        write_statement(claim, partial)
+        charge, secret = sweep.planned_search.charge_digest_and_folder_secret(sweep.account, sweep.winner_id)
+        ReleasedWinner.from_secret_and_charge(secret, charge).write_salt_and_covered_names(partial)
+        _write_winner_config_and_model(sweep, partial)
+        claim = claim_of_release_page(sweep, page, opening.commitment, ReleasedModel.from_release_folder(partial), day)
+        write_commitment_and_statement(claim, partial)
         if not page.nobody:
-            write_price(opening, read_bill(sweep), partial)
-    write_formats(ReleasedPackage.of(page, claim, partial), formats, partial)
-    write_opening(opening, curator)
-    publish_release(sweep, partial, target, ledger)
+            write_price_and_program(opening, read_bill(sweep), partial)
+    write_documents_in_formats(ReleasedPackage.from_release_folder(page, claim, partial), formats, partial)
+    write_commitment_opening(opening, curator)
+    record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / FILE
 
 
-def _write_winner(sweep: Sweep, target: Path) -> None:
+def _write_winner_config_and_model(sweep: Sweep, target: Path) -> None:
     """Writes the winner's configuration as in the plan, its declared preprocessing and its model.
 
     The number of the winning run is left out.
     """
-    if not reader_of(sweep).may_see(Needs.WINNER) or sweep.winner is None:
+    if not public_reader(sweep).may_see(Needs.WINNER) or sweep.winner_id is None:
         return
-    winner = sweep.trial(sweep.winner)
+    winner = sweep.trial_with_id(sweep.winner_id)
     point = sweep.plan.trials[0].config.keys() & winner.config.keys()
     config = {key: value for key, value in winner.config.items() if key in point}
     config["dataset"] = {"name": sweep.plan.account}  # without the paths of its files
-    if (base := BaseModel.of(winner.config)) is not None:
-        config["model"] = base.released
-    config["trainer"] = released_trainer(winner.config["trainer"])
-    features = FrozenFeatures.of(winner.config)
+    if (base := BaseModel.from_trial_config(winner.config)) is not None:
+        config["model"] = base.settings_for_release
+    config["trainer"] = trainer_settings_for_release(winner.config["trainer"])
+    features = FrozenFeatures.from_trial_config(winner.config)
     if features is not None:
-        config["features"] = features.released
+        config["features"] = features.settings_for_release
     (target / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=True))
     if (form := declared_preprocessing(winner.config["dataset"], features)) is not None:
         write_json(target / PREPROCESSING, form)
@@ -152,42 +158,46 @@ def _write_winner(sweep: Sweep, target: Path) -> None:
             shutil.copyfile(require_inside_folder(model, sweep.folder), target / name)
 
 
-def publish_release(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
+def record_release_and_rename_folder(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> None:
     """Writes the winner and the files of a finished folder into the ledger, and then renames it to its place.
 
     Raises `BadInput` if another winner of this charge was released before: then the folder stays where it is.
     """
-    charge, _ = sweep.search.charge_and_secret(sweep.account, sweep.winner)
-    files = ReleasedFiles.of(partial)
-    ledger.release(
+    charge, _ = sweep.planned_search.charge_digest_and_folder_secret(sweep.account, sweep.winner_id)
+    files = ReleasedFiles.from_folder(partial)
+    ledger.record_release(
         sweep.plan.account,
         plan=sweep.plan_id,
-        winner=Released(charge=charge, winner=ReleasedWinner(salt=files.salt).digest(partial)),
-        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest),
+        winner=Released(charge=charge, winner=ReleasedWinner(salt=files.salt).digest_of_winner_files(partial)),
+        manifest=ReleaseManifest(charge=charge, folder=target.name, manifest=files.manifest_digest),
     )
-    files.note(SweepFolder(root=sweep.folder).curator, target.name)
+    files.write_into_curator_list(SweepFolder(root=sweep.folder).curator_folder, target.name)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 
 
-def publish_announced(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> bool:
+def publish_interrupted_release(sweep: Sweep, partial: Path, target: Path, ledger: Ledger) -> bool:
     """Publishes the files that a killed command announced to the ledger's witness; False unless they are there.
 
     No others may be published, and they have the day on which they were made.
     """
-    announced = sweep.account.attempts(sweep.plan_id).pinned.get(target.name)
-    if announced is None or not (partial / WINNER_FILE).exists() or ReleasedFiles.of(partial).manifest != announced:
+    announced = sweep.account.attempts_of_plan(sweep.plan_id).pinned.get(target.name)
+    if (
+        announced is None
+        or not (partial / WINNER_FILE).exists()
+        or ReleasedFiles.from_folder(partial).manifest_digest != announced
+    ):
         return False
-    publish_release(sweep, partial, target, ledger)
+    record_release_and_rename_folder(sweep, partial, target, ledger)
     return True
 
 
-def compose(sweep: Sweep) -> Page:
+def compose_release_page(sweep: Sweep) -> Page:
     """The page of a release; raises `BadInput` with the reason if nothing may be released."""
-    bill, reader = read_bill(sweep), reader_of(sweep)
-    facts = numbers.read_facts(sweep, bill)
-    context = _context(sweep, bill, facts)
-    statement = statement_of(context)
+    bill, reader = read_bill(sweep), public_reader(sweep)
+    facts = numbers.page_facts_by_name(sweep, bill)
+    context = _public_statement_context(sweep, bill, facts)
+    statement = privacy_statement_lines(context)
     for line in contradicted_lines(statement):
         raise BadInput(f"Expected a private sweep to release, got: {line.text}")
     if not sweep.runs.over:
@@ -195,35 +205,35 @@ def compose(sweep: Sweep) -> Page:
             f"Expected the search in {sweep.folder} to be finished: an interrupted search is not the one that was "
             "priced. Give its command again to continue it."
         )
-    if sweep.winner is None and not sweep.shown.outcome:
+    if sweep.winner_id is None and not sweep.shown.outcome:
         raise BadInput("Expected a finished run to release, got none.")
-    disclosed = _disclosed_sweep(sweep, reader)
+    disclosed = _sweep_with_disclosed_runs_only(sweep, reader)
     page = Page(
         audience=reader.audience,
-        banner=pages.Banner(line=protects_nobody_line(sweep.plan) or reader.audience.banner),
+        banner=pages.Banner(line=protects_nobody_sentence(sweep.plan) or reader.audience.banner),
         title=sweep.plan.account,
-        headline=sections.headline(sweep, facts),
+        headline=sections.search_headline_text(sweep, facts),
         unit=sweep.plan.unit,
-        measure=sweep.measure,
-        nobody=protects_nobody_line(sweep.plan),
+        measure=sweep.score_description,
+        nobody=protects_nobody_sentence(sweep.plan),
         facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,
-        cautions=cautions_of(sweep.plan, bill),
-        best=_best(sweep, reader),
+        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
+        best=_released_best_points(sweep, reader),
         outcome=sweep.shown.outcome,
         findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
         terms=visible_exhibits(catalogue.TERMS, disclosed, bill, reader),
-        methods=methods_text(context),
+        methods=methods_text_for_paper(context),
     )
-    return _with_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
+    return _page_with_maps_and_table_of_all_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
 
 
-def claim_of(
+def claim_of_release_page(
     sweep: Sweep, page: Page, commitment: str, model: ReleasedModel | None, day: date | None = None
 ) -> ReleasedClaim:
     """What the documents that go with a release may say: the claim of its page, on that day or today."""
     bill = read_bill(sweep)
-    return read_claim(
+    return released_claim_of_sweep(
         sweep,
         bill,
         headline=page.headline,
@@ -234,72 +244,82 @@ def claim_of(
     )
 
 
-def contradictions(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
+def contradicted_public_lines(sweep: Sweep, bill: Bill) -> tuple[Line, ...]:
     """The lines of the public statement that the records contradict, such as noise that a seed makes reproducible."""
-    return contradicted_lines(statement_of(_context(sweep, bill, numbers.read_facts(sweep, bill))))
+    return contradicted_lines(
+        privacy_statement_lines(_public_statement_context(sweep, bill, numbers.page_facts_by_name(sweep, bill)))
+    )
 
 
-def methods_of(sweep: Sweep, bill: Bill) -> MethodsText | None:
+def methods_text_if_releasable(sweep: Sweep, bill: Bill) -> MethodsText | None:
     """The paragraph for a paper; None where nothing is claimed, and where nothing may be released yet."""
-    claimed = sweep.runs.over and not contradictions(sweep, bill)
-    return methods_text(_context(sweep, bill, numbers.read_facts(sweep, bill))) if claimed else None
+    claimed = sweep.runs.over and not contradicted_public_lines(sweep, bill)
+    return (
+        methods_text_for_paper(_public_statement_context(sweep, bill, numbers.page_facts_by_name(sweep, bill)))
+        if claimed
+        else None
+    )
 
 
-def _context(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> Context:
+def _public_statement_context(sweep: Sweep, bill: Bill, facts: Mapping[str, numbers.Fact]) -> Context:
     return Context(sweep=sweep, bill=bill, facts=facts, audience=Audience.PUBLIC)
 
 
-def reader_of(sweep: Sweep) -> Reader:
+def public_reader(sweep: Sweep) -> Reader:
     """Everybody, with what the rule discloses."""
     return Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
 
 
-def _best(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
+def _released_best_points(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
     """The winner if the rule discloses it; each method's best only if the rule discloses all scores."""
-    if not reader.may_see(Needs.WINNER) or sweep.winner is None:
+    if not reader.may_see(Needs.WINNER) or sweep.winner_id is None:
         return ()
-    others = tuple(sweep.winners.values()) if reader.may_see(Needs.ALL_SCORES) else ()
-    trials = tuple(dict.fromkeys((sweep.winner, *others)))
-    return sections.best(sweep, trials=trials, with_score=reader.may_see(Needs.WINNER_SCORE))
+    others = tuple(sweep.winner_id_by_method.values()) if reader.may_see(Needs.ALL_SCORES) else ()
+    trials = tuple(dict.fromkeys((sweep.winner_id, *others)))
+    return sections.best_configurations(sweep, trials=trials, with_score=reader.may_see(Needs.WINNER_SCORE))
 
 
-def _with_runs(page: Page, sweep: Sweep) -> Page:
-    records = _released_columns(sweep)
-    records.insert(0, sweep.runs.noun, sweep.labels)
+def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:
+    records = _table_of_released_columns(sweep)
+    records.insert(0, sweep.runs.noun, sweep.run_labels)
     return replace(
         page,
         pictures=pages.draw_maps_of_sweep(sweep),
-        trials=sheets.trials(sweep, COLUMNS),
-        records=sweep.exported(records),
+        trials=sheets.runs_sheet(sweep, COLUMNS),
+        records=sweep.rows_for_export(records),
         runs=sweep.runs.nouns,
     )
 
 
-def covered_records(sweep: Sweep) -> pd.DataFrame:
+def table_of_disclosed_runs(sweep: Sweep) -> pd.DataFrame:
     """A row for each run that the rule discloses, with the columns that its price covers."""
-    return sweep.exported(_released_columns(_disclosed_sweep(sweep, reader_of(sweep))))
+    return sweep.rows_for_export(
+        _table_of_released_columns(_sweep_with_disclosed_runs_only(sweep, public_reader(sweep)))
+    )
 
 
-def _released_columns(sweep: Sweep) -> pd.DataFrame:
-    return sweep.all_runs[[*RECORDS[:1], *sweep.run_keys, *RECORDS[1:]]]
+def _table_of_released_columns(sweep: Sweep) -> pd.DataFrame:
+    return sweep.all_run_rows[[*RECORDS[:1], *sweep.keys_that_tell_runs_apart, *RECORDS[1:]]]
 
 
-def _disclosed_sweep(sweep: Sweep, reader: Reader) -> Sweep:
+def _sweep_with_disclosed_runs_only(sweep: Sweep, reader: Reader) -> Sweep:
     """The sweep with the runs that the reader may see: what is made of it cannot show others, whatever it declares."""
     if reader.may_see(Needs.ALL_SCORES):
-        return _without_reasons(sweep)
-    trial = sweep.winner if reader.may_see(Needs.WINNER_SCORE) else None
+        return _sweep_without_failure_reasons(sweep)
+    trial = sweep.winner_id if reader.may_see(Needs.WINNER_SCORE) else None
     rows = tuple(run for run in sweep.runs.rows if run.trial.id == trial)
     table = sweep.table[sweep.table["trial"] == trial].reset_index(drop=True)
-    return _without_reasons(replace(sweep, runs=replace(sweep.runs, rows=rows), table=table))
+    return _sweep_without_failure_reasons(replace(sweep, runs=replace(sweep.runs, rows=rows), table=table))
 
 
-def _without_reasons(sweep: Sweep) -> Sweep:
+def _sweep_without_failure_reasons(sweep: Sweep) -> Sweep:
     """The sweep without the reasons why runs have no result: the price does not cover these reasons."""
     shown = (State.FINISHED, State.DIVERGED)
 
-    def without_reasons(table: pd.DataFrame) -> pd.DataFrame:
+    def table_without_failure_reasons(table: pd.DataFrame) -> pd.DataFrame:
         states = [state if state in shown else State.NO_RESULT for state in table["state"]]
         return table.assign(state=pd.Series(states, dtype=object))
 
-    return replace(sweep, table=without_reasons(sweep.table), final=without_reasons(sweep.final))
+    return replace(
+        sweep, table=table_without_failure_reasons(sweep.table), final=table_without_failure_reasons(sweep.final)
+    )

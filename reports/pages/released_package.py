@@ -17,15 +17,15 @@ from typing import Any, Protocol
 
 import yaml
 
-from dpsweep.accounting.durable_files import made_folder, replace_infinities_by_words, write_json
+from dpsweep.accounting.durable_files import make_private_folder_durably, replace_infinities_by_words, write_json
 from dpsweep.accounting.records.commitment import ChargedSweep, Opening, write_commitment
 from dpsweep.accounting.records.released_files import CONFIG_FILE
 from dpsweep.accounting.validation import refuse_link
-from dpsweep.reports.content.facts import Bill, exact_sum
+from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.pages.curator_page import Page
-from dpsweep.reports.pages.prediction_code import code_of
-from dpsweep.reports.pages.templates import fill_template, store
-from dpsweep.reports.statement.one_page import one_page, pdf_of, size_for
+from dpsweep.reports.pages.prediction_code import source_of_module_and_imports
+from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename
+from dpsweep.reports.statement.one_page import one_page_statement, pdf_bytes_of_page, row_font_size_that_fits
 from dpsweep.reports.statement.released_claim import ReleasedClaim
 
 VERSION = 1
@@ -36,7 +36,7 @@ PROGRAM = "dpsweep.reports.recomputation.price_check"
 """The module whose source, with the modules that it imports, is the program."""
 
 
-def released_price(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
+def price_json_fields(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
     """`price.json`: the first charge's event and claim by population, and the sum of later charges for repeats.
 
     None where the charge has no event, hence nothing can be recomputed.
@@ -52,14 +52,14 @@ def released_price(charged: ChargedSweep, bill: Bill) -> dict[str, Any] | None:
             "adjacency": charged.adjacency,
             "epsilon": claim.epsilon,
             "delta": claim.delta,
-            "claimed_by": claim.facts.claimed_by,
+            "claimed_by": claim.charge_facts.claimed_by,
             "parts": {
-                name: {"epsilon": claim.facts.parts.get(name, claim.epsilon), "event": event}
+                name: {"epsilon": claim.charge_facts.parts.get(name, claim.epsilon), "event": event}
                 for name, event in first["event"].items()
             },
             "repeats": {
-                "epsilon": exact_sum(one.epsilon for one in bill.charges[1:]),
-                "delta": exact_sum(one.delta for one in bill.charges[1:]),
+                "epsilon": sum_in_exact_decimals(one.epsilon for one in bill.charges[1:]),
+                "delta": sum_in_exact_decimals(one.delta for one in bill.charges[1:]),
             },
         }
     )
@@ -87,7 +87,7 @@ class ReleasedPackage:
     files: Mapping[str, str]
 
     @classmethod
-    def of(cls, page: Page, claim: ReleasedClaim, folder: Path) -> ReleasedPackage:
+    def from_release_folder(cls, page: Page, claim: ReleasedClaim, folder: Path) -> ReleasedPackage:
         """The package of the files that lie in a folder."""
         config = folder / CONFIG_FILE
         return cls(
@@ -116,34 +116,37 @@ class ReleaseFormat(Protocol):
         ...
 
 
-def write_statement(claim: ReleasedClaim, folder: Path) -> None:
+def write_commitment_and_statement(claim: ReleasedClaim, folder: Path) -> None:
     """Writes the commitment and the one-page statement, as a page and as a PDF file, into a release."""
-    page = one_page(claim)
+    page = one_page_statement(claim)
     write_commitment(folder, claim.commitment)
-    store(folder / STATEMENT_FILE, fill_template("statement.html.j2", page=page, size=size_for(page)).encode())
-    store(folder / STATEMENT_PDF, pdf_of(page))
+    write_file_in_one_rename(
+        folder / STATEMENT_FILE,
+        fill_template("statement.html.j2", page=page, size=row_font_size_that_fits(page)).encode(),
+    )
+    write_file_in_one_rename(folder / STATEMENT_PDF, pdf_bytes_of_page(page))
 
 
-def write_price(opening: Opening, bill: Bill, folder: Path) -> None:
+def write_price_and_program(opening: Opening, bill: Bill, folder: Path) -> None:
     """Writes the event of the price and the program that recomputes it into a release, if the charge has an event."""
-    price = released_price(opening.charged, bill)
+    price = price_json_fields(opening.charged, bill)
     if price is not None:
         write_json(folder / PRICE_FILE, price)
-        store(folder / PROGRAM_FILE, price_program().encode())
+        write_file_in_one_rename(folder / PROGRAM_FILE, price_check_program_text().encode())
 
 
-def price_program() -> str:
+def price_check_program_text() -> str:
     """The text of the program that recomputes a price: the same in every release of a version of dpsweep."""
-    return code_of(PROGRAM, PROGRAM_HEAD)
+    return source_of_module_and_imports(PROGRAM, PROGRAM_HEAD)
 
 
-def write_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:
+def write_documents_in_formats(package: ReleasedPackage, formats: Iterable[ReleaseFormat], folder: Path) -> None:
     """Writes the documents into a release."""
     for one in formats:
-        store(folder / one.file, one.text(package).encode())
+        write_file_in_one_rename(folder / one.file, one.text(package).encode())
 
 
-def write_opening(opening: Opening, curator: Path) -> None:
+def write_commitment_opening(opening: Opening, curator: Path) -> None:
     """Writes the opening of the commitment into the curator's folder, never into a release."""
-    made_folder(refuse_link(curator))
+    make_private_folder_durably(refuse_link(curator))
     opening.write(curator)

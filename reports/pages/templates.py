@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from dpsweep.accounting.printing import visible_lines
+from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.page_figures import inline_svg
 
@@ -24,7 +24,7 @@ def fill_template(template: str, **values: object) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=not template.endswith(".md.j2"),
-        finalize=_escape_for_markdown if template.endswith(".md.j2") else _escape_for_html,
+        finalize=_escape_html_in_markdown if template.endswith(".md.j2") else _make_control_characters_visible,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -34,7 +34,7 @@ def fill_template(template: str, **values: object) -> str:
     return environment.get_template(template).render(values)
 
 
-def store(path: Path, content: bytes) -> None:
+def write_file_in_one_rename(path: Path, content: bytes) -> None:
     """Writes a file in one rename."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)  # the file is created again, so an existing link is never followed
@@ -42,23 +42,27 @@ def store(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def store_picture(picture: Drawing, folder: Path, pdf: bytes = b"") -> None:
+def write_picture_files(picture: Drawing, folder: Path, pdf: bytes = b"") -> None:
     """Writes a picture's files, each in one rename; of one that failed no older file stays."""
     if picture.failure:
         for suffix in ("png", "svg", "pdf"):
             (folder / f"{picture.name}.{suffix}").unlink(missing_ok=True)
         return
-    store(folder / f"{picture.name}.png", picture.png)
-    store(folder / f"{picture.name}.svg", picture.svg.encode())
+    write_file_in_one_rename(folder / f"{picture.name}.png", picture.png)
+    write_file_in_one_rename(folder / f"{picture.name}.svg", picture.svg.encode())
     if pdf:
-        store(folder / f"{picture.name}.pdf", pdf)
+        write_file_in_one_rename(folder / f"{picture.name}.pdf", pdf)
 
 
-def _escape_for_markdown(value: object) -> str:
+def _escape_html_in_markdown(value: object) -> str:
     """Text for Markdown: `&`, `<` and `>` are escaped, quotes are not."""
-    return value if isinstance(value, Markup) else html.escape(visible_lines(value), quote=False)
+    return value if isinstance(value, Markup) else html.escape(escape_invisible_except_line_breaks(value), quote=False)
 
 
-def _escape_for_html(value: object) -> object:
+def _make_control_characters_visible(value: object) -> object:
     """Text for HTML, which is escaped after this, with control and bidirectional characters as visible escapes."""
-    return visible_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        escape_invisible_except_line_breaks(value)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )

@@ -16,18 +16,18 @@ from dpsweep.reports.recomputation.loss_lattice import (
     LossLattice,
     NotRecomputed,
     Steps,
-    gaussian,
-    one_sampled_step,
+    delta_curve_of_one_sampled_step,
+    gaussian_delta_curve,
 )
 from dpsweep.reports.recomputation.renyi_bound import (
     Divergence,
-    best_of_negative_binomial,
-    best_of_poisson,
-    gaussian_divergence,
+    divergence_of_gaussian_steps,
+    negative_binomial_search_divergence,
+    poisson_search_divergence,
     pure_divergence,
     renyi_epsilon,
 )
-from dpsweep.reports.recomputation.search_envelope import best_of, on_both_sides
+from dpsweep.reports.recomputation.search_envelope import delta_curve_of_best_try, extend_curve_to_negative_epsilon
 
 REPLACE, MOST_KINDS, LEAST_NOISE = "replace_one", 2000, 1e-3
 """The adjacency under which a record is replaced, the most kinds of step in a composition, and the least noise."""
@@ -57,7 +57,7 @@ POSSIBLE: Mapping[str, Callable[[Any], bool]] = {
 """Which values a field of an event, or of a law of the number of tries, can have; nan is none of them."""
 
 
-def _require_possible(event: Event) -> None:
+def _require_possible_numbers(event: Event) -> None:
     """Raises ValueError for a number that no mechanism has, in an event, its law, or what it samples or repeats."""
     for form in (event, event.get("tries", {}), event.get("event", {})):
         for name in form.keys() & POSSIBLE.keys():
@@ -67,39 +67,43 @@ def _require_possible(event: Event) -> None:
         raise ValueError(f"Expected sample_size={event['sample_size']} <= {event['source_dataset_size']}.")
 
 
-def leaves(event: Event, times: int = 1) -> list[tuple[Event, int]]:
+def leaf_events_with_counts(event: Event, times: int = 1) -> list[tuple[Event, int]]:
     """The leaves of a composition with their multiplicities; raises ValueError for numbers that no mechanism has."""
-    _require_possible(event)
+    _require_possible_numbers(event)
     kind = event["type"]
     if kind == "NoOpDpEvent":
         return []
     if kind == "SelfComposedDpEvent":
-        return leaves(event["event"], times * event["count"])
+        return leaf_events_with_counts(event["event"], times * event["count"])
     if kind == "ComposedDpEvent":
-        return [leaf for inner in event["events"] for leaf in leaves(inner, times)]
+        return [leaf for inner in event["events"] for leaf in leaf_events_with_counts(inner, times)]
     if kind == "Table":
         rows = zip(event["noise_multipliers"], event["counts"], strict=True)
-        return [leaf for noise, count in rows for leaf in leaves(_at_noise(event["step"], noise), times * count)]
+        return [
+            leaf
+            for noise, count in rows
+            for leaf in leaf_events_with_counts(_event_with_noise(event["step"], noise), times * count)
+        ]
     return [(event, times)]
 
 
-def _at_noise(step: Event, noise: float) -> Event:
-    inner = {"event": _at_noise(step["event"], noise)} if "event" in step else {"noise_multiplier": noise}
+def _event_with_noise(step: Event, noise: float) -> Event:
+    inner = {"event": _event_with_noise(step["event"], noise)} if "event" in step else {"noise_multiplier": noise}
     return {**step, **inner}
 
 
-def curves(event: Event, adjacency: str) -> list[Curve]:
+def delta_curves_of_event(event: Event, adjacency: str) -> list[Curve]:
     """The curve of each direction of a mechanism, or one for both."""
-    parts = leaves(event)
-    steps = [_steps(leaf, count, adjacency) for leaf, count in parts]
+    parts = leaf_events_with_counts(event)
+    steps = [_gaussian_steps_of_leaf(leaf, count, adjacency) for leaf, count in parts]
     if all(step is not None for step in steps):
-        return _compose_steps([step for step in steps if step is not None])
+        return _curves_of_composed_steps([step for step in steps if step is not None])
     if len(parts) > 1 or parts[0][1] > 1 or parts[0][0]["type"] not in _CURVES:
         raise NotRecomputed(f"no tight bound for {' with '.join(sorted({str(leaf['type']) for leaf, _ in parts}))}")
     return _CURVES[parts[0][0]["type"]](parts[0][0], adjacency)
 
 
-def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
+def _gaussian_steps_of_leaf(leaf: Event, count: int, adjacency: str) -> Steps | None:
     """A leaf as Gaussian steps; None if it has none. Replacing a record moves a sum twice as far."""
     kind, replaced, inner = leaf["type"], adjacency == REPLACE, leaf.get("event", {})
     noise = float((inner or leaf).get("noise_multiplier", math.nan))
@@ -114,13 +118,13 @@ def _steps(leaf: Event, count: int, adjacency: str) -> Steps | None:
     if kind == "PoissonSampledDpEvent":
         rate = float(leaf["sampling_probability"])
         pair = "replaced" if replaced else "sampled"
-        return _steps(inner, count, adjacency) if rate == 1 else (pair, rate, 1 / noise, count)
+        return _gaussian_steps_of_leaf(inner, count, adjacency) if rate == 1 else (pair, rate, 1 / noise, count)
     if kind == "SampledWithoutReplacementDpEvent" and replaced:
         return "fixed", float(leaf["sample_size"]) / float(leaf["source_dataset_size"]), 2 / noise, count
     return None
 
 
-def _compose_steps(steps: Sequence[Steps]) -> list[Curve]:
+def _curves_of_composed_steps(steps: Sequence[Steps]) -> list[Curve]:
     """Gaussian steps together; those without sampling are one Gaussian mechanism."""
     plain = math.sqrt(sum(count * mu**2 for kind, _, mu, count in steps if kind == "plain"))
     counts: dict[tuple[str, float, float], int] = {}
@@ -130,39 +134,41 @@ def _compose_steps(steps: Sequence[Steps]) -> list[Curve]:
     if len(counts) > MOST_KINDS:
         raise NotRecomputed(f"{len(counts)} kinds of step")
     if not counts:
-        return [gaussian(plain) if plain else lambda points: np.maximum(0.0, -np.expm1(points))]
+        return [gaussian_delta_curve(plain) if plain else lambda points: np.maximum(0.0, -np.expm1(points))]
     kinds = [(*key, count) for key, count in counts.items()] + ([("sampled", 1.0, plain, 1)] if plain else [])
     ways = (0, 1) if any(kind == "sampled" and rate < 1 for kind, rate, _, _ in kinds) else (0,)
     if len(kinds) == 1 and kinds[0][0] == "sampled" and kinds[0][1] < 1 and kinds[0][3] == 1:
-        return [one_sampled_step(*kinds[0][1:3], way) for way in ways]
+        return [delta_curve_of_one_sampled_step(*kinds[0][1:3], way) for way in ways]
     return [LossLattice(kinds, way).delta for way in ways]
 
 
-def _join_curves_of_events(leaf: Event, adjacency: str, join: Callable[[Array], Array]) -> list[Curve]:
-    inner = [curves(event, adjacency) for event in leaf["events"]]
+def _merge_event_curves_pointwise(leaf: Event, adjacency: str, join: Callable[[Array], Array]) -> list[Curve]:
+    inner = [delta_curves_of_event(event, adjacency) for event in leaf["events"]]
     ways = range(max(map(len, inner)))
-    return [_join_curves([one[min(way, len(one) - 1)] for one in inner], join) for way in ways]
+    return [_merge_curves_pointwise([one[min(way, len(one) - 1)] for one in inner], join) for way in ways]
 
 
-def _join_curves(sides: Sequence[Curve], join: Callable[[Array], Array]) -> Curve:
+def _merge_curves_pointwise(sides: Sequence[Curve], join: Callable[[Array], Array]) -> Curve:
     return lambda points: join(np.array([side(points) for side in sides]))
 
 
-def _worst(leaf: Event, adjacency: str) -> list[Curve]:
-    return _join_curves_of_events(leaf, adjacency, lambda deltas: np.asarray(deltas.max(axis=0)))
+def _curves_of_worst_event(leaf: Event, adjacency: str) -> list[Curve]:
+    return _merge_event_curves_pointwise(leaf, adjacency, lambda deltas: np.asarray(deltas.max(axis=0)))
 
 
-def _pointwise_minimum(deltas: Array) -> Array:
+def _least_deltas_over_curves(deltas: Array) -> Array:
     return np.asarray(deltas.min(axis=0))
 
 
 def _mixture_curves(leaf: Event, adjacency: str) -> list[Curve]:
     """One of several mechanisms by a public draw: the mean of their deltas."""
     shares = np.array(leaf["counts"]) / sum(leaf["counts"])
-    return _join_curves_of_events(leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas)))
+    return _merge_event_curves_pointwise(
+        leaf, adjacency, lambda deltas: np.minimum(1.0, (1 + MARGIN) * (shares @ deltas))
+    )
 
 
-def _noisy_max(leaf: Event, adjacency: str) -> list[Curve]:
+def _noisy_max_curves(leaf: Event, adjacency: str) -> list[Curve]:
     """The exponential mechanism (McSherry and Talwar 2007), as randomised response (Kairouz, Oh, Viswanath 2015)."""
     at = (2 if adjacency == REPLACE else 1) / float(leaf["noise_scale"])
     return [lambda points: -np.expm1(np.minimum(0.0, points - at)) / (1 + math.exp(-at))]
@@ -173,18 +179,20 @@ def _selection_curves(leaf: Event, adjacency: str) -> list[Curve]:
     law, each = leaf["tries"], leaf["tries"]["type"] == "EachPoint"
     if leaf["limit"] is not None or law["type"] not in _SLOPES:
         raise NotRecomputed("no tight bound for this law of the number of tries")
-    inner = curves(leaf["event"], adjacency)
-    sides = [on_both_sides(one, other) for one, other in zip(inner, inner[::-1], strict=True)]
+    inner = delta_curves_of_event(leaf["event"], adjacency)
+    sides = [extend_curve_to_negative_epsilon(one, other) for one, other in zip(inner, inner[::-1], strict=True)]
     if law.get("gamma") == 1 or law.get("count") == 1:
         return inner
-    best = [best_of(side, _SLOPES[law["type"]](law), each) for side in sides]
+    best = [delta_curve_of_best_try(side, _SLOPES[law["type"]](law), each) for side in sides]
     if not each:
         return best
-    runs = curves({"type": "SelfComposedDpEvent", "event": leaf["event"], "count": law["count"]}, adjacency)
-    return [_join_curves(pair, _pointwise_minimum) for pair in zip(best, runs, strict=True)]
+    runs = delta_curves_of_event(
+        {"type": "SelfComposedDpEvent", "event": leaf["event"], "count": law["count"]}, adjacency
+    )
+    return [_merge_curves_pointwise(pair, _least_deltas_over_curves) for pair in zip(best, runs, strict=True)]
 
 
-def _negative_binomial(law: Event) -> Curve:
+def _pgf_derivative_of_negative_binomial(law: Event) -> Curve:
     """Papernot and Steinke 2022, Definition 1: f'(x) is E[K] ((1 - (1 - gamma) x) / gamma)^(-1 - eta)."""
     eta, gamma = float(law["eta"]), float(law["gamma"])
     once = (1 - gamma) / -math.log(gamma)
@@ -194,48 +202,48 @@ def _negative_binomial(law: Event) -> Curve:
 
 
 _SLOPES: Mapping[str, Callable[[Event], Curve]] = {
-    "NegativeBinomial": _negative_binomial,
+    "NegativeBinomial": _pgf_derivative_of_negative_binomial,
     "Poisson": lambda law: lambda x: law["mean"] * np.exp(law["mean"] * (x - 1)),
     "EachPoint": lambda law: lambda x: law["count"] * x ** (law["count"] - 1),
 }
 """f' for each law of the number of tries, at x [n] in [0, 1]."""
 _CURVES: Mapping[str, Callable[[Event, str], list[Curve]]] = {
-    "WorstDpEvent": _worst,
+    "WorstDpEvent": _curves_of_worst_event,
     "MixtureDpEvent": _mixture_curves,
-    "NoisyMaxDpEvent": _noisy_max,
+    "NoisyMaxDpEvent": _noisy_max_curves,
     "SelectionDpEvent": _selection_curves,
 }
 
 
 def epsilon(event: Event, delta: float, adjacency: str, guess: float = 1.0) -> float:
     """An upper bound on epsilon at delta, sought from a guess on."""
-    parts = leaves(event)
+    parts = leaf_events_with_counts(event)
     if len(parts) == 1 and parts[0][1] == 1 and parts[0][0]["type"] in _THEOREMS:
         return _THEOREMS[parts[0][0]["type"]](parts[0][0], delta, adjacency)
-    return max(_invert_curve(side, delta, guess) for side in curves(event, adjacency)) if parts else 0.0
+    return max(_invert_curve(side, delta, guess) for side in delta_curves_of_event(event, adjacency)) if parts else 0.0
 
 
 def _invert_curve(side: Curve, delta: float, guess: float) -> float:
-    def within(at: float) -> bool:
+    def is_delta_below_target(at: float) -> bool:
         value = float(side(np.array([at]))[0])
         if math.isnan(value):
             raise NotRecomputed("a bound on delta that is no number")
         return value <= delta
 
     low, high, step = guess, guess, 0.01
-    while not within(high):
+    while not is_delta_below_target(high):
         low, high, step = high, high + step, 2 * step
         if high > FARTHEST:
             return math.inf
-    while low > 0 and within(low):
+    while low > 0 and is_delta_below_target(low):
         low, high, step = max(0.0, low - step), low, 2 * step
     while high - low > 1e-6 * min(1.0, max(high, 1e-3)):
         middle = (low + high) / 2
-        low, high = (low, middle) if within(middle) else (middle, high)
+        low, high = (low, middle) if is_delta_below_target(middle) else (middle, high)
     return high
 
 
-def _random_stopping(leaf: Event, delta: float, adjacency: str) -> float:
+def _epsilon_of_random_stopping(leaf: Event, delta: float, adjacency: str) -> float:
     """Liu and Talwar 2019, Theorem 3.4."""
     gamma, limit, tail = float(leaf["tries"]["gamma"]), int(leaf["tries"]["limit"]), float(leaf["delta2"])
     if tail >= delta or limit < math.log(1 / tail) / gamma * (1 - 1e-12):
@@ -244,7 +252,7 @@ def _random_stopping(leaf: Event, delta: float, adjacency: str) -> float:
     return 3 * epsilon(leaf["event"], root**2 / 2, adjacency) + 3 * root
 
 
-def _threshold(leaf: Event, delta: float, adjacency: str) -> float:
+def _epsilon_of_threshold_search(leaf: Event, delta: float, adjacency: str) -> float:
     """Liu and Talwar 2019, Theorem 3.1, with the constants that dpsweep's docs/accounting.md derives."""
     gamma = float(leaf["tries"]["gamma"])
     tail = (1 - gamma) ** int(leaf["tries"]["limit"])
@@ -255,34 +263,34 @@ def _threshold(leaf: Event, delta: float, adjacency: str) -> float:
 
 
 _THEOREMS: Mapping[str, Callable[[Event, float, str], float]] = {
-    "RandomStoppingDpEvent": _random_stopping,
-    "ThresholdDpEvent": _threshold,
+    "RandomStoppingDpEvent": _epsilon_of_random_stopping,
+    "ThresholdDpEvent": _epsilon_of_threshold_search,
 }
 """Searches with a theorem for one delta at a time."""
 
 
-def by_renyi(event: Event, delta: float, adjacency: str) -> float:
+def epsilon_by_renyi(event: Event, delta: float, adjacency: str) -> float:
     """An upper bound on epsilon at delta by Renyi divergences; for searches it may be less than that by losses."""
-    return renyi_epsilon(_divergence(event, adjacency), delta)
+    return renyi_epsilon(_renyi_divergence_of_event(event, adjacency), delta)
 
 
-def _divergence(event: Event, adjacency: str) -> Divergence:
+def _renyi_divergence_of_event(event: Event, adjacency: str) -> Divergence:
     """The divergences of a composition: those of its Gaussian steps together, and of all others."""
     steps, parts = [], []
-    for leaf, count in leaves(event):
-        step = _steps(leaf, count, adjacency)
+    for leaf, count in leaf_events_with_counts(event):
+        step = _gaussian_steps_of_leaf(leaf, count, adjacency)
         if step is not None:
             steps.append(step)
         elif leaf["type"] in _DIVERGENCES:
             parts.append((count, _DIVERGENCES[leaf["type"]](leaf, adjacency)))
         else:
             raise NotRecomputed(f"no Renyi bound for {leaf['type']}")
-    gaussians = gaussian_divergence(steps)
+    gaussians = divergence_of_gaussian_steps(steps)
     return lambda orders: gaussians(orders) + sum(count * part(orders) for count, part in parts)
 
 
-def _divergence_of_worst(leaf: Event, adjacency: str) -> Divergence:
-    inner = [_divergence(event, adjacency) for event in leaf["events"]]
+def _divergence_of_worst_event(leaf: Event, adjacency: str) -> Divergence:
+    inner = [_renyi_divergence_of_event(event, adjacency) for event in leaf["events"]]
     return lambda orders: np.asarray(np.max([one(orders) for one in inner], axis=0))
 
 
@@ -291,7 +299,7 @@ def _divergence_of_noisy_max(leaf: Event, adjacency: str) -> Divergence:
 
 
 def _divergence_of_search(leaf: Event, adjacency: str) -> Divergence:
-    law, inner = leaf["tries"], _divergence(leaf["event"], adjacency)
+    law, inner = leaf["tries"], _renyi_divergence_of_event(leaf["event"], adjacency)
     if leaf["limit"] is not None or law["type"] not in _SLOPES:
         raise NotRecomputed("no Renyi bound for this law of the number of tries")
     if law.get("gamma") == 1:
@@ -299,33 +307,41 @@ def _divergence_of_search(leaf: Event, adjacency: str) -> Divergence:
     if law["type"] == "EachPoint":
         return lambda orders: law["count"] * inner(orders)
     if law["type"] == "NegativeBinomial":
-        mean = float(_negative_binomial(law)(np.ones(1))[0])
-        return best_of_negative_binomial(inner, float(law["eta"]), float(law["gamma"]), mean)
-    sides = curves(leaf["event"], adjacency)
-    return best_of_poisson(inner, float(law["mean"]), lambda at: np.asarray(np.max([one(at) for one in sides], axis=0)))
+        mean = float(_pgf_derivative_of_negative_binomial(law)(np.ones(1))[0])
+        return negative_binomial_search_divergence(inner, float(law["eta"]), float(law["gamma"]), mean)
+    sides = delta_curves_of_event(leaf["event"], adjacency)
+    return poisson_search_divergence(
+        inner, float(law["mean"]), lambda at: np.asarray(np.max([one(at) for one in sides], axis=0))
+    )
 
 
 _DIVERGENCES: Mapping[str, Callable[[Event, str], Divergence]] = {
-    "WorstDpEvent": _divergence_of_worst,
+    "WorstDpEvent": _divergence_of_worst_event,
     "NoisyMaxDpEvent": _divergence_of_noisy_max,
     "SelectionDpEvent": _divergence_of_search,
 }
 
 
-def cost_of_one_run(event: Event, delta: float, adjacency: str) -> float:
+def least_possible_epsilon_of_event(event: Event, delta: float, adjacency: str) -> float:
     """What an event costs at least, up to the looseness of this program: each of its parts alone, and of a search one.
 
     If all scores are equal, a search shows one run, with the probability that it makes any. Batches that are drawn from
     a sample, and mechanisms without a tight bound here, count as 0.
     """
-    steps = [(leaf, count) for leaf, count in leaves(event) if _steps(leaf, count, adjacency) is not None]
+    steps = [
+        (leaf, count)
+        for leaf, count in leaf_events_with_counts(event)
+        if _gaussian_steps_of_leaf(leaf, count, adjacency) is not None
+    ]
     together = [{"type": "SelfComposedDpEvent", "event": leaf, "count": count} for leaf, count in steps]
     costs = [epsilon({"type": "ComposedDpEvent", "events": together}, delta, adjacency)] if steps else []
-    for leaf, _ in leaves(event):
+    for leaf, _ in leaf_events_with_counts(event):
         if leaf["type"] == "WorstDpEvent":
-            costs += [cost_of_one_run(inner, delta, adjacency) for inner in leaf["events"]]
+            costs += [least_possible_epsilon_of_event(inner, delta, adjacency) for inner in leaf["events"]]
         elif "tries" in leaf:
             law = leaf["tries"]
             share = -math.expm1(-float(law["mean"])) if law["type"] == "Poisson" else 1.0
-            costs.append(cost_of_one_run(leaf["event"], delta / share, adjacency) if delta < share else 0.0)
+            costs.append(
+                least_possible_epsilon_of_event(leaf["event"], delta / share, adjacency) if delta < share else 0.0
+            )
     return max(costs, default=0.0)

@@ -28,43 +28,43 @@ class NotRecomputed(Exception):
     """An event for which this program has no tight bound."""
 
 
-def gaussian(mu: float) -> Curve:
+def gaussian_delta_curve(mu: float) -> Curve:
     """A Gaussian mechanism of sensitivity over noise `mu`. Balle and Wang 2018, Theorem 8."""
 
     def curve(epsilons: Array) -> Array:
-        near, far = (_normal_distribution(sign * mu / 2 - epsilons / mu) for sign in (1, -1))
+        near, far = (_normal_cdf(sign * mu / 2 - epsilons / mu) for sign in (1, -1))
         scaled = np.exp(np.minimum(epsilons, FARTHEST)) * far
         return np.asarray(np.clip(near - scaled + 1e-13 * (near + scaled) + 1e-300, 0.0, 1.0))
 
     return curve
 
 
-def one_sampled_step(rate: float, mu: float, direction: int) -> Curve:
+def delta_curve_of_one_sampled_step(rate: float, mu: float, direction: int) -> Curve:
     """One Poisson-sampled Gaussian step with a rate below 1, in closed form from the Gaussian mechanism's curve G.
 
     With t = exp(e), u = 1 + (t - 1) / rate, a mixture with the record against none has delta(e) = rate G(ln u), and
     1 - t where u <= 0: Balle, Barthe, Gaboardi 2018, Theorem 2. None against the mixture is its mirror image by
     delta(e) = 1 - t + t delta'(-e), G(e) = 1 - exp(e) + exp(e) G(-e): (1 - t (1 - rate)) G(-ln u'), u' at -e, or 0.
     """
-    whole = gaussian(mu)
+    whole = gaussian_delta_curve(mu)
 
-    def present(points: Array) -> Array:
+    def deltas_with_record_present(points: Array) -> Array:
         deltas = -np.expm1(np.minimum(points, 0.0)) + 1e-15
         mixed = np.expm1(points) > -rate
         with np.errstate(over="ignore"):
             deltas[mixed] = rate * whole(np.log1p(np.expm1(points[mixed]) / rate)) * (1 + MARGIN)
         return np.asarray(np.minimum(1.0, deltas))
 
-    def absent(points: Array) -> Array:
+    def deltas_with_record_absent(points: Array) -> Array:
         deltas, mixed = np.zeros(len(points)), np.expm1(-points) > -rate
         at = points[mixed]
         deltas[mixed] = -np.expm1(at + math.log1p(-rate)) * whole(-np.log1p(np.expm1(-at) / rate)) + 1e-15
         return np.asarray(np.clip(deltas, 0.0, 1.0))
 
-    return present if direction == 0 else absent
+    return deltas_with_record_present if direction == 0 else deltas_with_record_absent
 
 
-def step_losses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
+def step_losses_and_masses(kind: str, rate: float, mu: float, direction: int, width: float) -> tuple[Array, Array]:
     """Losses ln dP/dQ at the nodes and both ends of cells of outputs, [cells, DEGREE + 2], and the nodes' P-masses.
 
     The record is in P in direction 0, in Q in direction 1. Poisson-sampled pairs: Zhu, Dong, Wang 2022, Theorem 11.
@@ -105,7 +105,7 @@ class Tilt:
     delta: Curve
 
     @property
-    def peak(self) -> float:
+    def chernoff_bound_at_mean(self) -> float:
         """Chernoff's bound at the mean."""
         return math.exp(min(0.0, self.log - self.theta * self.mean))
 
@@ -123,22 +123,27 @@ class LossLattice:
     def __init__(self, steps: Sequence[Steps], direction: int) -> None:
         self.count = sum(step[3] for step in steps)
         self.infinite = BEYOND * self.count
-        spread = sum(_variance(*step_losses(*step[:3], direction, 0.05)) * step[3] for step in steps)
+        spread = sum(_variance(*step_losses_and_masses(*step[:3], direction, 0.05)) * step[3] for step in steps)
         if not 0 < spread < math.inf:
             raise NotRecomputed(TOO_FAR)
         deviation = math.sqrt(spread)
         added = min(6e-4 / (1 + 10 / deviation), 1e-3 * spread)  # the variance that the lattice adds
         self.step = max(math.sqrt(added / self.count), 60 * deviation / MOST_POINTS)
         self.parts = [
-            (*self._place_on_lattice(*step_losses(kind, rate, mu, direction, self._width(mu))), count)
+            (
+                *self._first_index_and_masses_on_lattice(
+                    *step_losses_and_masses(kind, rate, mu, direction, self._output_cell_width(mu))
+                ),
+                count,
+            )
             for kind, rate, mu, count in steps
         ]
-        self.tilts = [self._tilt(0.0)]
+        self.tilts = [self._tilt_at_theta(0.0)]
 
     def delta(self, epsilons: Array) -> Array:
         """Upper bounds at any real epsilons [n]: the least over a sequence of tilts, and over Chernoff's bounds."""
-        while self.tilts[-1].mean < epsilons.max(initial=-math.inf) and self.tilts[-1].peak > FLOOR:
-            following = self._next_tilt(self.tilts[-1])
+        while self.tilts[-1].mean < epsilons.max(initial=-math.inf) and self.tilts[-1].chernoff_bound_at_mean > FLOOR:
+            following = self._next_larger_tilt_or_none(self.tilts[-1])
             if following is None:
                 break
             self.tilts.append(following)
@@ -149,24 +154,24 @@ class LossLattice:
             bounds = np.minimum(bounds, np.exp(np.minimum(0.0, tilt.log - tilt.theta * epsilons)) + self.infinite)
         return bounds
 
-    def _next_tilt(self, tilt: Tilt) -> Tilt | None:
+    def _next_larger_tilt_or_none(self, tilt: Tilt) -> Tilt | None:
         """The tilt from which this one has a relative entropy of 3 to 6; None if it would be beyond all losses."""
         shortest, longest, shift = 0.0, math.inf, 3 / tilt.deviation
         for _ in range(60):
-            log, mean, _ = self._moments(tilt.theta + shift)
+            log, mean, _ = self._log_moment_and_derivatives(tilt.theta + shift)
             entropy = tilt.log - log + shift * mean
             if 3 <= entropy <= 6:
-                return self._tilt(tilt.theta + shift)
+                return self._tilt_at_theta(tilt.theta + shift)
             shortest, longest = (shortest, shift) if entropy > 6 else (shift, longest)
             shift = 2 * shift if longest == math.inf else (shortest + longest) / 2
             if shift * tilt.deviation > 1e4:
                 break
         return None
 
-    def _width(self, mu: float) -> float:
+    def _output_cell_width(self, mu: float) -> float:
         return min(0.01, max(self.step / mu, 2 * (REACH + mu) / MOST_CELLS))
 
-    def _place_on_lattice(self, at: Array, weights: Array) -> tuple[int, Array]:
+    def _first_index_and_masses_on_lattice(self, at: Array, weights: Array) -> tuple[int, Array]:
         """The first place on the lattice, and the masses from there on."""
         low = np.floor(at[:, -2:].min(axis=1) / self.step)
         high = np.maximum(np.ceil(at[:, -2:].max(axis=1) / self.step), low + 1)
@@ -179,7 +184,7 @@ class LossLattice:
         places = np.concatenate([low, high]).astype(np.int64) - first
         return first, np.bincount(places, np.concatenate([mass * (1 - up), mass * up]))
 
-    def _weighted_losses(self, first: int, masses: Array, theta: float) -> tuple[Array, Array, float]:
+    def _weighted_losses_and_log_moment(self, first: int, masses: Array, theta: float) -> tuple[Array, Array, float]:
         """Losses, weighted probabilities and the log-moment of one step."""
         at = self.step * (first + np.arange(len(masses)))
         with np.errstate(divide="ignore"):
@@ -187,24 +192,26 @@ class LossLattice:
         weights = np.exp(logs - logs.max())
         return at, weights / weights.sum(), float(logs.max()) + math.log(weights.sum())
 
-    def _moments(self, theta: float) -> tuple[float, float, float]:
+    def _log_moment_and_derivatives(self, theta: float) -> tuple[float, float, float]:
         """The log-moment of all steps at theta, and its first two derivatives."""
         log = mean = variance = 0.0
         for first, masses, count in self.parts:
-            at, weights, one = self._weighted_losses(first, masses, theta)
+            at, weights, one = self._weighted_losses_and_log_moment(first, masses, theta)
             centre = float(at @ weights)
             log, mean = log + count * one, mean + count * centre
             variance += count * float((at - centre) ** 2 @ weights)
         return log, mean, variance
 
-    def _tilt(self, theta: float) -> Tilt:
-        log, mean, variance = self._moments(theta)
+    def _tilt_at_theta(self, theta: float) -> Tilt:
+        log, mean, variance = self._log_moment_and_derivatives(theta)
         if not 0 < variance < math.inf:
             raise NotRecomputed(TOO_FAR)
         shifts = [scale / math.sqrt(variance) for scale in (0.5, 1, 2, 4, 8)]
-        ahead = {theta + shift: (self._moments(theta + shift)[0] - log + 40) / shift for shift in shifts}
+        ahead = {
+            theta + shift: (self._log_moment_and_derivatives(theta + shift)[0] - log + 40) / shift for shift in shifts
+        }
         far = min(ahead, key=ahead.__getitem__)
-        behind = min((self._moments(theta - shift)[0] - log + 40) / shift for shift in shifts)
+        behind = min((self._log_moment_and_derivatives(theta - shift)[0] - log + 40) / shift for shift in shifts)
         if not (ahead[far] + behind) / self.step < 2 * MOST_POINTS:
             raise NotRecomputed(TOO_FAR)
         first, last = math.floor(-behind / self.step), math.ceil(ahead[far] / self.step)
@@ -214,7 +221,7 @@ class LossLattice:
         level, product = LEVEL * (math.log2(size) + 4), np.zeros(size // 2 + 1, dtype=complex)
         modulus, larger = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         for start, masses, count in self.parts:
-            weights = self._weighted_losses(start, masses, theta)[1]
+            weights = self._weighted_losses_and_log_moment(start, masses, theta)[1]
             values = np.fft.rfft(np.bincount((start + np.arange(len(masses))) % size, weights, minlength=size))
             values = np.where(np.abs(values) < 1e-30, 1e-30, values)
             product, modulus = product + count * np.log(values), modulus + count * np.log(np.abs(values))
@@ -224,7 +231,7 @@ class LossLattice:
         at = self.step * (first + np.arange(size))
         near = theta * np.abs(at - mean) < 500
         at, masses = at[near], masses[near]
-        missed = math.exp(min(0.0, self._moments(far)[0] - far * at[-1])) + self.infinite
+        missed = math.exp(min(0.0, self._log_moment_and_derivatives(far)[0] - far * at[-1])) + self.infinite
         weights = masses * np.exp(-theta * (at - mean))
         sums = [
             np.append(np.cumsum(part[::-1])[::-1], 0.0)
@@ -237,7 +244,7 @@ class LossLattice:
         )
         growth = math.exp(self.count * MARGIN * (2 + theta * steepest))
 
-        def curve(points: Array) -> Array:
+        def delta_curve(points: Array) -> Array:
             places = np.searchsorted(at, points, side="right")
             mass = scale * sums[0][places]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -246,7 +253,7 @@ class LossLattice:
                     growth * (values + rounding * np.exp(-theta * (points - mean)) + 1e-12 * mass + missed)
                 )
 
-        return Tilt(theta, log, mean, math.sqrt(variance), float(at[0]), float(at[-1]), curve)
+        return Tilt(theta, log, mean, math.sqrt(variance), float(at[0]), float(at[-1]), delta_curve)
 
 
 def _variance(at: Array, weights: Array) -> float:
@@ -254,5 +261,5 @@ def _variance(at: Array, weights: Array) -> float:
     return float(((at[:, :-2] - mean) ** 2 * weights).sum())
 
 
-def _normal_distribution(at: Array) -> Array:
+def _normal_cdf(at: Array) -> Array:
     return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in at])

@@ -23,7 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpsweep.reports.recomputation.event_price import REPLACE, by_renyi, cost_of_one_run, epsilon
+from dpsweep.reports.recomputation.event_price import (
+    REPLACE,
+    epsilon,
+    epsilon_by_renyi,
+    least_possible_epsilon_of_event,
+)
 from dpsweep.reports.recomputation.loss_lattice import FARTHEST, NotRecomputed
 
 HOLDS, FAILS, UNREADABLE, NOT_RECOMPUTED = 0, 1, 2, 3
@@ -46,38 +51,38 @@ SHOW_ALL = ("composition", "public", "disjoint parts", "composition + final run"
 """Rules whose events contain none of these."""
 
 
-def largest_allowed_bound(claim: float) -> float:
+def largest_bound_that_confirms_claim(claim: float) -> float:
     """The largest bound of this program's by which a claim holds."""
     return claim + min(TOLERANCE[0], TOLERANCE[1] * claim)
 
 
-def verdict_on_population(part: Mapping[str, Any], delta: float, adjacency: str, by: str) -> tuple[int, str]:
+def exit_code_and_sentence_on_claim(part: Mapping[str, Any], delta: float, adjacency: str, by: str) -> tuple[int, str]:
     """The exit code and the sentence for one population's claim."""
     claim, event = float(part["epsilon"]), part["event"]["event"]
-    bound, reason = _or_reason(lambda: epsilon(event, delta, adjacency, min(claim, FARTHEST)))
+    bound, reason = _recomputed_value_or_reason(lambda: epsilon(event, delta, adjacency, min(claim, FARTHEST)))
     numbers = f"epsilon {claim!r} is claimed, {_bound_text(bound)} is recomputed"
-    if bound <= largest_allowed_bound(claim):
+    if bound <= largest_bound_that_confirms_claim(claim):
         if by == "PLD" and claim - bound > max(LOOSE[0], LOOSE[1] * claim):
             return FAILS, f"is not the price of this event, which costs less: {numbers}"
         return HOLDS, f"holds: {numbers}"
-    other, without = _or_reason(lambda: by_renyi(event, delta, adjacency))
-    if other <= largest_allowed_bound(claim):
+    other, without = _recomputed_value_or_reason(lambda: epsilon_by_renyi(event, delta, adjacency))
+    if other <= largest_bound_that_confirms_claim(claim):
         return HOLDS, f"holds: epsilon {claim!r} is claimed, {_bound_text(other)} is recomputed by Renyi divergences"
     if claim > FARTHEST and math.isinf(bound):
         return NOT_RECOMPUTED, f"not recomputed: {reason or f'it is above {FARTHEST}'}: epsilon {claim!r} is claimed"
-    searched = bool(set(_types(event)) & set(SEARCHES.values()))
+    searched = bool(set(_types_of_events_and_laws_in_json(event)) & set(SEARCHES.values()))
     missing = (reason or (searched and without)) if "RDP" in by.split(" and ") else reason
     if reason and not without and "RDP" in by.split(" and "):
         missing, numbers = "", f"epsilon {claim!r} is claimed, {_bound_text(other)} is recomputed by Renyi divergences"
     if not missing:
         return FAILS, f"does not hold: {numbers}"
-    least, _ = _or_reason(lambda: cost_of_one_run(event, delta, adjacency), 0.0)
-    if least > largest_allowed_bound(claim):
+    least, _ = _recomputed_value_or_reason(lambda: least_possible_epsilon_of_event(event, delta, adjacency), 0.0)
+    if least > largest_bound_that_confirms_claim(claim):
         return FAILS, f"does not hold: epsilon {claim!r} is claimed, and one run costs {_bound_text(least)}"
     return NOT_RECOMPUTED, f"not recomputed: {missing}: epsilon {claim!r} is claimed"
 
 
-def _or_reason(recompute: Callable[[], float], otherwise: float = math.inf) -> tuple[float, str]:
+def _recomputed_value_or_reason(recompute: Callable[[], float], otherwise: float = math.inf) -> tuple[float, str]:
     """What is recomputed, or the reason why it is not; a value that is no number counts as infinite."""
     try:
         value = recompute()
@@ -94,12 +99,16 @@ def _bound_text(bound: float) -> str:
     return f"{math.ceil(bound / unit) * unit:.7g}"
 
 
-def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[int, str]]:
+def exit_codes_and_sentences_on_price(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[tuple[int, str]]:
     """The verdicts on a release: its sums, each population, and what no population's event covers."""
     more, facts, delta = price["repeats"], report["facts"], float(price["delta"])
     if price["version"] != 1 or price["adjacency"] not in ("add_or_remove_one", REPLACE) or not 0 < delta < 1:
         raise ValueError("Expected price.json to have version 1, a known adjacency, and delta in (0, 1).")
-    if not (_is_amount(more["epsilon"]) and _is_amount(more["delta"]) and delta + more["delta"] < 1):
+    if not (
+        _is_finite_and_not_negative(more["epsilon"])
+        and _is_finite_and_not_negative(more["delta"])
+        and delta + more["delta"] < 1
+    ):
         return [(FAILS, "repeated runs: their epsilon and delta are no charge: finite, not negative, delta below 1")]
     sums = (
         ("epsilon of the populations", max(part["epsilon"] for part in price["parts"].values()), price["epsilon"]),
@@ -111,9 +120,9 @@ def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[t
         for name, one, other in sums
         if not math.isclose(one, other, rel_tol=1e-9)
     ]
-    results += _rule_of(price["parts"], price["rule"])
+    results += _exit_codes_and_sentences_on_rule(price["parts"], price["rule"])
     for name, part in price["parts"].items():
-        code, sentence = verdict_on_population(part, delta, price["adjacency"], price["claimed_by"])
+        code, sentence = exit_code_and_sentence_on_claim(part, delta, price["adjacency"], price["claimed_by"])
         results.append((code, f"{name}: {sentence}"))
     if more["epsilon"] or more["delta"]:
         charged = f"epsilon {more['epsilon']!r} at delta {more['delta']!r}"
@@ -121,29 +130,31 @@ def check_release(price: Mapping[str, Any], report: Mapping[str, Any]) -> list[t
     return results
 
 
-def _is_amount(value: object) -> bool:
+def _is_finite_and_not_negative(value: object) -> bool:
     """Whether a JSON value is a finite number of at least 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def _rule_of(parts: Mapping[str, Any], rule: str) -> list[tuple[int, str]]:
+def _exit_codes_and_sentences_on_rule(parts: Mapping[str, Any], rule: str) -> list[tuple[int, str]]:
     """A failure if a rule of dpsweep's is named and the events are not its own."""
     declared = {kind for name, kind in SEARCHES.items() if name in rule.split()}
-    contained = set(_types(parts)) & set(SEARCHES.values())
+    contained = set(_types_of_events_and_laws_in_json(parts)) & set(SEARCHES.values())
     known = declared or rule in SHOW_ALL
     return [(FAILS, f"rule: the events are not those of {rule}")] if known and declared != contained else []
 
 
-def _types(form: object) -> Iterator[str]:
+def _types_of_events_and_laws_in_json(form: object) -> Iterator[str]:
     """The type of every event and every law in a JSON value."""
     inner = form.values() if isinstance(form, dict) else form if isinstance(form, list) else ()
     if isinstance(form, dict) and "type" in form:
         yield form["type"]
     for one in inner:
-        yield from _types(one)
+        yield from _types_of_events_and_laws_in_json(one)
 
 
-def check_opening(opening: Mapping[str, Any], price: Mapping[str, Any], commitment: str) -> tuple[int, str]:
+def exit_code_and_sentence_on_opening(
+    opening: Mapping[str, Any], price: Mapping[str, Any], commitment: str
+) -> tuple[int, str]:
     """Whether an opening opens the commitment, and whether its first charge is what `price.json` has."""
     charged = opening["charged"]
     canonical = json.dumps(charged, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -170,7 +181,7 @@ def _is_close(one: object, other: object) -> bool:
     return numbers and math.isclose(float(str(one)), float(str(other)), rel_tol=1e-12)
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """The text with visible escapes of what a terminal obeys: a release may be a stranger's."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
@@ -190,15 +201,15 @@ def main(arguments: Sequence[str]) -> int:
     ]
     try:
         price, report, commitment, *opening = map(read_json, files)
-        results = [check_opening(one, price, commitment["commitment"]) for one in opening] + check_release(
-            price, report
-        )
+        results = [
+            exit_code_and_sentence_on_opening(one, price, commitment["commitment"]) for one in opening
+        ] + exit_codes_and_sentences_on_price(price, report)
     except DAMAGE as cause:
         reason = repr(cause)[:LONGEST_LINE]
-        print(_printable(f"Expected {' and '.join(map(str, files))} to be the files of a release: {reason}"))
+        print(_escape_unprintable(f"Expected {' and '.join(map(str, files))} to be the files of a release: {reason}"))
         return UNREADABLE
     for _, sentence in results:
-        print(_printable(sentence[:LONGEST_LINE]))
+        print(_escape_unprintable(sentence[:LONGEST_LINE]))
     codes = {code for code, _ in results}
     return FAILS if FAILS in codes else max(codes)
 

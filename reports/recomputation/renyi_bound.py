@@ -20,7 +20,7 @@ Divergence = Callable[[Array], Array]
 """Upper bounds on the Renyi divergence at orders above 1 [n], for both directions of a pair."""
 
 
-def gaussian_divergence(steps: Sequence[tuple[str, float, float, int]]) -> Divergence:
+def divergence_of_gaussian_steps(steps: Sequence[tuple[str, float, float, int]]) -> Divergence:
     """Gaussian steps together. Mironov 2017, Corollary 3; Mironov, Talwar, Zhang 2019, Theorem 4, where sampled."""
     if len(steps) > MOST_ORDERS_STEPS or not {kind for kind, *_ in steps} <= {"plain", "sampled"}:
         raise NotRecomputed("no Renyi bound for these steps")
@@ -65,14 +65,14 @@ def pure_divergence(epsilon: float) -> Divergence:
     return divergence
 
 
-def best_of_negative_binomial(inner: Divergence, eta: float, gamma: float, mean: float) -> Divergence:
+def negative_binomial_search_divergence(inner: Divergence, eta: float, gamma: float, mean: float) -> Divergence:
     """The best of K runs, K truncated negative binomial. Papernot and Steinke 2022, Theorem 2."""
     second = least_over_orders(lambda orders: (1 - 1 / orders) * inner(orders) - math.log(gamma) / orders)
     penalty = (1 + eta) * min(-math.log(gamma), second)
     return lambda orders: inner(orders) + penalty + math.log(mean) / (orders - 1)
 
 
-def best_of_poisson(inner: Divergence, mean: float, delta_at: Callable[[Array], Array]) -> Divergence:
+def poisson_search_divergence(inner: Divergence, mean: float, delta_at: Callable[[Array], Array]) -> Divergence:
     """The best of K runs, K Poisson; `delta_at` bounds a run's delta. Papernot and Steinke 2022, Theorem 6.
 
     The outcome without any run has probability exp(-mean) on both sides, which is added to the moment.
@@ -88,11 +88,11 @@ def best_of_poisson(inner: Divergence, mean: float, delta_at: Callable[[Array], 
 def renyi_epsilon(divergence: Divergence, delta: float) -> float:
     """Epsilon at delta by the best order. Balle, Barthe, Gaboardi, Hsu, Sato 2020, Theorem 21."""
 
-    def converted(orders: Array) -> Array:
+    def epsilon_at_orders(orders: Array) -> Array:
         logs = (math.log(delta) + np.log(orders)) / (orders - 1)
         return np.asarray(divergence(orders) + np.log1p(-1 / orders) - logs)
 
-    return max(0.0, least_over_orders(converted))
+    return max(0.0, least_over_orders(epsilon_at_orders))
 
 
 def least_over_orders(values: Callable[[Array], Array]) -> float:

@@ -14,14 +14,14 @@ import argparse
 import math
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import READABLE, make_folder, write_json
+from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents, write_json
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_line
-from dpsweep.reports.pages.templates import fill_template, store, store_picture
-from dpsweep.reports.reproduction.every_figure import ALL, make_every
+from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
+from dpsweep.reports.reproduction.every_figure import ALL, make_missing_figures_within_hours
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find_figure
 from dpsweep.reports.reproduction.results import RESULTS, read_results, write_results
-from dpsweep.reports.reproduction.training import train
+from dpsweep.reports.reproduction.training import run_sweep_and_read_results
 
 ROOT, FILE = Path("reproductions"), "index.html"
 
@@ -42,13 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_intermixed_args(arguments)
 
-    def make(name: str) -> None:
-        _write_and_print(*_make_figure(name, options.scale, options.overrides, options.output))
+    def make_figure_and_print(name: str) -> None:
+        _write_page_and_print_verdicts(
+            *_folder_and_reproduction_of_figure(name, options.scale, options.overrides, options.output)
+        )
 
     try:
         if options.figure == ALL:
-            return make_every(make, options.scale, options.overrides, options.output, options.hours)
-        make(options.figure)
+            return make_missing_figures_within_hours(
+                make_figure_and_print, options.scale, options.overrides, options.output, options.hours
+            )
+        make_figure_and_print(options.figure)
     except DpsweepError as error:
         print_error(error)
         return int(error.exit_code)
@@ -58,39 +62,41 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _write_and_print(folder: Path, reproduction: Reproduction) -> None:
+def _write_page_and_print_verdicts(folder: Path, reproduction: Reproduction) -> None:
     """Writes the page and prints the verdicts and the page's path."""
     page = write_page(reproduction, folder)
     print_line(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
-        print_line(f"  {finding.words}: {finding.claim}")
+        print_line(f"  {finding.verdict_text}: {finding.claim}")
         print_line(f"    {finding.numbers}")
     print_line(page)
 
 
-def _make_figure(name: str, scale: str, overrides: list[str], root: Path) -> tuple[Path, Reproduction]:
+def _folder_and_reproduction_of_figure(
+    name: str, scale: str, overrides: list[str], root: Path
+) -> tuple[Path, Reproduction]:
     """The folder of a figure, and its reproduction; one from a search is made of the results that its folder keeps."""
     figure = find_figure(name)
     if isinstance(figure, Computed):
         return root / name, figure.make()
     folder = root / name / scale
-    write_results(train(name, scale, overrides, folder), folder / RESULTS)
+    write_results(run_sweep_and_read_results(name, scale, overrides, folder), folder / RESULTS)
     return folder, figure.make(read_results(folder / RESULTS))
 
 
 def write_page(reproduction: Reproduction, folder: Path) -> Path:
     """Writes the page, its pictures and findings, replaces older ones, and returns the page's path."""
-    make_folder(folder, READABLE)
+    make_folder_and_missing_parents(folder, READABLE)
     for drawing in reproduction.drawings:
-        store_picture(drawing, folder)
+        write_picture_files(drawing, folder)
     findings = [finding.to_json() for finding in reproduction.findings]
     content = {"title": reproduction.title, "source": reproduction.source, "findings": findings}
     write_json(folder / "findings.json", content)
-    store(folder / FILE, render(reproduction).encode())
+    write_file_in_one_rename(folder / FILE, render_page_as_html(reproduction).encode())
     return folder / FILE
 
 
-def render(reproduction: Reproduction) -> str:
+def render_page_as_html(reproduction: Reproduction) -> str:
     """The page as one HTML document that loads files from its own folder only."""
     return fill_template("reproduction.html.j2", page=reproduction)
 

@@ -16,8 +16,13 @@ from pathlib import Path
 
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_line, print_lines
-from dpsweep.reports.reproduction.finding import Computed, find_figure, known
-from dpsweep.reports.reproduction.training import PLAN, TrainingFailed, read_plan_lines, require_allowed
+from dpsweep.reports.reproduction.finding import Computed, figure_names, find_figure
+from dpsweep.reports.reproduction.training import (
+    PLAN,
+    TrainingFailed,
+    check_known_scale_and_no_data_override,
+    run_plan_and_read_lines,
+)
 
 ALL = "all"
 """The name that stands for every figure."""
@@ -43,21 +48,23 @@ class Piece:
     seconds: float
 
     @property
-    def words(self) -> str:
+    def name_and_time_text(self) -> str:
         """The figure and its time, for readers."""
         return f"{self.name}: {_duration_text(self.seconds)}"
 
 
-def make_every(make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float) -> int:
+def make_missing_figures_within_hours(
+    make: Make, scale: str, overrides: Sequence[str], root: Path, hours: float
+) -> int:
     """Makes each missing figure that fits in the hours; returns an exit code: that of the first that cannot be made."""
-    require_allowed("NAME", scale, overrides)
-    pieces, codes = _missing(scale, overrides, root)
-    print_line(f"To make: {_list(pieces) or 'nothing, all figures are made'}.", flush=True)
-    code = make_pieces(pieces, make, hours)
+    check_known_scale_and_no_data_override("NAME", scale, overrides)
+    pieces, codes = _figures_to_make_and_exit_codes(scale, overrides, root)
+    print_line(f"To make: {_figures_to_make_text(pieces) or 'nothing, all figures are made'}.", flush=True)
+    code = make_figures_within_hours(pieces, make, hours)
     return code if code == ExitCode.STOPPED or not codes else codes[0]
 
 
-def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
+def make_figures_within_hours(pieces: Sequence[Piece], make: Make, hours: float) -> int:
     """Makes each figure that fits in what is left of the hours by its estimate; returns an exit code.
 
     A figure whose time nobody knows is begun as long as any time is left. One that fails stops no other, and the code
@@ -69,7 +76,7 @@ def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
         if left <= 0 or left < piece.seconds < math.inf:
             later.append(piece)
             continue
-        print_lines(f"\n{piece.words}; Ctrl-C stops it, and the same command continues it.", flush=True)
+        print_lines(f"\n{piece.name_and_time_text}; Ctrl-C stops it, and the same command continues it.", flush=True)
         try:
             make(piece.name)
         except DpsweepError as error:
@@ -78,24 +85,26 @@ def make_pieces(pieces: Sequence[Piece], make: Make, hours: float) -> int:
             if error.exit_code == ExitCode.STOPPED:
                 return int(ExitCode.STOPPED)
     if later:
-        print_lines(f"\nLeft for later by HOURS={hours:g}: {_list(later)}. The same command makes them.")
+        print_lines(
+            f"\nLeft for later by HOURS={hours:g}: {_figures_to_make_text(later)}. The same command makes them."
+        )
     return codes[0] if codes else 0
 
 
-def _missing(scale: str, overrides: Sequence[str], root: Path) -> tuple[list[Piece], list[int]]:
+def _figures_to_make_and_exit_codes(scale: str, overrides: Sequence[str], root: Path) -> tuple[list[Piece], list[int]]:
     """The figures that are still to be made, the shortest first, and the exit codes of those that cannot be planned."""
     pieces: list[Piece] = []
     codes: list[int] = []
-    for name in known():
+    for name in figure_names():
         try:
-            pieces += _piece(name, scale, overrides, root)
+            pieces += _figure_if_still_to_make(name, scale, overrides, root)
         except DpsweepError as error:
             print_error(f"{name} is left out: {error}")
             codes.append(int(error.exit_code))
     return sorted(pieces, key=lambda piece: piece.seconds), codes
 
 
-def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Iterator[Piece]:
+def _figure_if_still_to_make(name: str, scale: str, overrides: Sequence[str], root: Path) -> Iterator[Piece]:
     """The figure, unless its folder has it as it is planned now."""
     figure = find_figure(name)
     if isinstance(figure, Computed):
@@ -103,20 +112,22 @@ def _piece(name: str, scale: str, overrides: Sequence[str], root: Path) -> Itera
             yield Piece(name=name, seconds=0.0)
         return
     folder = root / name / scale
-    words = read_plan_lines(name, scale, overrides, folder)
+    words = run_plan_and_read_lines(name, scale, overrides, folder)
     plan = next((found[1] for line in words if (found := PLAN.match(line))), None)
     if plan is None:
         raise TrainingFailed(ExitCode.BUG, folder)
     sweep = folder / "sweeps" / plan
     if not ((folder / MADE).is_file() and (sweep / DRAWN).is_dir()):
-        yield Piece(name=name, seconds=seconds_in("\n".join(words)) * _untrained_share(sweep))
+        yield Piece(name=name, seconds=training_seconds_from_plan_text("\n".join(words)) * _untrained_share(sweep))
 
 
-def seconds_in(words: str) -> float:
+def training_seconds_from_plan_text(words: str) -> float:
     """The time that a plan prints, in seconds; infinite if it prints none.
 
-    >>> seconds_in("time: about 28 min on the device found"), seconds_in("time: unknown")
-    (1680.0, inf)
+    >>> training_seconds_from_plan_text("time: about 28 min on the device found")
+    1680.0
+    >>> training_seconds_from_plan_text("time: unknown")
+    inf
     """
     found = _TIME.search(words)
     return math.inf if found is None else float(found[1]) * _SECONDS[found[2]]
@@ -130,8 +141,8 @@ def _untrained_share(sweep: Path) -> float:
     return 1 - min(runs, len(list(sweep.glob("trials/*/result.json")))) / runs
 
 
-def _list(pieces: Sequence[Piece]) -> str:
-    return "; ".join(piece.words for piece in pieces)
+def _figures_to_make_text(pieces: Sequence[Piece]) -> str:
+    return "; ".join(piece.name_and_time_text for piece in pieces)
 
 
 def _duration_text(seconds: float) -> str:

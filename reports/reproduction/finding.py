@@ -61,7 +61,7 @@ class Finding:
         return self.verdict is Verdict.HOLDS
 
     @property
-    def words(self) -> str:
+    def verdict_text(self) -> str:
         """The verdict with its scope, for readers."""
         return f"{self.verdict} {self.scope}".strip()
 
@@ -78,8 +78,8 @@ class Finding:
                 {
                     "name": one.name,
                     "value": one.value if math.isfinite(one.value) else None,
-                    "low": one.low if one.known else None,
-                    "high": one.high if one.known else None,
+                    "low": one.low if one.has_interval else None,
+                    "high": one.high if one.has_interval else None,
                 }
                 for one in self.estimates
             ],
@@ -114,37 +114,37 @@ class Trained:
 
 
 @cache
-def _figures() -> Mapping[str, Computed | Trained]:
+def _figures_by_name() -> Mapping[str, Computed | Trained]:
     """The figures by name: all `FIGURES` of the modules in `reports/reproduction/figures`."""
     modules = (importlib.import_module(f"{figures.__name__}.{found.name}") for found in iter_modules(figures.__path__))
     return {name: figure for module in modules for name, figure in module.FIGURES.items()}
 
 
-def known() -> tuple[str, ...]:
+def figure_names() -> tuple[str, ...]:
     """The figures' names."""
-    return tuple(sorted(_figures()))
+    return tuple(sorted(_figures_by_name()))
 
 
 def find_figure(name: str) -> Computed | Trained:
     """The figure with this name; raises `BadInput` if there is none."""
-    if name not in _figures():
-        raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(known())}.")
-    return _figures()[name]
+    if name not in _figures_by_name():
+        raise BadInput(f"Expected FIGURE={name or 'nothing'} to be one of {', '.join(figure_names())}.")
+    return _figures_by_name()[name]
 
 
-def sheet(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
+def sheet_of_formatted_values(caption: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Sheet:
     """A table of formatted values: words unchanged, floats with four digits."""
     return Sheet(
         caption=caption,
         columns=tuple(columns),
-        rows=tuple(tuple(Item(text=written(value)) for value in row) for row in rows),
+        rows=tuple(tuple(Item(text=value_text(value)) for value in row) for row in rows),
     )
 
 
-def written(value: object) -> str:
+def value_text(value: object) -> str:
     """A value formatted for readers.
 
-    >>> written(4.75123), written(60000), written("MNIST"), written(None)
+    >>> value_text(4.75123), value_text(60000), value_text("MNIST"), value_text(None)
     ('4.751', '60000', 'MNIST', '')
     """
     if value is None:
@@ -152,64 +152,66 @@ def written(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def points(share: float) -> str:
+def percentage_points_text(share: float) -> str:
     """A difference of shares, in percentage points.
 
-    >>> points(0.0312)
+    >>> percentage_points_text(0.0312)
     '3.1 points'
     """
     return f"{100 * share:.1f} points"
 
 
-def in_points(one: IntervalEstimate) -> str:
+def estimate_text_in_percentage_points(one: IntervalEstimate) -> str:
     """A difference of scores.
 
-    >>> in_points(IntervalEstimate(name="gap", value=0.012, low=0.004, high=0.02))
+    >>> estimate_text_in_percentage_points(IntervalEstimate(name="gap", value=0.012, low=0.004, high=0.02))
     'gap 1.2 points [0.4, 2.0]'
     """
-    return _with_interval(one, points(one.value), lambda end: f"{100 * end:.1f}")
+    return _estimate_text_with_interval(one, percentage_points_text(one.value), lambda end: f"{100 * end:.1f}")
 
 
-def in_percent(one: IntervalEstimate) -> str:
+def estimate_text_in_percent(one: IntervalEstimate) -> str:
     """A share.
 
-    >>> in_percent(IntervalEstimate(name="lr", value=0.93, low=0.9, high=0.95))
+    >>> estimate_text_in_percent(IntervalEstimate(name="lr", value=0.93, low=0.9, high=0.95))
     'lr 93.0% [90.0, 95.0]'
     """
-    return _with_interval(one, f"{one.value:.1%}", lambda end: f"{100 * end:.1f}")
+    return _estimate_text_with_interval(one, f"{one.value:.1%}", lambda end: f"{100 * end:.1f}")
 
 
-def as_number(one: IntervalEstimate) -> str:
+def estimate_text_as_number(one: IntervalEstimate) -> str:
     """A plain number.
 
-    >>> as_number(IntervalEstimate(name="e", value=-1.18, low=-1.21, high=-1.15))
+    >>> estimate_text_as_number(IntervalEstimate(name="e", value=-1.18, low=-1.21, high=-1.15))
     'e -1.18 [-1.21, -1.15]'
     """
-    return _with_interval(one, f"{one.value:.3g}", lambda end: f"{end:.3g}")
+    return _estimate_text_with_interval(one, f"{one.value:.3g}", lambda end: f"{end:.3g}")
 
 
-def join_estimates(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
+def text_listing_estimates(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
     """All estimates in one sentence."""
     return "; ".join(map(form, estimates))
 
 
-def judge_estimates(
+def judged_parts_of_estimates_in_range(
     estimates: Iterable[IntervalEstimate],
     form: Callable[[IntervalEstimate], str],
     least: float = -math.inf,
     most: float = math.inf,
 ) -> tuple[JudgedPart, ...]:
     """The parts of a criterion by which each of these estimates is between `least` and `most`."""
-    return tuple(JudgedPart(text=form(one), verdict=one.verdict(least, most)) for one in estimates)
+    return tuple(
+        JudgedPart(text=form(one), verdict=one.verdict_that_value_is_between(least, most)) for one in estimates
+    )
 
 
-def verdict_of(parts: Iterable[JudgedPart]) -> Verdict:
+def joint_verdict_of_parts(parts: Iterable[JudgedPart]) -> Verdict:
     """The verdict on a claim of several parts; undecided if it has none."""
     return joint_verdict(part.verdict for part in parts)
 
 
-def _with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:
+def _estimate_text_with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:
     name = one.name.strip()
     if math.isnan(one.value):
         return f"{name}: nothing to estimate it from"
-    return f"{name} {value} " + (f"[{form(one.low)}, {form(one.high)}]" if one.known else "(no interval)")
+    return f"{name} {value} " + (f"[{form(one.low)}, {form(one.high)}]" if one.has_interval else "(no interval)")

@@ -27,16 +27,16 @@ ORDERS: tuple[float, ...] = tuple(
 )
 MOMENTS = Rdp(conversion=Conversion.MIRONOV, orders=ORDERS)
 MOST_CANDIDATES = 2000
-"""Largest number of candidates in the bisection of `_affordable`."""
+"""Largest number of candidates in the bisection of `_row_of_affordable_candidates`."""
 
 
-def _randomly_stopped(candidates: int, run: DpEvent) -> DpEvent:
+def _random_stopping_event(candidates: int, run: DpEvent) -> DpEvent:
     return random_stopping(run, gamma=1 / candidates, delta2=TABLE_DELTA2)
 
 
 OPTIMIZERS: Mapping[str, Callable[[DpEvent], DpEvent]] = {
-    "DPSGD": partial(_randomly_stopped, 40),
-    "DPMomentum": partial(_randomly_stopped, 280),
+    "DPSGD": partial(_random_stopping_event, 40),
+    "DPMomentum": partial(_random_stopping_event, 280),
     "DPAdam": lambda run: repeat(run, 4),
 }
 """Table 2's grids: the first two by random stopping with gamma = 1 / candidates, DPAdam's by composition."""
@@ -112,16 +112,16 @@ class AffordableRow:
     candidates: int
 
 
-def table_3() -> tuple[CostRow, ...]:
+def rows_of_table_3() -> tuple[CostRow, ...]:
     """All twelve cells of Table 3, row by row."""
     return tuple(
-        CostRow(data_set=data.name, optimizer=optimizer, printed=printed, epsilon=_cell(data, tuned))
+        CostRow(data_set=data.name, optimizer=optimizer, printed=printed, epsilon=_epsilon_of_table_cell(data, tuned))
         for data in DATA_SETS
         for (optimizer, tuned), printed in zip(OPTIMIZERS.items(), data.printed, strict=True)
     )
 
 
-def figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[CandidatesRow, ...]:
+def rows_of_figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[CandidatesRow, ...]:
     """Epsilon of both rules over the number of candidates; random stopping has as many expected tries."""
     return tuple(
         CandidatesRow(
@@ -133,7 +133,7 @@ def figure_9(records: int, candidates: Iterable[int] = range(1, 41)) -> tuple[Ca
     )
 
 
-def crossing_candidates(rows: Iterable[CandidatesRow]) -> int:
+def crossing_number_of_candidates(rows: Iterable[CandidatesRow]) -> int:
     """The largest number of candidates up to which composition never costs more; 0 if it costs more at once."""
     last = 0
     for row in rows:
@@ -143,19 +143,19 @@ def crossing_candidates(rows: Iterable[CandidatesRow]) -> int:
     return last
 
 
-def figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
+def rows_of_figure_1_blow_up(records: Iterable[int]) -> tuple[BlowUpRow, ...]:
     """The price of random stopping with gamma = 1 (one try) and of the run alone."""
     return tuple(
         BlowUpRow(
             records=size,
-            one_run=MOMENTS.epsilon(_run(size), DELTA, Adjacency.ADD_OR_REMOVE_ONE),
+            one_run=MOMENTS.epsilon(_event_of_one_run(size), DELTA, Adjacency.ADD_OR_REMOVE_ONE),
             random_stopping=_random_stopping_epsilon(size, gamma=1.0),
         )
         for size in records
     )
 
 
-def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[StoppingRow, ...]:
+def rows_of_figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[StoppingRow, ...]:
     """The price of random stopping over gamma; it grows little with the number of expected tries."""
     gammas = tuple(gammas)
     return tuple(
@@ -165,12 +165,12 @@ def figure_1_stopping(records: Iterable[int], gammas: Iterable[float]) -> tuple[
     )
 
 
-def figure_1_affordable(records: Iterable[int]) -> tuple[AffordableRow, ...]:
+def rows_of_figure_1_affordable(records: Iterable[int]) -> tuple[AffordableRow, ...]:
     """The number of candidates by composition at the price of random stopping with gamma = 1."""
-    return tuple(_affordable(size, _random_stopping_epsilon(size, gamma=1.0)) for size in records)
+    return tuple(_row_of_affordable_candidates(size, _random_stopping_epsilon(size, gamma=1.0)) for size in records)
 
 
-def _affordable(records: int, epsilon: float) -> AffordableRow:
+def _row_of_affordable_candidates(records: int, epsilon: float) -> AffordableRow:
     low, high = 0, MOST_CANDIDATES
     while low < high:
         middle = math.ceil((low + high) / 2)
@@ -178,18 +178,18 @@ def _affordable(records: int, epsilon: float) -> AffordableRow:
     return AffordableRow(records=records, epsilon=epsilon, candidates=low)
 
 
-def _cell(data: PaperDataSet, tuned: Callable[[DpEvent], DpEvent]) -> float:
-    return MOMENTS.epsilon(tuned(_run(data.records, data.steps)), data.delta, Adjacency.ADD_OR_REMOVE_ONE)
+def _epsilon_of_table_cell(data: PaperDataSet, tuned: Callable[[DpEvent], DpEvent]) -> float:
+    return MOMENTS.epsilon(tuned(_event_of_one_run(data.records, data.steps)), data.delta, Adjacency.ADD_OR_REMOVE_ONE)
 
 
 def _composition_epsilon(records: int, candidates: int) -> float:
-    return MOMENTS.epsilon(repeat(_run(records), candidates), DELTA, Adjacency.ADD_OR_REMOVE_ONE)
+    return MOMENTS.epsilon(repeat(_event_of_one_run(records), candidates), DELTA, Adjacency.ADD_OR_REMOVE_ONE)
 
 
 def _random_stopping_epsilon(records: int, *, gamma: float) -> float:
-    event = random_stopping(_run(records), gamma=gamma, delta2=DELTA2)
+    event = random_stopping(_event_of_one_run(records), gamma=gamma, delta2=DELTA2)
     return MOMENTS.epsilon(event, DELTA, Adjacency.ADD_OR_REMOVE_ONE)
 
 
-def _run(records: int, steps: int = STEPS) -> DpEvent:
+def _event_of_one_run(records: int, steps: int = STEPS) -> DpEvent:
     return repeat(poisson_gaussian(sample_rate=BATCH / records, noise_multiplier=NOISE_MULTIPLIER), steps)

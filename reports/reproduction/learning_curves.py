@@ -14,24 +14,24 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dpsweep.accounting.records.plan import REPEAT
-from dpsweep.reports.content.formatting import method_label, number
+from dpsweep.reports.content.formatting import method_label, setting_text
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction.claims import APART
 from dpsweep.reports.reproduction.finding import (
     Finding,
-    in_percent,
-    in_points,
-    join_estimates,
-    judge_estimates,
-    points,
-    sheet,
-    verdict_of,
+    estimate_text_in_percent,
+    estimate_text_in_percentage_points,
+    joint_verdict_of_parts,
+    judged_parts_of_estimates_in_range,
+    percentage_points_text,
+    sheet_of_formatted_values,
+    text_listing_estimates,
 )
 from dpsweep.reports.reproduction.results import RunCurve, SearchResults
-from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, of_method
-from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence, mean_of_repeats
+from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, rows_of_method
+from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence_of_each_interval, mean_estimate_of_repeats
 
 FLAT = 0.05
 """Largest spread of accuracies over r that counts as almost none."""
@@ -70,33 +70,33 @@ class Family:
         Where several learning rates were tried, a value's is the one that `tuned` chooses.
         """
         courses: dict[int, dict[float, Course]] = {}
-        rates = self.tuned(results)
-        for row in of_method(results.table, self.method).sort_values(self.key).to_dict("records"):
-            value, curve = float(row[self.key]), results.curve(row["trial"])
+        rates = self.tuned_learning_rate_by_bound(results)
+        for row in rows_of_method(results.table, self.method).sort_values(self.key).to_dict("records"):
+            value, curve = float(row[self.key]), results.curve_of_run(row["trial"])
             if curve and float(row[LR]) == rates[value]:
                 course = pd.DataFrame(curve)[["step", LOSS, ACCURACY]].astype(float)
                 courses.setdefault(int(row.get(REPEAT) or 1), {})[value] = course
         return courses
 
-    def tuned(self, results: SearchResults) -> dict[float, float]:
+    def tuned_learning_rate_by_bound(self, results: SearchResults) -> dict[float, float]:
         """By value of the bound: the learning rate with the least mean last training loss over the repetitions."""
-        rows = of_method(results.table, self.method).astype({LR: float, self.key: float})
-        ends = rows.assign(end=[_last_loss(results.curve(trial)) for trial in rows["trial"]])
+        rows = rows_of_method(results.table, self.method).astype({LR: float, self.key: float})
+        ends = rows.assign(end=[_last_training_loss(results.curve_of_run(trial)) for trial in rows["trial"]])
         means = ends.groupby([self.key, LR])["end"].mean().reset_index().sort_values("end", kind="stable")
         best = means.drop_duplicates(self.key).sort_values(self.key)
         return dict(zip(map(float, best[self.key]), map(float, best[LR]), strict=True))
 
-    def named(self, value: float) -> str:
+    def bound_value_text(self, value: float) -> str:
         """A value as the paper writes it."""
-        return f"{self.letter} = {number(value)}"
+        return f"{self.letter} = {setting_text(value)}"
 
 
-def clipped_family(method: str) -> Family:
+def family_of_clipping_method(method: str) -> Family:
     """A method that clips to c."""
     return Family(method=method, key=CLIP, letter="c")
 
 
-def normalized_family(method: str) -> Family:
+def family_of_normalizing_method(method: str) -> Family:
     """A method that normalizes with r."""
     return Family(method=method, key=REGULARIZER, letter="r")
 
@@ -109,110 +109,118 @@ def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> 
             x_label="steps",
             y_label=title,
             curves=tuple(
-                Curve(label=family.named(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in _means(family.tuned_learning_curves(results)).items()
+                Curve(label=family.bound_value_text(value), x=tuple(course["step"]), y=tuple(course[column]))
+                for value, course in _mean_curve_by_value(family.tuned_learning_curves(results)).items()
             ),
         )
         for family in families
         for title, column in (("training loss", LOSS), ("training accuracy", ACCURACY))
     ]
     families_text = " and ".join(f"{method_label(family.method)} over {family.letter}" for family in families)
-    return charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
+    return draw_charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
 
 
-def bounding_raises_loss(courses: Mapping[Family, Courses]) -> Finding:
+def finding_that_bounding_raises_loss(courses: Mapping[Family, Courses]) -> Finding:
     """The final training loss is higher where gradients are bounded more."""
-    level = confidence(len(courses))
+    level = confidence_of_each_interval(len(courses))
     drops = tuple(
-        mean_of_repeats(f"{method_label(family.method)}:", [_drop(curves) for curves in repeats.values()], level)
+        mean_estimate_of_repeats(
+            f"{method_label(family.method)}:",
+            [_relative_drop_of_last_loss(curves) for curves in repeats.values()],
+            level,
+        )
         for family, repeats in courses.items()
     )
-    parts = judge_estimates(drops, in_percent, least=LOWER)
+    parts = judged_parts_of_estimates_in_range(drops, estimate_text_in_percent, least=LOWER)
     return Finding(
         topic="A small c or r keeps the training loss high",
         claim="A small r or a small c induces large biases and keeps the loss from dropping sharply; large ones reduce "
         "them.",
         criterion=f"both methods' last training loss at the largest value is {LOWER:.0%} below that at the smallest",
-        numbers=join_estimates(drops, in_percent),
-        verdict=verdict_of(parts),
+        numbers=text_listing_estimates(drops, estimate_text_in_percent),
+        verdict=joint_verdict_of_parts(parts),
         estimates=drops,
         parts=parts,
     )
 
 
-def flat_accuracy(clip: Courses, normal: Courses) -> Finding:
+def finding_that_accuracy_is_flat_in_r(clip: Courses, normal: Courses) -> Finding:
     """The accuracy curves differ over c under clipping, and hardly differ over r under normalization."""
     both = sorted(set(clip) & set(normal))
-    level = confidence(2)
-    flat = mean_of_repeats("mean spread over r", [_accuracy_spread(normal[repeat]) for repeat in both], level)
+    level = confidence_of_each_interval(2)
+    flat = mean_estimate_of_repeats("mean spread over r", [_accuracy_spread(normal[repeat]) for repeat in both], level)
     gaps = [_accuracy_spread(clip[repeat]) - _accuracy_spread(normal[repeat]) for repeat in both]
-    wider = mean_of_repeats("over c wider by", gaps, level)
-    parts = (*judge_estimates((flat,), in_points, most=FLAT), *judge_estimates((wider,), in_points, least=APART))
+    wider = mean_estimate_of_repeats("over c wider by", gaps, level)
+    parts = (
+        *judged_parts_of_estimates_in_range((flat,), estimate_text_in_percentage_points, most=FLAT),
+        *judged_parts_of_estimates_in_range((wider,), estimate_text_in_percentage_points, least=APART),
+    )
     return Finding(
         topic="Accuracy curves vary with c and hardly with r",
         claim="The accuracy curves vary with c under clipping, while r makes almost no impact on those of "
         "normalization.",
         criterion=f"averaged over the second half of the recorded steps, the accuracies of all r are within "
-        f"{points(FLAT)} of each other, and at least {points(APART)} closer than those of all c",
-        numbers=join_estimates((flat, wider), in_points),
-        verdict=verdict_of(parts),
+        f"{percentage_points_text(FLAT)} of each other, and at least {percentage_points_text(APART)} closer than "
+        "those of all c",
+        numbers=text_listing_estimates((flat, wider), estimate_text_in_percentage_points),
+        verdict=joint_verdict_of_parts(parts),
         estimates=(flat, wider),
         parts=parts,
     )
 
 
-def small_regularizer_fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
+def finding_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
     """With a small r, the training loss fluctuates more under normalization than under clipping to c."""
     ratios = [
-        math.log(_roughness(normal[repeat][r]) / max(_roughness(clip[repeat][c]), SMOOTH))
+        math.log(_loss_roughness(normal[repeat][r]) / max(_loss_roughness(clip[repeat][c]), SMOOTH))
         for repeat in sorted(set(clip) & set(normal))
         if c in clip[repeat] and r in normal[repeat]
     ]
-    log_ratio = mean_of_repeats("", ratios)
+    log_ratio = mean_estimate_of_repeats("", ratios)
     rougher = IntervalEstimate(
         name="rougher by", **{end: math.expm1(getattr(log_ratio, end)) for end in ("value", "low", "high")}
     )
-    parts = judge_estimates((rougher,), in_percent, least=ROUGHER)
+    parts = judged_parts_of_estimates_in_range((rougher,), estimate_text_in_percent, least=ROUGHER)
     return Finding(
         topic="With a small r the loss fluctuates more than under clipping",
-        claim=f"The training loss of normalization with r = {number(r)} fluctuates more than that of clipping with "
-        f"c = {number(c)}.",
+        claim=f"The training loss of normalization with r = {setting_text(r)} fluctuates more than that of clipping "
+        f"with c = {setting_text(c)}.",
         criterion="the mean absolute second difference of the recorded training losses, relative to their mean, "
         f"is {ROUGHER:.0%} larger, in the geometric mean over the repetitions",
-        numbers=in_percent(rougher),
-        verdict=verdict_of(parts),
+        numbers=estimate_text_in_percent(rougher),
+        verdict=joint_verdict_of_parts(parts),
         estimates=(rougher,),
         parts=parts,
     )
 
 
-def learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
+def sheet_of_tuned_learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
     """The learning rate of each value."""
-    return sheet(
+    return sheet_of_formatted_values(
         "Learning rate of each value: the best that was tried, by the mean last training loss",
         ("method", "bound", "lr"),
         [
-            (method_label(family.method), family.named(value), rate)
+            (method_label(family.method), family.bound_value_text(value), rate)
             for family in families
-            for value, rate in family.tuned(results).items()
+            for value, rate in family.tuned_learning_rate_by_bound(results).items()
         ],
     )
 
 
-def _last_loss(curve: RunCurve) -> float:
+def _last_training_loss(curve: RunCurve) -> float:
     """The last training loss; infinite for a run that diverged or has none."""
     loss = curve[-1].get(LOSS) if curve else None
     return math.inf if loss is None or not math.isfinite(loss) else float(loss)
 
 
-def _means(repeats: Courses) -> dict[float, Course]:
+def _mean_curve_by_value(repeats: Courses) -> dict[float, Course]:
     """The mean curve of each value over its repetitions."""
     values = sorted({value for curves in repeats.values() for value in curves})
     own = {value: [curves[value] for curves in repeats.values() if value in curves] for value in values}
     return {value: pd.concat(curves).groupby("step", as_index=False).mean() for value, curves in own.items()}
 
 
-def _drop(courses: Mapping[float, Course]) -> float:
+def _relative_drop_of_last_loss(courses: Mapping[float, Course]) -> float:
     """The relative drop of the last loss from the smallest to the largest value; nan for fewer than two runs."""
     ends = {value: float(course[LOSS].iloc[-1]) for value, course in courses.items()}
     return 1 - ends[max(ends)] / ends[min(ends)] if len(ends) > 1 else float("nan")
@@ -227,6 +235,6 @@ def _accuracy_spread(courses: Mapping[float, Course]) -> float:
     return float((late.max(axis=1) - late.min(axis=1)).mean())
 
 
-def _roughness(course: Course) -> float:
+def _loss_roughness(course: Course) -> float:
     """The mean absolute second difference of the loss over its mean."""
     return float(course[LOSS].diff().diff().abs().mean() / course[LOSS].mean())

@@ -10,8 +10,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsweep.accounting.accountants.classical import Classical, lecture_noise
-from dpsweep.accounting.accountants.gaussian_limit import gaussian_limit, proposition_e3
+from dpsweep.accounting.accountants.classical import Classical, dp_sgd_noise_std_by_lecture_theorem
+from dpsweep.accounting.accountants.gaussian_limit import (
+    dp_sgd_epsilon_by_closed_renyi_formula,
+    dp_sgd_epsilon_by_gaussian_limit,
+)
 from dpsweep.accounting.accountants.interface import Accountant
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
@@ -88,45 +91,48 @@ class LectureRow:
     bound: float
 
 
-def noise_table() -> tuple[NoiseRow, ...]:
+def rows_comparing_accountants_by_noise() -> tuple[NoiseRow, ...]:
     """The paper's three noise multipliers under every accountant."""
-    return tuple(_noise_row(noise, printed) for noise, printed in PRINTED.items())
+    return tuple(_row_comparing_accountants_at_noise(noise, printed) for noise, printed in PRINTED.items())
 
 
-def sampler_table() -> tuple[SamplerRow, ...]:
+def epsilon_rows_by_sampler() -> tuple[SamplerRow, ...]:
     """The same run with every sampler: the sampler that runs must be the one that is charged."""
     return (
-        _sampler_row("Poisson", Pld(), ADD, _poisson),
-        _sampler_row("Poisson", Pld(), REPLACE, _poisson),
-        _sampler_row("fixed size without replacement", Pld(), REPLACE, _fixed_size),
-        _sampler_row("fixed size without replacement", Rdp(), REPLACE, _fixed_size),
+        _sampler_row("Poisson", Pld(), ADD, _poisson_run_event),
+        _sampler_row("Poisson", Pld(), REPLACE, _poisson_run_event),
+        _sampler_row("fixed size without replacement", Pld(), REPLACE, _fixed_size_run_event),
+        _sampler_row("fixed size without replacement", Rdp(), REPLACE, _fixed_size_run_event),
         SamplerRow(
             sampler="fixed size without replacement",
             method="the paper's Proposition E.3",
             adjacency=REPLACE,
             epsilons=tuple(
-                proposition_e3(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA) for noise in PRINTED
+                dp_sgd_epsilon_by_closed_renyi_formula(
+                    sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA
+                )
+                for noise in PRINTED
             ),
-            forced=_lower_bounds(_fixed_size, REPLACE),
+            forced=_lower_bounds_at_printed_noises(_fixed_size_run_event, REPLACE),
             proven=False,
         ),
-        _sampler_row("random allocation", Rdp(), ADD, _random_allocation_run),
-        _sampler_row("shuffling, no amplification", Pld(), ADD, _shuffled_run),
+        _sampler_row("random allocation", Rdp(), ADD, _random_allocation_run_event),
+        _sampler_row("shuffling, no amplification", Pld(), ADD, _shuffled_run_event),
     )
 
 
-def truncation_table() -> tuple[SamplerRow, ...]:
+def epsilon_rows_of_truncated_sampling() -> tuple[SamplerRow, ...]:
     """Poisson sampling truncated a little above the expected batch: the price of bounded memory."""
     return tuple(
-        _sampler_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated_run(cap))
+        _sampler_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated_run_event_by_noise(cap))
         for cap in CAPS
     )
 
 
-def lecture_row() -> LectureRow:
+def row_of_lecture_theorem() -> LectureRow:
     """1000 records, 10^6 steps, epsilon 1, delta 1e-5, and the noise that the theorem requires."""
     records, steps, epsilon = 1000, 10**6, 1.0
-    noise = lecture_noise(records=records, steps=steps, epsilon=epsilon, delta=DELTA)
+    noise = dp_sgd_noise_std_by_lecture_theorem(records=records, steps=steps, epsilon=epsilon, delta=DELTA)
     # A replaced gradient moves across the whole ball: the sensitivity is 2, hence half the noise multiplier.
     pair = poisson_gaussian(sample_rate=1 / records, noise_multiplier=noise / 2)
     step = without_replacement_gaussian(records=records, batch_size=1, noise_multiplier=noise)
@@ -139,8 +145,8 @@ def lecture_row() -> LectureRow:
     )
 
 
-def _noise_row(noise: float, printed: float) -> NoiseRow:
-    run = _poisson(noise)
+def _row_comparing_accountants_at_noise(noise: float, printed: float) -> NoiseRow:
+    run = _poisson_run_event(noise)
     return NoiseRow(
         noise_multiplier=noise,
         printed=printed,
@@ -148,7 +154,7 @@ def _noise_row(noise: float, printed: float) -> NoiseRow:
         improved=Rdp().epsilon(run, DELTA, ADD),
         distribution=Pld().epsilon(run, DELTA, ADD),
         classical=Classical().epsilon(run, DELTA, ADD),
-        limit=gaussian_limit(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA),
+        limit=dp_sgd_epsilon_by_gaussian_limit(sample_rate=RATE, noise_multiplier=noise, steps=STEPS, delta=DELTA),
         grid=Pld().epsilon(repeat(run, GRID), DELTA, ADD),
     )
 
@@ -161,38 +167,38 @@ def _sampler_row(
         method=accountant.name,
         adjacency=adjacency,
         epsilons=tuple(accountant.epsilon(run(noise), DELTA, adjacency) for noise in PRINTED),
-        forced=_lower_bounds(run, adjacency),
+        forced=_lower_bounds_at_printed_noises(run, adjacency),
     )
 
 
-def _lower_bounds(run: Callable[[float], DpEvent], adjacency: Adjacency) -> tuple[float, ...]:
+def _lower_bounds_at_printed_noises(run: Callable[[float], DpEvent], adjacency: Adjacency) -> tuple[float, ...]:
     return tuple(lower_bound(run(noise), DELTA, adjacency) for noise in PRINTED)
 
 
-def _poisson(noise: float) -> DpEvent:
+def _poisson_run_event(noise: float) -> DpEvent:
     return repeat(poisson_gaussian(sample_rate=RATE, noise_multiplier=noise), STEPS)
 
 
-def _fixed_size(noise: float) -> DpEvent:
+def _fixed_size_run_event(noise: float) -> DpEvent:
     step = without_replacement_gaussian(records=RECORDS, batch_size=BATCH, noise_multiplier=noise)
     return repeat(step, STEPS)
 
 
-def _shuffled_run(noise: float) -> DpEvent:
+def _shuffled_run_event(noise: float) -> DpEvent:
     return shuffled_gaussian(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
-def _random_allocation_run(noise: float) -> DpEvent:
+def _random_allocation_run_event(noise: float) -> DpEvent:
     return random_allocation(epochs=EPOCHS, steps=STEPS // EPOCHS, noise_multiplier=noise)
 
 
-def _truncated_run(cap: float) -> Callable[[float], DpEvent]:
+def _truncated_run_event_by_noise(cap: float) -> Callable[[float], DpEvent]:
     largest = math.floor(cap * BATCH)
 
-    def run(noise: float) -> DpEvent:
+    def event_at_noise(noise: float) -> DpEvent:
         step = truncated_poisson_gaussian(
             records=RECORDS, sample_rate=RATE, largest_batch=largest, noise_multiplier=noise
         )
         return repeat(step, STEPS)
 
-    return run
+    return event_at_noise

@@ -41,17 +41,17 @@ def read_processor_time(folder: Path) -> ProcessorTime:
 @contextmanager
 def record_processor_time(folder: Path) -> Iterator[None]:
     """Records the processor time of the processes that end within the context, however it is left, if they trained."""
-    before, runs = _of_children(), _last_change(folder)
+    before, runs = _processor_seconds_of_children(), _time_of_newest_run_file(folder)
     try:
         yield
     finally:
-        if _last_change(folder) != runs:
-            piece = {"seconds": round(_of_children() - before, 2), "commit": commit_of_source()}
+        if _time_of_newest_run_file(folder) != runs:
+            piece = {"seconds": round(_processor_seconds_of_children() - before, 2), "commit": commit_of_source()}
             with (folder / FILE).open("a") as file:
                 file.write(f"{json.dumps(piece)}\n")
 
 
-def _last_change(folder: Path) -> int:
+def _time_of_newest_run_file(folder: Path) -> int:
     """When a file was last added to the folder of any run, in nanoseconds; 0 without runs."""
     return max((run.stat().st_mtime_ns for run in folder.glob("sweeps/*/trials/*")), default=0)
 
@@ -59,18 +59,18 @@ def _last_change(folder: Path) -> int:
 def commit_of_source() -> str:
     """The short commit of the source that runs, with `+` if it was changed since; empty outside a checkout."""
     try:
-        commit = _git("rev-parse", "--short=10", "HEAD")
-        return commit + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
+        commit = _git_output("rev-parse", "--short=10", "HEAD")
+        return commit + "+" * bool(_git_output("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return ""
 
 
-def _git(*words: str) -> str:
+def _git_output(*words: str) -> str:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(("git", "-C", str(SOURCE), *words), capture_output=True, text=True, check=True, env=outside)
     return done.stdout.strip()
 
 
-def _of_children() -> float:
+def _processor_seconds_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

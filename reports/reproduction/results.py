@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.accounting.accountants.rdp import Conversion, Rdp
-from dpsweep.accounting.durable_files import READABLE, make_folder, require_version
+from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents, require_known_version
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.reports.content.facts import read_bill
-from dpsweep.reports.content.formatting import number
+from dpsweep.reports.content.formatting import setting_text
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.reproduction.processor_time import ProcessorTime, read_processor_time
 from dpsweep.reports.statistics.point_scores import NOISE, STEPS
@@ -75,68 +75,69 @@ class TrainingFacts:
         return cls(**{**form, **{name: tuple(form[name]) for name in several}})
 
     @property
-    def sizes(self) -> str:
+    def sizes_sentence(self) -> str:
         """The sizes in one sentence."""
         repeats = f", {self.runs // self.points} each" if self.runs > self.points else ""
-        noise = f"noise multiplier {_range(self.noise_multipliers)}"
+        noise = f"noise multiplier {_range_text(self.noise_multipliers)}"
         return (
             f"{self.points} points{repeats}, on `{self.account}` ({self.records} records); batches of "
-            f"{_range(self.batch_sizes)}; {_range(self.steps)} steps; {noise}; the whole search {self._price}."
+            f"{_range_text(self.batch_sizes)}; {_range_text(self.steps)} steps; {noise}; the whole search "
+            f"{self._price_text}."
         )
 
     @property
-    def provenance(self) -> str:
+    def provenance_sentence(self) -> str:
         """Date, commit and cost in one sentence."""
         commits = " and ".join(f"`{commit}`" for commit in self.commits) or "an unknown commit"
         cost = "a cost that was not measured" if self.core_minutes is None else f"{self.core_minutes:.3g} core-minutes"
         return f"Trained on {self.ended[:10]} at {commits}, with torch {self.versions.get('torch', '?')}, in {cost}."
 
     @property
-    def _price(self) -> str:
-        return self.epsilon if self.epsilon == NOBODY else f"epsilon {self.epsilon} at delta {number(self.delta)}"
+    def _price_text(self) -> str:
+        return self.epsilon if self.epsilon == NOBODY else f"epsilon {self.epsilon} at delta {setting_text(self.delta)}"
 
 
-def facts_of(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
+def training_facts_of_sweep(sweep: Sweep, noises: Iterable[float]) -> TrainingFacts:
     """The facts of a finished sweep with these noise multipliers, and the processor time in the figure's folder."""
     configs = [trial.config for trial in sweep.plan.trials]
-    results = tuple(sweep.results.values())
+    results = tuple(sweep.results_by_trial.values())
     cost = read_processor_time(sweep.folder.parents[1])
     return TrainingFacts(
         account=sweep.plan.account,
         records=int(configs[0]["dataset"]["records"]),
         runs=len(sweep.table),
-        points=len(sweep.table.drop_duplicates([*sweep.axes, "method"])),
-        batch_sizes=_distinct(config["sampler"]["batch_size"] for config in configs),
-        steps=_distinct(config["steps"] for config in configs),
-        noise_multipliers=_distinct(map(float, noises)),
-        epsilon=NOBODY if sweep.plan.public else epsilon_up(read_bill(sweep).epsilon),
+        points=len(sweep.table.drop_duplicates([*sweep.swept_keys, "method"])),
+        batch_sizes=_sorted_distinct_values(config["sampler"]["batch_size"] for config in configs),
+        steps=_sorted_distinct_values(config["steps"] for config in configs),
+        noise_multipliers=_sorted_distinct_values(map(float, noises)),
+        epsilon=NOBODY if sweep.plan.has_public_data else epsilon_text_rounded_up(read_bill(sweep).epsilon),
         delta=sweep.plan.delta,
         adjacency=sweep.plan.adjacency.value,
         began=min((result.started for result in results), default=""),
         ended=max((result.ended for result in results), default=""),
         commits=cost.commits,
-        core_minutes=_minutes(cost),
+        core_minutes=_minutes_of_processor_time(cost),
         versions={name: text for result in results for name, text in result.versions.items()},
     )
 
 
-def _minutes(cost: ProcessorTime) -> float | None:
+def _minutes_of_processor_time(cost: ProcessorTime) -> float | None:
     return None if cost.seconds is None else round(cost.seconds / 60, 2)
 
 
-def _distinct(values: Iterable[Number]) -> tuple[Number, ...]:
+def _sorted_distinct_values(values: Iterable[Number]) -> tuple[Number, ...]:
     return tuple(sorted(set(values)))
 
 
-def _range(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     """All of up to four values, or the ends.
 
-    >>> _range((2.0, 8.0)), _range((1, 2, 3, 4, 5)), _range((7,)), _range(())
+    >>> _range_text((2.0, 8.0)), _range_text((1, 2, 3, 4, 5)), _range_text((7,)), _range_text(())
     ('2 and 8', '1 to 5', '7', 'none')
     """
     if len(values) > MOST_VALUES:
-        return f"{number(values[0])} to {number(values[-1])}"
-    *others, last = map(number, values) if values else ("none",)
+        return f"{setting_text(values[0])} to {setting_text(values[-1])}"
+    *others, last = map(setting_text, values) if values else ("none",)
     return f"{', '.join(others)} and {last}" if others else last
 
 
@@ -171,27 +172,27 @@ class SearchResults:
     prices: tuple[RunPrice, ...]
     facts: TrainingFacts
 
-    def curve(self, trial: object) -> RunCurve:
+    def curve_of_run(self, trial: object) -> RunCurve:
         """The learning curve of a run, empty if it recorded none."""
         return self.curves.get(str(trial), ())
 
 
-def results_of(sweep: Sweep) -> SearchResults:
+def results_of_sweep(sweep: Sweep) -> SearchResults:
     """The results in a sweep's folder."""
-    table = _table(sweep)
-    curves = {trial: tuple(result.curator.get("curve") or ()) for trial, result in sweep.results.items()}
+    table = _table_with_steps_and_noise(sweep)
+    curves = {trial: tuple(result.curator.get("curve") or ()) for trial, result in sweep.results_by_trial.items()}
     return SearchResults(
         table=table,
         curves={trial: curve for trial, curve in curves.items() if curve},
-        axes=sweep.axes,
-        quality=sweep.quality,
-        measure=sweep.measure,
-        prices=() if sweep.plan.public else _prices(sweep, table),
-        facts=facts_of(sweep, table[NOISE]),
+        axes=sweep.swept_keys,
+        quality=sweep.score_label,
+        measure=sweep.score_description,
+        prices=() if sweep.plan.has_public_data else _price_of_dearest_run_by_noise(sweep, table),
+        facts=training_facts_of_sweep(sweep, table[NOISE]),
     )
 
 
-def _table(sweep: Sweep) -> pd.DataFrame:
+def _table_with_steps_and_noise(sweep: Sweep) -> pd.DataFrame:
     """The sweep's table with planned steps, and with the configured noise where an event is no Gaussian step by itself.
 
     Batches without replacement are such events.
@@ -205,7 +206,7 @@ def _table(sweep: Sweep) -> pd.DataFrame:
     return sweep.table.assign(**{STEPS: [int(config["steps"]) for config in own], NOISE: noises})
 
 
-def _prices(sweep: Sweep, table: pd.DataFrame) -> tuple[RunPrice, ...]:
+def _price_of_dearest_run_by_noise(sweep: Sweep, table: pd.DataFrame) -> tuple[RunPrice, ...]:
     """The most expensive run at each noise multiplier."""
     papers = Rdp(conversion=Conversion.MIRONOV)
     most_expensive = table.astype({"epsilon_alone": float, NOISE: float}).groupby(NOISE)["epsilon_alone"].idxmax()
@@ -214,10 +215,10 @@ def _prices(sweep: Sweep, table: pd.DataFrame) -> tuple[RunPrice, ...]:
     for noise, place in most_expensive.items():
         run, ours = events[table.loc[place, "trial"]], table.loc[place, "epsilon_alone"]
         try:
-            theirs = epsilon_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
+            theirs = epsilon_text_rounded_up(papers.epsilon(run, sweep.plan.delta, sweep.plan.adjacency))
         except UnsupportedEvent:
             theirs = NO_BOUND
-        prices.append(RunPrice(noise_multiplier=float(str(noise)), papers=theirs, ours=epsilon_up(ours)))
+        prices.append(RunPrice(noise_multiplier=float(str(noise)), papers=theirs, ours=epsilon_text_rounded_up(ours)))
     return tuple(prices)
 
 
@@ -246,10 +247,10 @@ def write_results(results: SearchResults, file: Path) -> None:
             for name in results.table
             if name not in LEFT_OUT
         },
-        "curves": [_looks(results.curve(trial)) for trial in results.table["trial"]],
+        "curves": [_curve_as_columns(results.curve_of_run(trial)) for trial in results.table["trial"]],
     }
     data = lzma.compress(json.dumps(form, separators=(",", ":")).encode(), preset=9 | lzma.PRESET_EXTREME)
-    make_folder(file.parent, READABLE)
+    make_folder_and_missing_parents(file.parent, READABLE)
     new = file.with_suffix(".new")
     new.write_bytes(data)
     new.replace(file)
@@ -258,12 +259,12 @@ def write_results(results: SearchResults, file: Path) -> None:
 def read_results(file: Path) -> SearchResults:
     """Reads `write_results`' file; raises `BadInput` if it is of another version."""
     form = json.loads(lzma.decompress(file.read_bytes()))
-    require_version(f"schema in {file}", form.get("schema"), SCHEMA)
+    require_known_version(f"schema in {file}", form.get("schema"), SCHEMA)
     runs = [str(place) for place in range(1, len(form["curves"]) + 1)]
     table = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in form["table"].items()})
     return SearchResults(
         table=table.assign(trial=runs),
-        curves={run: _curve(looks) for run, looks in zip(runs, form["curves"], strict=True) if looks},
+        curves={run: _curve_from_columns(looks) for run, looks in zip(runs, form["curves"], strict=True) if looks},
         axes=tuple(form["axes"]),
         quality=form["quality"],
         measure=form["measure"],
@@ -272,13 +273,13 @@ def read_results(file: Path) -> SearchResults:
     )
 
 
-def _looks(curve: RunCurve) -> dict[str, list[Any]]:
+def _curve_as_columns(curve: RunCurve) -> dict[str, list[Any]]:
     """A learning curve by columns: what figures read of it."""
     kept = [name for name in LOOKS if any(name in look for look in curve)]
     return {name: [_plain_json_value(look.get(name)) for look in curve] for name in kept}
 
 
-def _curve(looks: Mapping[str, Iterable[Any]]) -> RunCurve:
+def _curve_from_columns(looks: Mapping[str, Iterable[Any]]) -> RunCurve:
     return tuple(dict(zip(looks, values, strict=True)) for values in zip(*looks.values(), strict=True))
 
 
@@ -297,16 +298,16 @@ LENGTHS = 10
 """Lengths at which a claim on the whole course of training is judged: more would only widen each interval."""
 
 
-def look_rows(results: SearchResults) -> pd.DataFrame:
+def table_with_row_per_recorded_step(results: SearchResults) -> pd.DataFrame:
     """The search's table with a row per look in place of a row per run: its `steps` and the score at that step.
 
     A run that diverged scores 0 at every step that was recorded; a run without a curve has no rows.
     """
-    looks = [row for run in results.table.to_dict("records") for row in _looks_of(run, results)]
+    looks = [row for run in results.table.to_dict("records") for row in _row_per_recorded_step_of_run(run, results)]
     return pd.DataFrame(looks, columns=list(dict.fromkeys([*results.table.columns, STEPS])))
 
 
-def at_lengths(rows: pd.DataFrame, count: int = LENGTHS) -> pd.DataFrame:
+def rows_at_evenly_spaced_steps(rows: pd.DataFrame, count: int = LENGTHS) -> pd.DataFrame:
     """The rows of at most `count` evenly spaced lengths, the last one included."""
     lengths = sorted(set(rows[STEPS]))
     kept = {lengths[place] for place in np.linspace(len(lengths) / count, len(lengths), count).round().astype(int) - 1}
@@ -314,24 +315,24 @@ def at_lengths(rows: pd.DataFrame, count: int = LENGTHS) -> pd.DataFrame:
     return chosen
 
 
-def first_look(rows: pd.DataFrame) -> pd.DataFrame:
+def rows_of_first_recorded_step(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the first recorded step."""
     first: pd.DataFrame = rows[rows[STEPS] == rows[STEPS].min()]
     return first
 
 
-def last_look(rows: pd.DataFrame) -> pd.DataFrame:
+def rows_of_last_recorded_step(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the last recorded step."""
     last: pd.DataFrame = rows[rows[STEPS] == rows[STEPS].max()]
     return last
 
 
-def _looks_of(run: dict[Any, Any], results: SearchResults) -> list[dict[Any, Any]]:
-    unknown, curve = {"accuracy_low": np.nan, "accuracy_high": np.nan}, results.curve(run["trial"])
-    return [run | unknown | {STEPS: look["step"], "accuracy": _accuracy(run, look)} for look in curve]
+def _row_per_recorded_step_of_run(run: dict[Any, Any], results: SearchResults) -> list[dict[Any, Any]]:
+    unknown, curve = {"accuracy_low": np.nan, "accuracy_high": np.nan}, results.curve_of_run(run["trial"])
+    return [run | unknown | {STEPS: look["step"], "accuracy": _accuracy_at_recorded_step(run, look)} for look in curve]
 
 
-def _accuracy(run: dict[Any, Any], look: Mapping[str, Any]) -> float:
+def _accuracy_at_recorded_step(run: dict[Any, Any], look: Mapping[str, Any]) -> float:
     if run["state"] == State.DIVERGED:
         return float("nan")
     value = next(look[name] for name in ACCURACIES if name in look)

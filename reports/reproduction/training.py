@@ -18,18 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dpsweep.accounting.durable_files import READABLE, make_folder
+from dpsweep.accounting.durable_files import READABLE, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, DpsweepError, ExitCode
-from dpsweep.accounting.ledger.bodies import spending_body
+from dpsweep.accounting.ledger.bodies import require_spending_body
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import delta_up
+from dpsweep.accounting.notation import delta_text_rounded_up
 from dpsweep.accounting.printing import print_line
-from dpsweep.reports.content.formatting import number
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.content.formatting import setting_text
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.reproduction.finding import sheet
+from dpsweep.reports.reproduction.finding import sheet_of_formatted_values
 from dpsweep.reports.reproduction.processor_time import record_processor_time
-from dpsweep.reports.reproduction.results import SearchResults, results_of
+from dpsweep.reports.reproduction.results import SearchResults, results_of_sweep
 
 SCALES = ("full", "small", "smoke")
 LEDGER, KEY, STATE = "ledger.sqlite", "fingerprint.key", "state"
@@ -57,7 +57,7 @@ class TrainingFailed(DpsweepError):
             "The sweep behind this figure ended early; its message is above."
             + (advice if code == ExitCode.BUDGET_REFUSED else "")
         )
-        self.exit_code = _exit_code(code)
+        self.exit_code = _exit_code_with_unknown_as_bug(code)
 
 
 class NotPlanned(DpsweepError):
@@ -66,45 +66,45 @@ class NotPlanned(DpsweepError):
     def __init__(self, code: int, words: str) -> None:
         lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("(exit code")]
         super().__init__(" ".join(lines) or "its plan ended without a message.")
-        self.exit_code = _exit_code(code)
+        self.exit_code = _exit_code_with_unknown_as_bug(code)
 
 
-def train(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> SearchResults:
+def run_sweep_and_read_results(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> SearchResults:
     """Runs the missing part of an experiment's sweep in this folder and reads its results.
 
     Raises `BadInput` for an unknown scale and for overrides of the data, `TrainingFailed` with the sweep's exit code
     if it wrote no page.
     """
     here = folder.resolve()
-    command = _command(experiment, scale, overrides, here)
-    make_folder(here, READABLE)
-    with _separate_ledger(here), record_processor_time(here):
-        page = _page_of(command, folder)
-    return results_of(read(page.parents[1], Ledger(here / LEDGER)))
+    command = _sweep_command(experiment, scale, overrides, here)
+    make_folder_and_missing_parents(here, READABLE)
+    with _use_separate_ledger(here), record_processor_time(here):
+        page = _run_sweep_and_return_page(command, folder)
+    return results_of_sweep(read_sweep(page.parents[1], Ledger(here / LEDGER)))
 
 
-def read_plan_lines(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
+def run_plan_and_read_lines(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> list[str]:
     """The lines that the plan of an experiment prints: its identity, price and time; nothing is charged or trained."""
     with TemporaryDirectory() as empty:
         here = folder.resolve() if folder.is_dir() else Path(empty)
-        command = (*_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
-        with _separate_ledger(here):
+        command = (*_sweep_command(experiment, scale, overrides, here), "hydra.sweeper.verb=plan")
+        with _use_separate_ledger(here):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotPlanned(done.returncode, done.stderr)
     return done.stdout.splitlines()
 
 
-def _command(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> tuple[str, ...]:
-    """The command of the sweep; raises `BadInput` as `require_allowed` does."""
-    require_allowed(experiment, scale, overrides)
+def _sweep_command(experiment: str, scale: str, overrides: Sequence[str], folder: Path) -> tuple[str, ...]:
+    """The command of the sweep; raises `BadInput` as `check_known_scale_and_no_data_override` does."""
+    check_known_scale_and_no_data_override(experiment, scale, overrides)
     return (
         *(sys.executable, "-P", "-m", "sweeper", f"experiment={experiment}", f"scale={scale}"),
         *(f"hydra.sweep.dir='{folder}/sweeps/${{plan.id}}'", *overrides),
     )
 
 
-def require_allowed(experiment: str, scale: str, overrides: Sequence[str]) -> None:
+def check_known_scale_and_no_data_override(experiment: str, scale: str, overrides: Sequence[str]) -> None:
     """Raises `BadInput` for an unknown scale and for overrides of the data."""
     if scale not in SCALES:
         raise BadInput(f"Expected SCALE={scale} to be one of {', '.join(SCALES)}.")
@@ -116,12 +116,12 @@ def require_allowed(experiment: str, scale: str, overrides: Sequence[str]) -> No
             )
 
 
-def _exit_code(code: int) -> ExitCode:
+def _exit_code_with_unknown_as_bug(code: int) -> ExitCode:
     return ExitCode(code) if code in list(ExitCode) else ExitCode.BUG
 
 
 @contextmanager
-def _separate_ledger(folder: Path) -> Iterator[None]:
+def _use_separate_ledger(folder: Path) -> Iterator[None]:
     """Sets ledger, key and memory to this folder, for this process and its children."""
     paths = {
         "DPSWEEP_LEDGER": str(folder / LEDGER),
@@ -140,18 +140,20 @@ def _separate_ledger(folder: Path) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _page_of(command: Sequence[str], folder: Path) -> Path:
+def _run_sweep_and_return_page(command: Sequence[str], folder: Path) -> Path:
     """The path of the sweep's page; a budget that only runs lost to a kill exceed is raised once, in words."""
-    code, words = _run(command)
-    if code == ExitCode.BUDGET_REFUSED and raise_figure_budget(words, Ledger(folder.resolve() / LEDGER)):
-        code, words = _run(command)
+    code, words = _run_command_and_collect_lines(command)
+    if code == ExitCode.BUDGET_REFUSED and raise_budget_if_charged_runs_were_lost(
+        words, Ledger(folder.resolve() / LEDGER)
+    ):
+        code, words = _run_command_and_collect_lines(command)
     page = Path(words[-1] if words else "")
     if code not in (ExitCode.DONE, ExitCode.DONE_WITH_FAILURES) or not page.is_file():
         raise TrainingFailed(code, folder)
     return page
 
 
-def _run(command: Sequence[str]) -> tuple[int, list[str]]:
+def _run_command_and_collect_lines(command: Sequence[str]) -> tuple[int, list[str]]:
     """Runs the command, shows what it prints, and returns its exit code and its printed lines that are not empty."""
     words: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -170,7 +172,7 @@ def _print_and_collect(lines: Iterable[str], words: list[str]) -> None:
         words += [line.strip()] if line.strip() else []
 
 
-def raise_figure_budget(words: Sequence[str], ledger: Ledger) -> bool:
+def raise_budget_if_charged_runs_were_lost(words: Sequence[str], ledger: Ledger) -> bool:
     """Raises the figure's own budget by the plan's price, if the refused plan is one that was charged before.
 
     Then charged runs were lost, and are charged again. The budget of a plan that was never charged stays as declared.
@@ -179,22 +181,23 @@ def raise_figure_budget(words: Sequence[str], ledger: Ledger) -> bool:
     charges = [entry for entry in ledger.statement(account).charges if entry.plan == plan] if account else []
     if not charges:
         return False
-    price, budget = spending_body(charges[0]), ledger.statement(account).budget
+    price, budget = require_spending_body(charges[0]), ledger.statement(account).budget
     higher = replace(budget, epsilon=budget.epsilon + price.epsilon, delta=budget.delta + price.delta)
     ledger.raise_budget(account, higher)
     print_line(
         "Runs of this figure that were charged were lost, so they are charged again. The figure's own account, on "
-        f"public data, is raised from epsilon {number(budget.epsilon)} to {number(higher.epsilon)} and from delta "
-        f"{number(budget.delta)} to {number(higher.delta)}; your ledger is not touched.",
+        f"public data, is raised from epsilon {setting_text(budget.epsilon)} to {setting_text(higher.epsilon)} and "
+        "from delta "
+        f"{setting_text(budget.delta)} to {setting_text(higher.delta)}; your ledger is not touched.",
         flush=True,
     )
     return True
 
 
-def costs(results: SearchResults) -> Sheet:
+def sheet_of_prices_by_accountant(results: SearchResults) -> Sheet:
     """Epsilon of one run by the papers' accountant and by ours, and of the whole search."""
-    return sheet(
-        f"Price: epsilon at delta {delta_up(results.facts.delta)}",
+    return sheet_of_formatted_values(
+        f"Price: epsilon at delta {delta_text_rounded_up(results.facts.delta)}",
         ("noise multiplier", "one run, papers' accountant", "one run, our accountant", "the whole search"),
         [(one.noise_multiplier, one.papers, one.ours, results.facts.epsilon) for one in results.prices],
     )

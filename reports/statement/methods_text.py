@@ -15,17 +15,23 @@ from importlib.metadata import metadata
 from typing import Any
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.printing import visible
-from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_of
+from dpsweep.accounting.notation import epsilon_text_rounded_up
+from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_that_class_cites
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_of, name_of
+from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
-from dpsweep.reports.content.facts import is_one_run
-from dpsweep.reports.content.formatting import axis_label, count_text, enumeration_text, method_label, points_in_words
-from dpsweep.reports.statement.statement import searched_elsewhere
+from dpsweep.reports.content.facts import is_one_run_all_that_was_charged
+from dpsweep.reports.content.formatting import (
+    axis_label,
+    count_text,
+    enumeration_text,
+    method_label,
+    point_and_run_counts_text,
+)
+from dpsweep.reports.statement.statement import line_on_search_that_read_public_data
 from dpsweep.reports.statement.statement_line import Context
-from dpsweep.reports.statement.what_ran import declared_training_text, final_run
+from dpsweep.reports.statement.what_ran import declared_training_text, final_run_lines
 
 PROGRAM = "dpsweep"
 _SHOWN = {
@@ -68,12 +74,16 @@ class _Citations:
         return f"~\\cite{{{keys}}}" if keys else ""
 
 
-def methods_text(context: Context) -> MethodsText | None:
+def methods_text_for_paper(context: Context) -> MethodsText | None:
     """The paragraph; None for data declared public and for an infinite epsilon, for which nothing is claimed."""
-    if context.sweep.plan.public or math.isinf(context.bill.epsilon):
+    if context.sweep.plan.has_public_data or math.isinf(context.bill.epsilon):
         return None
     citations = _Citations()
-    sentences = [*_search(context, citations), *_runs(context, citations), *_price(context, citations)]
+    sentences = [
+        *_search_sentences(context, citations),
+        *_run_sentences(context, citations),
+        *_price_sentences(context, citations),
+    ]
     return MethodsText(text=" ".join(sentences), works=tuple(citations.works.values()))
 
 
@@ -83,7 +93,7 @@ def escape_tex(text: str) -> str:
     >>> escape_tex("clip_norm at 5 %")
     'clip\\\\_norm at 5 \\\\%'
     """
-    return "".join(_SPECIAL.get(letter, letter) for letter in visible(text))
+    return "".join(_SPECIAL.get(letter, letter) for letter in escape_invisible_characters(text))
 
 
 def tex_number(text: str) -> str:
@@ -99,7 +109,7 @@ def tex_number(text: str) -> str:
     return f"{factor}10^{{{parts[2]}}}"
 
 
-def _search(context: Context, citations: _Citations) -> Iterator[str]:
+def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """What was searched, by which program and rule."""
     plan = context.sweep.plan
     configs = {trial.method: trial.config.get("trainer", {}) for trial in plan.trials}
@@ -108,52 +118,57 @@ def _search(context: Context, citations: _Citations) -> Iterator[str]:
     title = f"{{{PROGRAM}}}: {about['Summary']}"
     ours = citations.cite_works(Work(key=PROGRAM, authors=(), title=title, year=None, venue=note))
     methods = [
-        escape_tex(method_label(name)) + citations.cite_works(*_works(node, "trainer"))
+        escape_tex(method_label(name)) + citations.cite_works(*_works_of_class_and_fields(node, "trainer"))
         for name, node in configs.items()
     ]
-    keys = [escape_tex(axis_label(key)) for key in context.sweep.axes]
+    keys = [escape_tex(axis_label(key)) for key in context.sweep.swept_keys]
     over = f" over {enumeration_text(list(dict.fromkeys(keys)))}" if keys and len(plan.trials) > 1 else ""
-    points = points_in_words(plan, methods, over)
-    did = f"{_points_verb(context, citations)} {points} on {escape_tex(plan.account)}"
+    points = point_and_run_counts_text(plan, methods, over)
+    did = f"{_verb_phrase_for_points(context, citations)} {points} on {escape_tex(plan.account)}"
     yield f"We used {PROGRAM} {about['Version']}{ours} to {did}."
-    if not is_one_run(context.sweep, context.bill):
+    if not is_one_run_all_that_was_charged(context.sweep, context.bill):
         shown = next((words for kind, words in _SHOWN.items() if kind in context.sweep.rule.discloses), "nothing")
         rule = escape_tex(context.sweep.rule.name.replace("_", " ")) + citations.cite_works(
-            *works_of(context.sweep.rule)
+            *works_that_class_cites(context.sweep.rule)
         )
         yield f"The best point was chosen by {rule}, whose price covers {shown}."
-    yield from (escape_tex(line.text) for line in searched_elsewhere(context))
+    yield from (escape_tex(line.text) for line in line_on_search_that_read_public_data(context))
 
 
-def _points_verb(context: Context, citations: _Citations) -> str:
+def _verb_phrase_for_points(context: Context, citations: _Citations) -> str:
     """What was done with the points: each ran, or a sampler proposed those that ran."""
     proposed = context.sweep.plan.proposed
     if proposed is None:
         return "search" if len(context.sweep.plan.trials) > 1 else "train"
-    library = SOFTWARE.get(name_of(proposed.sampler).partition(".")[0])
+    library = SOFTWARE.get(tag_or_path_of_class(proposed.sampler).partition(".")[0])
     cited = citations.cite_works(*(() if library is None else (library,)))
     return f"run {count_text(proposed.trials, 'proposal')} of {escape_tex(proposed.sampler_name)}{cited} among"
 
 
-def _runs(context: Context, citations: _Citations) -> Iterator[str]:
+def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """How a run trains, and what its score reads."""
-    unit, configs = escape_tex(context.sweep.plan.unit), [trial.config for trial in context.sweep.declared]
-    samplers = {work: None for config in configs for work in _works(config.get("sampler", {}), "sampler")}
-    names = (name_of(config.get("engine", {})) for config in configs)
+    unit, configs = (
+        escape_tex(context.sweep.plan.unit),
+        [trial.config for trial in context.sweep.planned_trials_and_final_runs],
+    )
+    samplers = {
+        work: None for config in configs for work in _works_of_class_and_fields(config.get("sampler", {}), "sampler")
+    }
+    names = (tag_or_path_of_class(config.get("engine", {})) for config in configs)
     engines = {name: SOFTWARE[name] for name in names if name in SOFTWARE}
     steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
     yield escape_tex(declared_training_text(context)).removesuffix(".") + citations.cite_works(*steps, *samplers) + "."
     if engines:
         named = [f"{name.capitalize()}{citations.cite_works(work)}" for name, work in engines.items()]
         yield f"{enumeration_text(named)} computed per-example gradients."
-    yield from (escape_tex(line.text) for line in final_run(context))
-    if context.sweep.scored_privately:
+    yield from (escape_tex(line.text) for line in final_run_lines(context))
+    if context.sweep.has_private_scores:
         yield f"Scores read held-out private {unit}s and are part of the price."
     else:
         yield f"Scores are computed on {unit}s declared public."
 
 
-def _price(context: Context, citations: _Citations) -> Iterator[str]:
+def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     """The guarantee of the whole search, and the accountants that bound it."""
     facts, charges, unit = context.facts, context.bill.charges, escape_tex(context.sweep.plan.unit)
     change = {Adjacency.ADD_OR_REMOVE_ONE: "is added or removed", Adjacency.REPLACE_ONE: "is replaced by any other"}[
@@ -162,30 +177,48 @@ def _price(context: Context, citations: _Citations) -> Iterator[str]:
     epsilon, delta = (tex_number(facts[name].text) for name in ("honest_epsilon", "honest_delta"))
     search = "the whole search, the choice of the best point included,"
     yield (
-        f"The release of {'this run' if is_one_run(context.sweep, context.bill) else search} satisfies "
+        f"The release of {'this run' if is_one_run_all_that_was_charged(context.sweep, context.bill) else search} "
+        "satisfies "
         f"$(\\varepsilon, \\delta)$-differential privacy{citations.cite_works(DWORK_2014)} with $\\varepsilon = "
         f"{epsilon}$ "
         f"and $\\delta = {delta}$ for each {unit}; neighbouring data sets differ in one {unit} that {change}."
     )
     kinds = (class_of_tag(tag, family) for tag, family in FAMILY_OF.items() if family == "accountant")
-    works = {kind().name: works_of(kind) for kind in kinds if kind is not None and works_of(kind)}
+    works = {
+        kind().name: works_that_class_cites(kind) for kind in kinds if kind is not None and works_that_class_cites(kind)
+    }
 
-    def cited(name: str) -> str:
+    def accountant_name_with_citation(name: str) -> str:
         return escape_tex(name) + citations.cite_works(*works.get(name, ()))
 
-    claimants = sorted({name for charge in charges for name in charge.facts.claimed_by.split(" and ")})
+    claimants = sorted({name for charge in charges for name in charge.charge_facts.claimed_by.split(" and ")})
     totals = {
-        name: sum(charge.facts.bounds[name] for charge in charges)
-        for name in charges[0].facts.bounds
-        if name not in claimants and all(name in charge.facts.bounds for charge in charges)
+        name: sum(charge.charge_facts.bounds[name] for charge in charges)
+        for name in charges[0].charge_facts.bounds
+        if name not in claimants and all(name in charge.charge_facts.bounds for charge in charges)
     }
-    bound = f"This is an upper bound by {enumeration_text([cited(name) for name in claimants])}"
-    yield "; ".join([bound, *(f"{cited(name)} gives ${epsilon_up(total)}$" for name, total in totals.items())]) + "."
+    bound = f"This is an upper bound by {enumeration_text([accountant_name_with_citation(name) for name in claimants])}"
+    yield (
+        "; ".join(
+            [
+                bound,
+                *(
+                    f"{accountant_name_with_citation(name)} gives ${epsilon_text_rounded_up(total)}$"
+                    for name, total in totals.items()
+                ),
+            ]
+        )
+        + "."
+    )
 
 
-def _works(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
+def _works_of_class_and_fields(node: Mapping[str, Any], family: str) -> tuple[Work, ...]:
     """The works of a class of ours in a configuration, and of the classes in its fields."""
-    tag = name_of(node)
-    own = works_of(class_of_tag(tag, family)) if FAMILY_OF.get(tag) == family else ()
-    parts = ((name, value) for name, value in fields_of(node).items() if name in NESTED and isinstance(value, Mapping))
-    return (*own, *(work for name, value in parts for work in _works(value, NESTED[name])))
+    tag = tag_or_path_of_class(node)
+    own = works_that_class_cites(class_of_tag(tag, family)) if FAMILY_OF.get(tag) == family else ()
+    parts = (
+        (name, value)
+        for name, value in fields_without_class_name(node).items()
+        if name in NESTED and isinstance(value, Mapping)
+    )
+    return (*own, *(work for name, value in parts for work in _works_of_class_and_fields(value, NESTED[name])))

@@ -16,9 +16,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 
-from dpsweep.accounting.notation import delta_up, epsilon_up
-from dpsweep.accounting.printing import visible
-from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES, own_settings
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
+from dpsweep.accounting.printing import escape_invisible_characters
+from dpsweep.reports.figures.drawing import GRID, INK, MUTED, SERIES, own_matplotlib_settings
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 
 COMMITTED = (
@@ -61,27 +61,27 @@ class OnePage:
         return bool(self.epsilon)
 
 
-def one_page(claim: ReleasedClaim) -> OnePage:
+def one_page_statement(claim: ReleasedClaim) -> OnePage:
     """The statement on a claim; data declared public have none, and the statement says so."""
     rows = (
-        StatementRow(label="Protected", text=claim.line("Unit and neighbours")),
+        StatementRow(label="Protected", text=claim.line_text_on_topic("Unit and neighbours")),
         StatementRow(label="Selection rule", text=f"{claim.rule.replace('_', ' ').capitalize()}: {claim.discloses}."),
-        StatementRow(label="Covered", text=claim.line("Covered")),
+        StatementRow(label="Covered", text=claim.line_text_on_topic("Covered")),
         StatementRow(label="Outcome", text=claim.outcome),
-        StatementRow(label="Accountants", text=claim.line("Accountants")),
+        StatementRow(label="Accountants", text=claim.line_text_on_topic("Accountants")),
         StatementRow(label="Meaning", text=" ".join(claim.cautions)),
-        StatementRow(label="The account", text=claim.reserved_in_words),
-        StatementRow(label="Not covered", points=claim.not_covered),
-        StatementRow(label="Trust", text=claim.line("Trust")),
+        StatementRow(label="The account", text=claim.reserved_and_budget_sentence),
+        StatementRow(label="Not covered", points=claim.not_covered_sentences),
+        StatementRow(label="Trust", text=claim.line_text_on_topic("Trust")),
         row_of_commitment(claim.commitment),
         *row_of_model(claim.model),
     )
     return OnePage(
         title=f"Privacy statement: {claim.account}",
         about=claim.headline,
-        epsilon="" if claim.nobody else epsilon_up(claim.epsilon),
-        delta="" if claim.nobody else delta_up(claim.delta),
-        claim=claim.line("Claim"),
+        epsilon="" if claim.nobody else epsilon_text_rounded_up(claim.epsilon),
+        delta="" if claim.nobody else delta_text_rounded_up(claim.delta),
+        claim=claim.line_text_on_topic("Claim"),
         rows=tuple(row for row in rows if row.text or row.points),
     )
 
@@ -134,7 +134,14 @@ class PlacedWords:
         """Writes the text; a dollar sign does not start a formula."""
         font = FontProperties(family=self.family, weight=self.weight, size=self.size)
         place = self.x / WIDTH, 1 - self.y / HEIGHT
-        figure.text(*place, visible(self.text), fontproperties=font, color=self.ink, va="baseline", parse_math=False)
+        figure.text(
+            *place,
+            escape_invisible_characters(self.text),
+            fontproperties=font,
+            color=self.ink,
+            va="baseline",
+            parse_math=False,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,30 +162,30 @@ class HorizontalLine:
 Drawn = PlacedWords | HorizontalLine
 
 
-def size_for(page: OnePage) -> float:
+def row_font_size_that_fits(page: OnePage) -> float:
     """The size of the rows' text in points at which one A4 page holds the statement: the largest of `SIZES`."""
-    with own_settings(_STYLE):
-        start = _lowest_place(_head_marks(page))
-        fitting = (size for size in SIZES if _row_marks(page.rows, start, size)[1] <= HEIGHT - MARGIN - SIGNING)
+    with own_matplotlib_settings(_STYLE):
+        start = _y_below_marks(_head_marks(page))
+        fitting = (size for size in SIZES if _row_marks_and_end(page.rows, start, size)[1] <= HEIGHT - MARGIN - SIGNING)
         return next(fitting, SIZES[-1])
 
 
-def pdf_of(page: OnePage) -> bytes:
+def pdf_bytes_of_page(page: OnePage) -> bytes:
     """The statement as a PDF file without dates; rows are set smaller until the page holds them."""
     stream = io.BytesIO()
     nothing = {"CreationDate": None, "Producer": None, "Creator": None}
-    with own_settings(_STYLE):
+    with own_matplotlib_settings(_STYLE):
         top = list(_head_marks(page))
-        rows, _ = _row_marks(page.rows, _lowest_place(top), size_for(page))
+        rows, _ = _row_marks_and_end(page.rows, _y_below_marks(top), row_font_size_that_fits(page))
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         FigureCanvasPdf(figure)
-        for mark in (*top, *rows, *_foot_marks(page.signed)):
+        for mark in (*top, *rows, *_signature_marks(page.signed)):
             mark.draw_on(figure)
         figure.savefig(stream, format="pdf", metadata={**nothing, "Title": page.title})
     return stream.getvalue()
 
 
-def _lowest_place(marks: Iterable[Drawn]) -> float:
+def _y_below_marks(marks: Iterable[Drawn]) -> float:
     """Where the rows begin."""
     return max(mark.y for mark in marks) + 20
 
@@ -196,7 +203,7 @@ def _head_marks(page: OnePage) -> Iterator[Drawn]:
     if page.has_claim:
         text = f"\N{GREEK SMALL LETTER EPSILON} \N{LESS-THAN OR EQUAL TO} {page.epsilon}"
         yield PlacedWords(x=MARGIN, y=y, text=text, size=26, weight="bold", ink=SERIES[0])
-        after = MARGIN + _width(text, 26, "bold", _SANS) + 14
+        after = MARGIN + _text_width_in_points(text, 26, "bold", _SANS) + 14
         yield PlacedWords(x=after, y=y, text=f"at \N{GREEK SMALL LETTER DELTA} = {page.delta}", size=13, ink=MUTED)
     else:
         yield PlacedWords(x=MARGIN, y=y, text="No claim", size=26, weight="bold", ink=SERIES[-1])
@@ -206,7 +213,7 @@ def _head_marks(page: OnePage) -> Iterator[Drawn]:
         y += 14
 
 
-def _row_marks(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list[Drawn], float]:
+def _row_marks_and_end(rows: Sequence[StatementRow], start: float, size: float) -> tuple[list[Drawn], float]:
     """The rows in this size, and the place where they end."""
     marks: list[Drawn] = []
     y, left = start, MARGIN + LABEL
@@ -229,7 +236,7 @@ def _row_marks(rows: Sequence[StatementRow], start: float, size: float) -> tuple
     return [*marks, HorizontalLine(y=y)], y
 
 
-def _foot_marks(signed: Sequence[str]) -> Iterator[Drawn]:
+def _signature_marks(signed: Sequence[str]) -> Iterator[Drawn]:
     """The lines to sign, side by side."""
     y, gap = HEIGHT - MARGIN - 14, 18.0
     width = (WIDTH - 2 * MARGIN + gap) / len(signed)
@@ -245,7 +252,7 @@ def _wrap_text(text: str, size: float, width: float, weight: str = "normal") -> 
     line = ""
     for word in (part for one in text.split() for part in _cut_word(one, size, width, weight)):
         longer = f"{line} {word}" if line else word
-        if line and _width(longer, size, weight, _SANS) > width:
+        if line and _text_width_in_points(longer, size, weight, _SANS) > width:
             lines.append(line)
             longer = word
         line = longer
@@ -255,15 +262,15 @@ def _wrap_text(text: str, size: float, width: float, weight: str = "normal") -> 
 def _cut_word(word: str, size: float, width: float, weight: str) -> list[str]:
     """A word in pieces that are at most so wide: one, unless somebody has very long names."""
     pieces = [word]
-    while len(pieces[-1]) > 1 and _width(pieces[-1], size, weight, _SANS) > width:
+    while len(pieces[-1]) > 1 and _text_width_in_points(pieces[-1], size, weight, _SANS) > width:
         last = pieces.pop()
-        share = max(1, int(len(last) * width / _width(last, size, weight, _SANS)) - 1)
+        share = max(1, int(len(last) * width / _text_width_in_points(last, size, weight, _SANS)) - 1)
         pieces += [last[:share], last[share:]]
     return pieces
 
 
 @lru_cache(maxsize=4096)
-def _width(text: str, size: float, weight: str, family: str) -> float:
-    """The width of a text, in points, by the settings of `pdf_of`."""
+def _text_width_in_points(text: str, size: float, weight: str, family: str) -> float:
+    """The width of a text, in points, by the settings of `pdf_bytes_of_page`."""
     font = FontProperties(family=family, weight=weight, size=size)
     return float(_SHAPES.get_text_width_height_descent(text, font, ismath=False)[0])

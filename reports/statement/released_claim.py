@@ -14,14 +14,14 @@ from hashlib import file_digest
 from pathlib import Path
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import all_digits, delta_up, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.accounting.stored_names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.audience import Audience, Needs, Reader
-from dpsweep.reports.content.facts import Bill, exact_sum
+from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.reports.statement.statement import cautions_of, protects_nobody_line
+from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
 from dpsweep.reports.statement.statement_line import Line
 
 DISCLOSES: Mapping[Disclosure, str] = {
@@ -55,7 +55,7 @@ class ReleasedModel:
     sha256: str
 
     @classmethod
-    def of(cls, release: Path) -> ReleasedModel | None:
+    def from_release_folder(cls, release: Path) -> ReleasedModel | None:
         """The model that lies in a release; None if it has none."""
         for path in (release / name for name in OUTPUTS):
             if path.is_file() and not path.is_symlink():
@@ -100,37 +100,38 @@ class ReleasedClaim:
     day: date
 
     @property
-    def description(self) -> str:
+    def search_claim_and_outcome_text(self) -> str:
         """The search, its claim and its outcome in a few sentences."""
-        return " ".join(filter(None, (f"{self.headline}.", self.line("Claim"), self.outcome)))
+        return " ".join(filter(None, (f"{self.headline}.", self.line_text_on_topic("Claim"), self.outcome)))
 
     @property
-    def reserved_in_words(self) -> str:
+    def reserved_and_budget_sentence(self) -> str:
         """What the account has reserved in all at this moment, of how much; empty for data declared public."""
         if self.nobody:
             return ""
         return (
             f"All charges on the account {self.account} together, this search included, have reserved epsilon "
-            f"{epsilon_up(self.reserved[0])} at delta {delta_up(self.reserved[1])} so far; its budget is epsilon "
-            f"{all_digits(self.budget[0])} at delta {all_digits(self.budget[1])}."
+            f"{epsilon_text_rounded_up(self.reserved[0])} at delta {delta_text_rounded_up(self.reserved[1])} so far; "
+            "its budget is epsilon "
+            f"{text_with_all_digits(self.budget[0])} at delta {text_with_all_digits(self.budget[1])}."
         )
 
-    def line(self, topic: str) -> str:
+    def line_text_on_topic(self, topic: str) -> str:
         """The text of the statement's line on a topic; empty if it has none."""
         return " ".join(line.text for line in self.lines if line.topic == topic)
 
-    def evidence(self, topic: str) -> tuple[str, ...]:
+    def evidence_texts_on_topic(self, topic: str) -> tuple[str, ...]:
         """The evidence of the statement's line on a topic."""
         return tuple(text for line in self.lines if line.topic == topic for text in line.evidence)
 
     @property
-    def not_covered(self) -> tuple[str, ...]:
+    def not_covered_sentences(self) -> tuple[str, ...]:
         """What the claim does not cover, sentence by sentence."""
-        limits = self.evidence("Not covered") or (self.line("Not covered"),)
-        return tuple(text for text in (*limits, self.line("Floating point")) if text)
+        limits = self.evidence_texts_on_topic("Not covered") or (self.line_text_on_topic("Not covered"),)
+        return tuple(text for text in (*limits, self.line_text_on_topic("Floating point")) if text)
 
 
-def read_claim(
+def released_claim_of_sweep(
     sweep: Sweep,
     bill: Bill,
     *,
@@ -142,12 +143,14 @@ def read_claim(
 ) -> ReleasedClaim:
     """The claim of a sweep's release, from its charges and from the lines of its public statement."""
     charges = bill.charges
-    common = [name for name in charges[0].facts.bounds if all(name in charge.facts.bounds for charge in charges)]
+    common = [
+        name for name in charges[0].charge_facts.bounds if all(name in charge.charge_facts.bounds for charge in charges)
+    ]
     return ReleasedClaim(
         account=sweep.plan.account,
         headline=headline,
         outcome=sweep.shown.outcome,
-        nobody=protects_nobody_line(sweep.plan),
+        nobody=protects_nobody_sentence(sweep.plan),
         epsilon=bill.epsilon,
         delta=bill.delta,
         unit=sweep.plan.unit,
@@ -158,30 +161,34 @@ def read_claim(
         reserved=bill.reserved,
         budget=bill.budget,
         policy=sweep.account.policy.name,
-        upper_bounds={name: exact_sum(charge.facts.bounds[name] for charge in charges) for name in common},
-        claimed_by=tuple(dict.fromkeys(charge.facts.claimed_by for charge in charges)),
+        upper_bounds={
+            name: sum_in_exact_decimals(charge.charge_facts.bounds[name] for charge in charges) for name in common
+        },
+        claimed_by=tuple(dict.fromkeys(charge.charge_facts.claimed_by for charge in charges)),
         lines=tuple(lines),
-        cautions=cautions_of(sweep.plan, bill),
+        cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         commitment=commitment,
         model=model,
-        score=_score(sweep),
-        exact_scores=not sweep.scored_privately,
+        score=_disclosed_winner_score(sweep),
+        exact_scores=not sweep.has_private_scores,
         day=day,
     )
 
 
-def _score(sweep: Sweep) -> ReleasedScore | None:
+def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
     """The winner's score, if there is one and the rule discloses it."""
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    if sweep.winner is None or not reader.may_see(Needs.WINNER_SCORE):
+    if sweep.winner_id is None or not reader.may_see(Needs.WINNER_SCORE):
         return None
-    row = sweep.row(sweep.winner)
+    row = sweep.row_of_trial(sweep.winner_id)
     if row["accuracy"] is None:
         return None
     return ReleasedScore(
-        task=TASKS.get(name_of(sweep.trial(sweep.winner).config.get("loss", {})), "classification"),
+        task=TASKS.get(
+            tag_or_path_of_class(sweep.trial_with_id(sweep.winner_id).config.get("loss", {})), "classification"
+        ),
         metric=sweep.metric,
-        name=sweep.measure,
+        name=sweep.score_description,
         value=row["accuracy"],
         low=row["accuracy_low"],
         high=row["accuracy_high"],

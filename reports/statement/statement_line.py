@@ -19,7 +19,7 @@ class EvidenceLevel(StrEnum):
     STATED = "stated"
     VIOLATED = "violated"
 
-    def line(self, topic: str, text: str, *evidence: str) -> Line:
+    def make_statement_line(self, topic: str, text: str, *evidence: str) -> Line:
         """A line with this support."""
         return Line(topic=topic, text=text, level=self, evidence=evidence)
 
@@ -43,11 +43,11 @@ class Context:
     facts: Mapping[str, Fact]
     audience: Audience
 
-    def counted(self, rows: int) -> str:
+    def row_count_text(self, rows: int) -> str:
         """A number of rows of the sweep's table with their noun."""
         return f"{rows} {self.sweep.runs.noun if rows == 1 else self.sweep.runs.nouns}"
 
-    def curator(self, *evidence: str) -> tuple[str, ...]:
+    def evidence_if_reader_is_curator(self, *evidence: str) -> tuple[str, ...]:
         """Evidence that only the curator's page shows."""
         return evidence if self.audience is Audience.CURATOR else ()
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import all_digits, delta_up
-from dpsweep.accounting.records.step_log import steps_priced
-from dpsweep.accounting.rounded_noise_price import LOG_RATIO, excess
-from dpsweep.accounting.stored_names.stored_classes import class_name, name_of
-from dpsweep.accounting.stored_names.tags import tag_of
+from dpsweep.accounting.notation import delta_text_rounded_up, text_with_all_digits
+from dpsweep.accounting.records.step_log import number_of_priced_steps
+from dpsweep.accounting.rounded_noise_price import LOG_RATIO, epsilon_and_delta_added_by_rounding
+from dpsweep.accounting.stored_names.stored_classes import class_name_without_module, tag_or_path_of_class
+from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
 from dpsweep.reports.content.formatting import count_text, enumeration_text
 from dpsweep.reports.content.sweep_table import Conduct
-from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, adapter_in_words, scripts_of
+from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, adapter_in_words, user_scripts_of_plan
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 
 SHARED = (
@@ -30,27 +30,27 @@ SHARED = (
 )
 
 
-def charges_line(context: Context) -> Line:
+def line_on_whether_every_run_was_charged(context: Context) -> Line:
     """The line on charges: no run started without one."""
-    table = context.sweep.all_runs
+    table = context.sweep.all_run_rows
     uncharged = [
         str(row["trial"])
         for row in table.to_dict("records")
         if row["attempts_started"] > row["attempts_charged"]
-        or (row["trial"] in context.sweep.results and not row["attempts_started"])
+        or (row["trial"] in context.sweep.results_by_trial and not row["attempts_started"])
     ]
     if uncharged:
-        return EvidenceLevel.VIOLATED.line(
+        return EvidenceLevel.VIOLATED.make_statement_line(
             "Charges",
-            f"{context.counted(len(uncharged))} ran without a charge: the claim does not hold.",
-            *context.curator(*uncharged),
+            f"{context.row_count_text(len(uncharged))} ran without a charge: the claim does not hold.",
+            *context.evidence_if_reader_is_curator(*uncharged),
         )
     facts = context.facts
     runs_charged, runs_started = facts["runs_charged"].text, facts["runs_started"].text
-    return EvidenceLevel.CHECKED.line(
+    return EvidenceLevel.CHECKED.make_statement_line(
         "Charges",
         context.sweep.shown.charged,
-        *context.curator(
+        *context.evidence_if_reader_is_curator(
             context.sweep.shown.starts.format(charged=runs_charged, started=runs_started),
             f"The ledger's hash chain of {context.sweep.entries} lines verifies.",
         ),
@@ -59,8 +59,10 @@ def charges_line(context: Context) -> Line:
 
 def sampling_line(context: Context) -> Line:
     """The line on sampling and noise: each step as declared, and as the runs report it."""
-    conducts, shared = Counter(context.sweep.all_runs["conduct"]), context.sweep.plan.shared
-    reports = [f"{context.counted(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]]
+    conducts, shared = Counter(context.sweep.all_run_rows["conduct"]), context.sweep.plan.has_shared_subsamples
+    reports = [
+        f"{context.row_count_text(conducts[conduct])}: {conduct.value}." for conduct in Conduct if conducts[conduct]
+    ]
     level, verdict = EvidenceLevel.CHECKED, "The runs match their charge."
     if conducts[Conduct.OTHERWISE]:
         level, verdict = EvidenceLevel.VIOLATED, "A run differs from its charge."
@@ -68,17 +70,17 @@ def sampling_line(context: Context) -> Line:
         verdict = "Every run that reported its steps matches its charge."
     elif conducts[Conduct.UNKNOWN]:
         level, verdict = EvidenceLevel.ASSUMED, "The runs match their charge; a failed run left no report."
-    return level.line(
+    return level.make_statement_line(
         "Sampling and noise",
         f"{declared_training_text(context)} {verdict}",
         *((SHARED,) if shared else ()),
-        *context.curator(*reports),
+        *context.evidence_if_reader_is_curator(*reports),
     )
 
 
 def declared_training_text(context: Context) -> str:
     """What the runs were declared to do: batches, noise and steps."""
-    facts, unit, batches = context.facts, context.sweep.plan.unit, _batches(context)
+    facts, unit, batches = context.facts, context.sweep.plan.unit, _batch_drawing_text(context)
     if batches:
         schedule = f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
         lost = f", and up to {facts['lost_steps'].text} more if a crash repeats them" if "lost_steps" in facts else ""
@@ -95,12 +97,12 @@ def declared_training_text(context: Context) -> str:
     return "The runs are described by their events in the plan."
 
 
-def _batches(context: Context) -> str:
+def _batch_drawing_text(context: Context) -> str:
     """How a step draws its batch; empty for events without a sampler."""
     facts, unit = context.facts, context.sweep.plan.unit
     batches = []
     if "sample_rate" in facts:
-        same = ", the same ones for all runs," if context.sweep.plan.shared else ""
+        same = ", the same ones for all runs," if context.sweep.plan.has_shared_subsamples else ""
         batches.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{same}")
     if "batches" in facts:
         batches.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
@@ -116,27 +118,27 @@ def _batches(context: Context) -> str:
     return " or ".join(batches)
 
 
-def randomness(context: Context) -> Line:
+def randomness_line(context: Context) -> Line:
     """The line on randomness; a run with a known seed is not a private release."""
-    if context.sweep.reproducible:
-        return EvidenceLevel.VIOLATED.line(
+    if context.sweep.is_noise_reproducible:
+        return EvidenceLevel.VIOLATED.make_statement_line(
             "Randomness",
             "Declared reproducible: NOT a private release. A reader who knows the seed can remove the noise.",
         )
-    results = len(context.sweep.results)
-    return EvidenceLevel.CHECKED.line(
+    results = len(context.sweep.results_by_trial)
+    return EvidenceLevel.CHECKED.make_statement_line(
         "Randomness",
         "Sampling and noise come from secret entropy of the operating system, which is not recorded.",
-        *context.curator(f"Checked in {count_text(results, 'result')}."),
+        *context.evidence_if_reader_is_curator(f"Checked in {count_text(results, 'result')}."),
     )
 
 
-def final_run(context: Context) -> tuple[Line, ...]:
+def final_run_lines(context: Context) -> tuple[Line, ...]:
     """The line on the final run: the records that it read, and its share of the price; none under a rule without one.
 
     The share is told where search and final run read different records, so that no single price covers both.
     """
-    plan, run, facts = context.sweep.plan, context.sweep.rule.final_run, context.facts
+    plan, run, facts = context.sweep.plan, context.sweep.rule.final_run_terms, context.facts
     if run is None:
         return ()
     words = {
@@ -151,7 +153,7 @@ def final_run(context: Context) -> tuple[Line, ...]:
             f"{plan.unit} is in both parts (adaptive parallel composition, McSherry 2009, Theorem 4)."
         )
         evidence = [apart, *evidence]
-    return (EvidenceLevel.CHECKED.line("Final run", run.statement.format(**words), *tuple(evidence)),)
+    return (EvidenceLevel.CHECKED.make_statement_line("Final run", run.statement.format(**words), *tuple(evidence)),)
 
 
 UNITS = 46_340
@@ -176,7 +178,7 @@ _ASSUMED = (
 )
 
 
-def floating_point(context: Context) -> Line:
+def floating_point_line(context: Context) -> Line:
     """The line on floating point: the cost over all runs, or per run where the number of runs is secret.
 
     A delta below the resolution of uniform draws of 53 bits adds an assumption.
@@ -185,26 +187,28 @@ def floating_point(context: Context) -> Line:
     tiny = TINY if 0 < bill.delta < RESOLVED else ""
     assumed = _ASSUMED.format(unit=sweep.plan.unit, units=UNITS, tiny=tiny)
     shows_all = sweep.shown.compared or context.audience is Audience.CURATOR
-    results = [result for trial, result in sweep.results.items() if shows_all or trial == sweep.winner]
+    results = [result for trial, result in sweep.results_by_trial.items() if shows_all or trial == sweep.winner_id]
     if any(result.event is not None and result.parameters is None for result in results):
         raise BadInput("Expected each result of a run to say how many noisy numbers a step has.")
     sizes = [result.parameters for result in results if result.parameters is not None]
     if not sizes:
-        return EvidenceLevel.STATED.line(
+        return EvidenceLevel.STATED.make_statement_line(
             topic,
             f"Each noisy number adds at most {2 * LOG_RATIO:.2g} to epsilon; no run has ended yet.",
             _BASIS,
             assumed,
         )
-    steps = max(max(trial.config["steps"], steps_priced(trial)) for trial in sweep.declared)
-    attempts = sum(charge.attempts for charge in bill.charges)
+    steps = max(
+        max(trial.config["steps"], number_of_priced_steps(trial)) for trial in sweep.planned_trials_and_final_runs
+    )
+    attempts = sum(charge.number_of_paid_attempts for charge in bill.charges)
     runs = attempts if sweep.shown.compared else 1  # the number of tries is secret
     numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
-    epsilon, delta = excess(numbers, bill.epsilon, bill.delta)
-    return EvidenceLevel.ASSUMED.line(
+    epsilon, delta = epsilon_and_delta_added_by_rounding(numbers, bill.epsilon, bill.delta)
+    return EvidenceLevel.ASSUMED.make_statement_line(
         topic,
-        f"Floating-point noise adds at most {delta_up(epsilon)} to epsilon and "
-        f"{delta_up(delta)} to delta, for {sweep.shown.noisy_runs}: not included in the claim.",
+        f"Floating-point noise adds at most {delta_text_rounded_up(epsilon)} to epsilon and "
+        f"{delta_text_rounded_up(delta)} to delta, for {sweep.shown.noisy_runs}: not included in the claim.",
         f"{max(sizes)} numbers a step, at most {steps} steps, {notation.count_text(runs, 'run')}: "
         f"{numbers:.3g} noisy numbers.",
         _BASIS,
@@ -227,10 +231,10 @@ ASSUMED_PREDICTIONS = "Each prediction of the script is assumed to depend on one
 
 def script_line(context: Context) -> Iterator[Line]:
     """The line that names the scripts; none if dpsweep trained all models."""
-    scripts = scripts_of(context.sweep.plan)
+    scripts = user_scripts_of_plan(context.sweep.plan)
     if scripts:
         unit = context.sweep.plan.unit
-        yield EvidenceLevel.ASSUMED.line(
+        yield EvidenceLevel.ASSUMED.make_statement_line(
             "Script",
             f"The models were trained by {enumeration_text([script.label for script in scripts])}, which is no code of "
             f"dpsweep. {CHECKED} {NOT_CHECKED[0].upper()}{NOT_CHECKED[1:].format(unit=unit)}.",
@@ -241,30 +245,30 @@ def script_line(context: Context) -> Iterator[Line]:
         )
 
 
-def as_reported(context: Context, line: Line, note: str) -> Line:
+def line_weakened_to_declared_by_scripts(context: Context, line: Line, note: str) -> Line:
     """A checked line of a sweep by scripts: it rests on what they declare."""
-    if not scripts_of(context.sweep.plan):
+    if not user_scripts_of_plan(context.sweep.plan):
         return line
     level = EvidenceLevel.ASSUMED if line.level is EvidenceLevel.CHECKED else line.level
     return replace(line, level=level, evidence=(*line.evidence, note.format(unit=context.sweep.plan.unit)))
 
 
-def randomness_of_script(context: Context) -> Line | None:
+def script_randomness_line(context: Context) -> Line | None:
     """The line on a script's randomness; None if dpsweep drew all of it, or if it was declared reproducible."""
-    if context.sweep.reproducible or not scripts_of(context.sweep.plan):
+    if context.sweep.is_noise_reproducible or not user_scripts_of_plan(context.sweep.plan):
         return None
-    return EvidenceLevel.ASSUMED.line(
+    return EvidenceLevel.ASSUMED.make_statement_line(
         "Randomness",
         "The noise of scores comes from secret entropy of the operating system. The script draws that of batches "
         "and steps: declared secret, not checked.",
     )
 
 
-def rounding_of_script(context: Context) -> Line | None:
+def script_rounding_line(context: Context) -> Line | None:
     """The line on a script's floating-point noise; None if dpsweep drew all noise."""
-    if not scripts_of(context.sweep.plan):
+    if not user_scripts_of_plan(context.sweep.plan):
         return None
-    return EvidenceLevel.ASSUMED.line(
+    return EvidenceLevel.ASSUMED.make_statement_line(
         "Floating point",
         "The script's Gaussian noise is assumed to be exact: how it is drawn and rounded is not checked.",
         "The low bits of float32 noise may reveal whether a record was present (Mironov 2012).",
@@ -275,11 +279,13 @@ PUBLISHED = "bert"
 """Our model that starts from published pretrained weights."""
 
 
-def started_from(context: Context) -> tuple[str, ...]:
+def pretrained_weights_sentences(context: Context) -> tuple[str, ...]:
     """The models that start from pretrained weights, which are assumed to be public."""
     models = (trial.config.get("model", {}) for trial in context.sweep.plan.trials)
     pretrained = [
-        class_name(model) for model in models if tag_of(name_of(model)) is None or name_of(model) == PUBLISHED
+        class_name_without_module(model)
+        for model in models
+        if tag_of_path(tag_or_path_of_class(model)) is None or tag_or_path_of_class(model) == PUBLISHED
     ]
     if not any(pretrained):
         return ()
@@ -289,25 +295,25 @@ def started_from(context: Context) -> tuple[str, ...]:
     )
 
 
-def frozen_features(context: Context) -> Iterator[Line]:
+def frozen_features_line(context: Context) -> Iterator[Line]:
     """The line on frozen features: their extractor, its public training data and its checksum."""
-    features = FrozenFeatures.of(context.sweep.plan.trials[0].config)
+    features = FrozenFeatures.from_trial_config(context.sweep.plan.trials[0].config)
     if features is not None:
-        yield EvidenceLevel.ASSUMED.line(
+        yield EvidenceLevel.ASSUMED.make_statement_line(
             "Features",
-            f"A model's inputs are frozen features by {features.extractor}, which was trained on "
+            f"A model's inputs are frozen features by {features.extractor_class}, which was trained on "
             f"{features.trained_on}. These data are declared public: no guarantee covers them.",
             f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
-            f"alone and scaled to norm {all_digits(features.norm)}.",
+            f"alone and scaled to norm {text_with_all_digits(features.row_norm)}.",
         )
 
 
-def base_models(context: Context) -> Iterator[Line]:
+def base_model_lines(context: Context) -> Iterator[Line]:
     """The lines on pretrained folders: their names, licences and checksums, and which weights training changes."""
     configs = [trial.config for trial in context.sweep.plan.trials]
-    bases = {base.sha256: base for config in configs if (base := BaseModel.of(config)) is not None}
+    bases = {base.sha256: base for config in configs if (base := BaseModel.from_trial_config(config)) is not None}
     for base in bases.values():
-        yield EvidenceLevel.ASSUMED.line(
+        yield EvidenceLevel.ASSUMED.make_statement_line(
             "Base model",
             f"The model starts from the weights of {base.name} (licence: {base.licence}). They are declared "
             "public: no guarantee covers the data that they were trained on.",
@@ -315,7 +321,7 @@ def base_models(context: Context) -> Iterator[Line]:
         )
     adapters = dict.fromkeys(words for config in configs if (words := adapter_in_words(config)) is not None)
     for words in adapters:
-        yield EvidenceLevel.CHECKED.line(
+        yield EvidenceLevel.CHECKED.make_statement_line(
             "Adapter",
             f"Training changes {words}, and what the model declares trainable. All other weights stay as published.",
             "Each job compared all frozen weights, bit by bit, and the file of weights with what it trained.",

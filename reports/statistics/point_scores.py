@@ -30,7 +30,12 @@ from scipy.special import fdtrc, gammaln, ndtri, stdtrit
 
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown_estimate
+from dpsweep.reports.statistics.verdict import (
+    CONFIDENCE,
+    IntervalEstimate,
+    interval_estimate_from_draws,
+    unknown_estimate,
+)
 
 LR, CLIP, REGULARIZER = "trainer.lr", "trainer.clip_norm", "trainer.regularizer"
 NOISE, METHOD = "noise_multiplier", "method"
@@ -46,7 +51,7 @@ OUTCOMES = frozenset(
 _Z95 = 1.959963984540054
 
 
-def scores(rows: pd.DataFrame) -> pd.Series[float]:
+def scores_of_rows(rows: pd.DataFrame) -> pd.Series[float]:
     """The rows' scores: 0 for a diverged run, nan for a run without a result."""
     values = pd.to_numeric(rows["accuracy"]).astype(float).where(rows["state"] == State.FINISHED)
     return values.where(rows["state"] != State.DIVERGED, 0.0)
@@ -64,12 +69,12 @@ def scoring_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
     return np.asarray(widths / (2 * _Z95), dtype=float)
 
 
-def of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
+def rows_of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
     """The rows of one method."""
     return table[table[METHOD] == method]
 
 
-def by(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
+def group_rows_by_column(table: pd.DataFrame, key: str) -> list[tuple[Any, pd.DataFrame]]:
     """The rows grouped by the values of a numeric column, ascending."""
     values = pd.to_numeric(table[key]).astype(float)
     return [(value, table[values == value]) for value in sorted(set(values.dropna()))]
@@ -108,12 +113,12 @@ class PointScores:
     scored_to: Values
 
     @cached_property
-    def pools(self) -> NDArray[np.int64]:
+    def residual_index_range_of_each_pool(self) -> NDArray[np.int64]:
         """The residuals of each point's pool: its first and the one after its last [2, points]."""
         ordered = np.sort(self.means[self.runs > 1])
-        ends = np.append(0, np.cumsum(self._repeated_runs))
-        width = math.ceil(POOLED_FREEDOMS / (self._repeated_runs.min() - 1))
-        if width >= len(ordered) or _spread_alike(np.array_split(self.residuals, SCORE_GROUPS)):
+        ends = np.append(0, np.cumsum(self._run_counts_of_repeated_points))
+        width = math.ceil(POOLED_FREEDOMS / (self._run_counts_of_repeated_points.min() - 1))
+        if width >= len(ordered) or _are_spreads_alike(np.array_split(self.residuals, SCORE_GROUPS)):
             width = len(ordered)
         starts = np.arange(len(ordered) - width + 1)
         reaches = np.maximum(self.means[:, None] - ordered[starts], ordered[starts + width - 1] - self.means[:, None])
@@ -121,16 +126,18 @@ class PointScores:
         return np.stack([ends[first], ends[first + width]])
 
     @cached_property
-    def freedoms(self) -> float:
+    def degrees_of_freedom(self) -> float:
         """Degrees of freedom of the errors, of the smallest pool; infinite where they follow from the scoring."""
         if (self.runs - 1).sum() < FEWEST_FREEDOMS:
             return np.inf
-        freedoms = np.append(0, np.cumsum(np.repeat(1 - 1 / self._repeated_runs, self._repeated_runs)))
-        first, last = self.pools
+        freedoms = np.append(
+            0, np.cumsum(np.repeat(1 - 1 / self._run_counts_of_repeated_points, self._run_counts_of_repeated_points))
+        )
+        first, last = self.residual_index_range_of_each_pool
         return float((freedoms[last] - freedoms[first]).min().round())
 
     @property
-    def _repeated_runs(self) -> NDArray[np.int64]:
+    def _run_counts_of_repeated_points(self) -> NDArray[np.int64]:
         """The runs of each repeated point, in the order of the means."""
         repeated = self.runs > 1
         return np.asarray(self.runs[repeated][np.argsort(self.means[repeated], kind="stable")])
@@ -138,9 +145,9 @@ class PointScores:
     @cached_property
     def errors(self) -> Values:
         """The standard error of each point's mean [points]; nan if nothing is known of it."""
-        if np.isinf(self.freedoms):
+        if np.isinf(self.degrees_of_freedom):
             return self.scored_to
-        squares, (first, last) = np.append(0, np.cumsum(self.residuals**2)), self.pools
+        squares, (first, last) = np.append(0, np.cumsum(self.residuals**2)), self.residual_index_range_of_each_pool
         return np.asarray(np.sqrt((squares[last] - squares[first]) / (last - first) / self.runs))
 
     @property
@@ -149,33 +156,35 @@ class PointScores:
         return self.settings.assign(score=self.means)
 
     @property
-    def known(self) -> bool:
+    def has_known_errors(self) -> bool:
         """Whether every mean has an error."""
         return len(self.means) > 0 and bool(np.isfinite(self.errors).all())
 
-    def where(self, **settings: object) -> Chosen:
+    def mask_of_points_with_settings(self, **settings: object) -> Chosen:
         """Which points have these values, or one of these values, of the settings with these names."""
         values = {name: one if isinstance(one, tuple) else (one,) for name, one in settings.items()}
         parts = [self.settings[name].isin(one).to_numpy() for name, one in values.items()]
         return np.asarray(np.logical_and.reduce([np.full(len(self.means), True), *parts]))
 
     @property
-    def inflation(self) -> float:
+    def student_inflation_factor(self) -> float:
         """Student's quantile over the normal one: the factor for errors that are estimated themselves."""
-        return 1.0 if np.isinf(self.freedoms) else float(stdtrit(self.freedoms, 0.975) / ndtri(0.975))
+        return (
+            1.0 if np.isinf(self.degrees_of_freedom) else float(stdtrit(self.degrees_of_freedom, 0.975) / ndtri(0.975))
+        )
 
     @property
-    def vary(self) -> bool:
+    def has_significant_differences(self) -> bool:
         """Whether the points differ by more than their errors: an F test at level `NO_EFFECT`.
 
         A search whose points do not differ cannot show that something makes no difference.
         """
-        if not self.known or len(self.means) < 2:
+        if not self.has_known_errors or len(self.means) < 2:
             return False
         weights = 1 / np.maximum(self.errors, 1e-9) ** 2
         mean = float((weights * self.means).sum() / weights.sum())
         between = float((weights * (self.means - mean) ** 2).sum()) / (len(self.means) - 1)
-        return bool(fdtrc(len(self.means) - 1, min(self.freedoms, 1e6), between) < NO_EFFECT)
+        return bool(fdtrc(len(self.means) - 1, min(self.degrees_of_freedom, 1e6), between) < NO_EFFECT)
 
     @cached_property
     def draws(self) -> Values:
@@ -186,14 +195,14 @@ class PointScores:
         """
         shape, methods = (DRAWS, len(self.means)), " ".join(map(str, self.settings.get(METHOD, ()))).encode()
         random = Generator(Philox(crc32(self.means.tobytes(), crc32(methods))))
-        if np.isinf(self.freedoms):
+        if np.isinf(self.degrees_of_freedom):
             return np.asarray(self.means + self.errors * random.standard_normal(shape))
         noise = np.empty(shape)
         for runs in np.unique(self.runs):
             own = self.runs == runs
-            first, last = self.pools[:, own, None]
+            first, last = self.residual_index_range_of_each_pool[:, own, None]
             noise[:, own] = self.residuals[random.integers(first, last, (DRAWS, len(first), int(runs)))].mean(axis=2)
-        return np.asarray(self.means + self.inflation * noise)
+        return np.asarray(self.means + self.student_inflation_factor * noise)
 
 
 def point_scores(rows: pd.DataFrame) -> PointScores:
@@ -201,7 +210,7 @@ def point_scores(rows: pd.DataFrame) -> PointScores:
 
     Points without any score are left out.
     """
-    found = scores(rows)
+    found = scores_of_rows(rows)
     kept = rows.loc[found.notna(), [name for name in rows.columns if name not in OUTCOMES]].reset_index(drop=True)
     values, errors = found.dropna().to_numpy(dtype=float), scoring_errors(rows)[found.notna().to_numpy()]
     place = kept.groupby(list(kept.columns), sort=False, dropna=False).ngroup().to_numpy(dtype=np.int64)
@@ -219,7 +228,7 @@ def point_scores(rows: pd.DataFrame) -> PointScores:
     )
 
 
-def _spread_alike(groups: Sequence[Values]) -> bool:
+def _are_spreads_alike(groups: Sequence[Values]) -> bool:
     """Whether the groups' spreads differ by no more than chance; *source*: Brown and Forsythe 1974, JASA 69."""
     distances = [np.abs(group - np.median(group)) for group in groups]
     together = np.concatenate(distances)
@@ -250,17 +259,19 @@ class ScoreStatistic:
         return (
             unknown_estimate(name, self.value)
             if self.draws is None
-            else percentiles(name, self.value, self.draws, level)
+            else interval_estimate_from_draws(name, self.value, self.draws, level)
         )
 
 
-def statistic(points: PointScores, weights: Weights, chosen: Chosen | None = None) -> ScoreStatistic:
+def weighted_mean_of_ordered_scores(
+    points: PointScores, weights: Weights, chosen: Chosen | None = None
+) -> ScoreStatistic:
     """The weighted mean of the points' scores, or of the chosen points' scores, in ascending order."""
     places = np.arange(len(points.means)) if chosen is None else np.flatnonzero(chosen)
     if not len(places):
         return ScoreStatistic(value=np.nan, draws=None)
     means, weighted = points.means[places], weights(len(places))
-    if not points.known:
+    if not points.has_known_errors:
         return ScoreStatistic(value=float(np.sort(means) @ weighted), draws=None)
     draws = points.draws[:, places]
     order = np.argsort(draws, axis=1)
@@ -270,20 +281,20 @@ def statistic(points: PointScores, weights: Weights, chosen: Chosen | None = Non
     return ScoreStatistic(value=value, draws=spread - spread.mean() + value)
 
 
-def best(points: int) -> Values:
+def weights_of_best(points: int) -> Values:
     """The largest score."""
-    return mean_best(points, points)
+    return weights_of_mean_best(points, points)
 
 
-def worst(points: int) -> Values:
+def weights_of_worst(points: int) -> Values:
     """The smallest score."""
-    return np.asarray(best(points)[::-1])
+    return np.asarray(weights_of_best(points)[::-1])
 
 
-def median(points: int) -> Values:
+def weights_of_median(points: int) -> Values:
     """The median score.
 
-    >>> median(4)
+    >>> weights_of_median(4)
     array([0. , 0.5, 0.5, 0. ])
     """
     ranks = np.arange(points)
@@ -291,12 +302,12 @@ def median(points: int) -> Values:
     return np.asarray(middle / 2)
 
 
-def mean_best(points: int, draws: int) -> Values:
+def weights_of_mean_best(points: int, draws: int) -> Values:
     """The expected maximum of `draws` distinct points, over all such draws.
 
     *Source*: the maximum of a sample without replacement has rank i or less with probability C(i, k) / C(n, k).
 
-    >>> mean_best(3, 2).round(3)
+    >>> weights_of_mean_best(3, 2).round(3)
     array([0.   , 0.333, 0.667])
     """
     count = min(draws, points)

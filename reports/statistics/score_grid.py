@@ -17,7 +17,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpsweep.reports.statistics.point_scores import LR, PointScores, Values, point_scores
-from dpsweep.reports.statistics.verdict import CONFIDENCE, IntervalEstimate, percentiles, unknown_estimate
+from dpsweep.reports.statistics.verdict import (
+    CONFIDENCE,
+    IntervalEstimate,
+    interval_estimate_from_draws,
+    unknown_estimate,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,10 +74,12 @@ class VarianceShares:
     values: Values
     draws: Values
 
-    def of(self, name: str, *parts: int, level: float = CONFIDENCE) -> IntervalEstimate:
+    def total_share_of_parts(self, name: str, *parts: int, level: float = CONFIDENCE) -> IntervalEstimate:
         """The share of these parts together."""
         places = list(parts)
-        return percentiles(name, float(self.values[places].sum()), self.draws[:, places].sum(axis=1), level)
+        return interval_estimate_from_draws(
+            name, float(self.values[places].sum()), self.draws[:, places].sum(axis=1), level
+        )
 
 
 def variance_shares(grid: ScoreGrid) -> VarianceShares | None:
@@ -82,16 +89,16 @@ def variance_shares(grid: ScoreGrid) -> VarianceShares | None:
     that of a bootstrap draw by the draw's noise in addition; both are subtracted. *Source*: the method of moments for
     variance components; Searle, Casella, McCulloch 1992, Section 4.4.
     """
-    if not grid.points.vary:
+    if not grid.points.has_significant_differences:
         return None
     settings, rates = grid.places.shape
     freedoms = np.array([rates - 1, settings - 1, (rates - 1) * (settings - 1)])
     noise = float((grid.errors**2).mean()) * freedoms
-    draws = _normalized_shares(_squares(grid.draws) - (1 + grid.points.inflation**2) * noise)
-    return VarianceShares(values=_normalized_shares(_squares(grid.means) - noise), draws=draws)
+    draws = _normalized_shares(_sums_of_squares(grid.draws) - (1 + grid.points.student_inflation_factor**2) * noise)
+    return VarianceShares(values=_normalized_shares(_sums_of_squares(grid.means) - noise), draws=draws)
 
 
-def _squares(means: Values) -> Values:
+def _sums_of_squares(means: Values) -> Values:
     """Sums of squares of grids [..., settings, rates] by rate, by setting, and by their interaction [..., 3]."""
     settings, rates = means.shape[-2:]
     whole = means.mean(axis=(-2, -1), keepdims=True)
@@ -131,25 +138,27 @@ class Ridge:
     source: str
 
 
-def ridge(grid: ScoreGrid | None, level: float = CONFIDENCE) -> Ridge:
+def exponent_of_best_rate_ridge(grid: ScoreGrid | None, level: float = CONFIDENCE) -> Ridge:
     """The exponent of a grid; without an interval if the grid does not show it."""
-    if grid is None or not grid.points.vary:
+    if grid is None or not grid.points.has_significant_differences:
         return Ridge(exponent=unknown_estimate(NAME), source="no grid whose points differ by more than noise")
-    peaked = _rows_with_clear_peak(grid)
+    peaked = _mask_of_rows_with_clear_peak(grid)
     if peaked.sum() >= FEWEST_PEAKS:
-        return Ridge(exponent=_of_peaks(grid, peaked, level), source=f"{peaked.sum()} clip norms with a clear best lr")
+        return Ridge(
+            exponent=_exponent_from_peaks(grid, peaked, level), source=f"{peaked.sum()} clip norms with a clear best lr"
+        )
     cells = math.ceil(BEST * grid.places.size)
     if cells < FEWEST_CELLS:
         return Ridge(exponent=unknown_estimate(NAME), source=f"{peaked.sum()} clip norms with a clear best lr: too few")
-    return Ridge(exponent=_of_axis(grid, cells, level), source=f"the axis of the best {cells} cells")
+    return Ridge(exponent=_exponent_from_axis(grid, cells, level), source=f"the axis of the best {cells} cells")
 
 
-def peaks(log_rates: Values, scores: Values) -> Values:
+def log_rate_at_peak_of_each_row(log_rates: Values, scores: Values) -> Values:
     """The log learning rate of the best score of each row [..., rates], by the parabola through it and its neighbours.
 
     A row whose best is at an end has its peak there.
 
-    >>> peaks(np.array([0.0, 1.0, 2.0, 3.0]), np.array([[0.0, 3.0, 4.0, 3.0]]))
+    >>> log_rate_at_peak_of_each_row(np.array([0.0, 1.0, 2.0, 3.0]), np.array([[0.0, 3.0, 4.0, 3.0]]))
     array([2.])
     """
     last = scores.shape[-1] - 1
@@ -164,43 +173,45 @@ def peaks(log_rates: Values, scores: Values) -> Values:
     return np.asarray(np.where((best == 0) | (best == last), log_rates[best], inside))
 
 
-def _rows_with_clear_peak(grid: ScoreGrid) -> NDArray[np.bool_]:
+def _mask_of_rows_with_clear_peak(grid: ScoreGrid) -> NDArray[np.bool_]:
     """The rows whose best score is inside the row and clearly above its ends and its median [settings]."""
     means, errors, rows = grid.means, grid.errors, np.arange(len(grid.settings))[:, None]
     order = np.argsort(means, axis=1)
     last = means.shape[1] - 1
     best, middle = order[:, -1:], order[:, (last + 1) // 2]
     plateau = np.stack([np.zeros_like(middle), np.full_like(middle, last), middle], axis=1)
-    margin = CLEAR * grid.points.inflation * np.hypot(errors[rows, best], errors[rows, plateau])
+    margin = CLEAR * grid.points.student_inflation_factor * np.hypot(errors[rows, best], errors[rows, plateau])
     inside = (best[:, 0] > 0) & (best[:, 0] < last)
     return np.asarray(inside & (means[rows, best] - means[rows, plateau] >= margin).all(axis=1))
 
 
-def _of_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> IntervalEstimate:
+def _exponent_from_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> IntervalEstimate:
     log_rates, x = np.log(grid.rates), np.log(grid.settings[peaked])
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    value = float(peaks(log_rates, grid.means[peaked]) @ weights)
-    one = percentiles(NAME, value, peaks(log_rates, grid.draws[:, peaked]) @ weights, level)
-    if not one.known:
+    value = float(log_rate_at_peak_of_each_row(log_rates, grid.means[peaked]) @ weights)
+    one = interval_estimate_from_draws(
+        NAME, value, log_rate_at_peak_of_each_row(log_rates, grid.draws[:, peaked]) @ weights, level
+    )
+    if not one.has_interval:
         return one
     return replace(one, low=min(one.low, value), high=max(one.high, value))  # draws may be biased on one side
 
 
-def _of_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:
+def _exponent_from_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:
     """The slope of the axis; unknown if it may be vertical, or if the best cells are at the grid's edge."""
     means = grid.means.reshape(1, -1)
-    angle, edge = _axis(grid, means, cells)
+    angle, edge = _axis_angle_and_edge_share(grid, means, cells)
     if edge[0] > AT_EDGE:
         return unknown_estimate(NAME)
-    angles, _ = _axis(grid, grid.draws.reshape(-1, means.size), cells)
+    angles, _ = _axis_angle_and_edge_share(grid, grid.draws.reshape(-1, means.size), cells)
     turned = angle[0] + np.mod(angles - angle[0] + math.pi / 2, math.pi) - math.pi / 2
-    one = percentiles(NAME, float(angle[0]), turned, level)
-    if not one.known or one.low <= -math.pi / 2 or one.high >= math.pi / 2:
+    one = interval_estimate_from_draws(NAME, float(angle[0]), turned, level)
+    if not one.has_interval or one.low <= -math.pi / 2 or one.high >= math.pi / 2:
         return unknown_estimate(NAME, math.tan(angle[0]))
     return IntervalEstimate(name=NAME, value=math.tan(one.value), low=math.tan(one.low), high=math.tan(one.high))
 
 
-def _axis(grid: ScoreGrid, scores: Values, cells: int) -> tuple[Values, Values]:
+def _axis_angle_and_edge_share(grid: ScoreGrid, scores: Values, cells: int) -> tuple[Values, Values]:
     """The angle of the best cells' principal axis against log clip norm, and their share at the ends of log lr.
 
     `scores` are flattened grids [..., settings * rates].

@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
 
     @classmethod
-    def exact(cls, condition: bool) -> Verdict:
+    def from_condition(cls, condition: bool) -> Verdict:
         """The verdict on a claim that is computed without chance."""
         return cls.HOLDS if condition else cls.REFUTED
 
@@ -38,20 +38,21 @@ class IntervalEstimate:
     high: float = math.inf
 
     @property
-    def known(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether the quantity has an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
-    def verdict(self, least: float = -math.inf, most: float = math.inf) -> Verdict:
+    def verdict_that_value_is_between(self, least: float = -math.inf, most: float = math.inf) -> Verdict:
         """Whether the quantity is between `least` and `most`.
 
         It holds if the whole interval is between them, and is refuted if no part of it is.
 
         >>> one = IntervalEstimate(name="e", value=-1.0, low=-1.2, high=-0.8)
-        >>> one.verdict(-1.5, -0.5).value, one.verdict(least=0.0).value, one.verdict(most=-1.0).value
-        ('holds', 'refuted', 'undecided')
+        >>> ranges = ({"least": -1.5, "most": -0.5}, {"least": 0.0}, {"most": -1.0})
+        >>> [one.verdict_that_value_is_between(**bounds).value for bounds in ranges]
+        ['holds', 'refuted', 'undecided']
         """
-        if not self.known:
+        if not self.has_interval:
             return Verdict.UNDECIDED
         if least <= self.low and self.high <= most:
             return Verdict.HOLDS
@@ -63,10 +64,10 @@ def unknown_estimate(name: str, value: float = math.nan) -> IntervalEstimate:
     return IntervalEstimate(name=name, value=value)
 
 
-def confidence(intervals: int) -> float:
+def confidence_of_each_interval(intervals: int) -> float:
     """The confidence of each of several intervals that hold jointly with `CONFIDENCE`. *Source*: Bonferroni.
 
-    >>> confidence(1), round(confidence(5), 3)
+    >>> confidence_of_each_interval(1), round(confidence_of_each_interval(5), 3)
     (0.95, 0.99)
     """
     return 1 - (1 - CONFIDENCE) / max(1, intervals)
@@ -84,7 +85,9 @@ def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.HOLDS if parts == {Verdict.HOLDS} else Verdict.UNDECIDED
 
 
-def percentiles(name: str, value: float, draws: NDArray[np.float64], level: float = CONFIDENCE) -> IntervalEstimate:
+def interval_estimate_from_draws(
+    name: str, value: float, draws: NDArray[np.float64], level: float = CONFIDENCE
+) -> IntervalEstimate:
     """The central quantiles of draws [draws] that are spread around the estimate."""
     if not np.isfinite(value) or not np.isfinite(draws).all():
         return unknown_estimate(name, value)
@@ -92,13 +95,13 @@ def percentiles(name: str, value: float, draws: NDArray[np.float64], level: floa
     return IntervalEstimate(name=name, value=value, low=float(low), high=float(high))
 
 
-def mean_of_repeats(name: str, values: Sequence[float], level: float = CONFIDENCE) -> IntervalEstimate:
+def mean_estimate_of_repeats(name: str, values: Sequence[float], level: float = CONFIDENCE) -> IntervalEstimate:
     """The mean with Student's interval; without an interval for fewer than two repetitions.
 
     A difference between two runs of one repetition is such a quantity: what they share, for example their initial
     weights, cancels. *Source*: the paired t test.
 
-    >>> one = mean_of_repeats("gap", [1.0, 2.0, 3.0])
+    >>> one = mean_estimate_of_repeats("gap", [1.0, 2.0, 3.0])
     >>> round(one.value, 2), round(one.low, 2), round(one.high, 2)
     (2.0, -0.48, 4.48)
     """

@@ -14,14 +14,14 @@ import numpy as np
 
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Scope
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
-from dpsweep.accounting.notation import delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.stored_names.entry_points import AUDITS, load_part, sentence_of_failure
+from dpsweep.accounting.stored_names.entry_points import AUDITS, load_registered_part, part_errors_as_bad_input
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
-from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.trial.session import Machine
 
@@ -44,20 +44,22 @@ def audit(request: SweepRequest) -> ExitCode:
 
     Raises `ContractBroken` if an attack finds more than the plan's price.
     """
-    priced = compose_plan(request.points, request.plan)
-    folder = _folder(priced.plan, request)
-    machine = replace(request.compute.machine(request.data), threads=request.compute.threads or 1, processes=1)
-    record = _audited(priced, request.audit, machine)
-    show_audit(record, priced.plan.account)
+    priced = compose_priced_plan(request.points, request.plan)
+    folder = _sweep_folder_checked_against_plan(priced.plan, request)
+    machine = replace(
+        request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1, processes=1
+    )
+    record = _run_audit_named_in_settings(priced, request.audit, machine)
+    print_audit_record(record, priced.plan.account)
     try:
-        folder.make()
-        if not folder.plan.exists():
-            priced.plan.write(folder.plan)
-        record.write(folder.audit)
+        folder.create_folder()
+        if not folder.plan_path.exists():
+            priced.plan.write(folder.plan_path)
+        record.write(folder.audit_record_path)
     except OSError as cause:
         raise BadInput(f"Expected {folder.root} to be a place for audit.json: {cause.strerror}.") from cause
-    print_line(folder.audit)
-    if record.refuted:
+    print_line(folder.audit_record_path)
+    if record.is_charge_or_noise_refuted:
         raise ContractBroken(
             f"An attack found more than the price of plan {priced.plan.id}: this is a defect of dpsweep or of your own "
             "code in the plan. Do not rely on this price; SECURITY.md says whom to tell."
@@ -65,18 +67,22 @@ def audit(request: SweepRequest) -> ExitCode:
     return ExitCode.DONE
 
 
-def _audited(priced: PricedPlan, settings: AuditSettings, machine: Machine) -> AuditRecord:
+def _run_audit_named_in_settings(priced: PricedPlan, settings: AuditSettings, machine: Machine) -> AuditRecord:
     """The record of the audit that the settings name."""
     word = f"audit.by={settings.by}"
-    audit: PlanAudit = load_part(AUDITS, settings.by, word)
-    with sentence_of_failure(AUDITS, settings.by, word):
+    audit: PlanAudit = load_registered_part(AUDITS, settings.by, word)
+    with part_errors_as_bad_input(AUDITS, settings.by, word):
         return audit(priced, settings, machine, np.random.default_rng())
 
 
-def _folder(plan: Plan, request: SweepRequest) -> SweepFolder:
+def _sweep_folder_checked_against_plan(plan: Plan, request: SweepRequest) -> SweepFolder:
     """The sweep's folder; raises `BadInput` if it holds another plan."""
-    folder = SweepFolder(root=request.jobs.of_plan(plan.id).folder)
-    if folder.plan.exists() and not plan.is_stored(folder.plan) and (earlier := Plan.read(folder.plan).id) != plan.id:
+    folder = SweepFolder(root=request.jobs.for_plan(plan.id).sweep_folder_path)
+    if (
+        folder.plan_path.exists()
+        and not plan.is_stored_in_file(folder.plan_path)
+        and (earlier := Plan.read(folder.plan_path).id) != plan.id
+    ):
         raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
     return folder
 
@@ -95,24 +101,27 @@ NOISE = (
 )
 
 
-def show_audit(record: AuditRecord, account: str) -> None:
+def print_audit_record(record: AuditRecord, account: str) -> None:
     """Prints the record."""
     title = f"Audit of plan {record.plan} on {account}, by canaries among {record.records} records"
-    table = _table(("attack", "sees"), ("right", "epsilon", "price", "p-value", "power"), title)
+    table = _empty_table_with_columns(("attack", "sees"), ("right", "epsilon", "price", "p-value", "power"), title)
     for finding in sorted(record.findings, key=lambda one: ([*Scope].index(one.scope), [*Attack].index(one.attack))):
-        table.add_row(*_cells(finding), style="bold" if finding.refutes(record.false_alarm) else None)
+        table.add_row(
+            *_cells_of_finding(finding),
+            style="bold" if finding.refutes_charged_epsilon(record.false_alarm_of_each_attack_test) else None,
+        )
     terminal = Terminal(soft_wrap=True)
     terminal.print_table(table)
-    print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm:.2g}"))
+    print_lines(EXPLANATION.format(false_alarm=f"{record.false_alarm_of_each_attack_test:.2g}"))
     if record.noise:
         terminal.print_table(_noise_table(record))
-        false_alarm = record.noise_false_alarm
+        false_alarm = record.false_alarm_of_each_noise_test
         print_lines(NOISE.format(false_alarm=f"{false_alarm:.2g}"))
     for line in sentences_below_table(record):
         print_line(line)
 
 
-def _table(texts: Sequence[str], numbers: Sequence[str], title: str = "") -> TerminalTable:
+def _empty_table_with_columns(texts: Sequence[str], numbers: Sequence[str], title: str = "") -> TerminalTable:
     """An empty table with columns of texts, then columns of numbers."""
     table = TerminalTable(title=title, pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
     for column in (*texts, *numbers):
@@ -121,13 +130,13 @@ def _table(texts: Sequence[str], numbers: Sequence[str], title: str = "") -> Ter
 
 
 def _noise_table(record: AuditRecord) -> TerminalTable:
-    table = _table(("released noise",), ("tested", "draws", "farthest", "p-value", "power"))
+    table = _empty_table_with_columns(("released noise",), ("tested", "draws", "farthest", "p-value", "power"))
     for finding in record.noise:
         power = UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"
         table.add_row(
             *(finding.test, str(finding.tested), str(finding.draws), f"{finding.value:.3f}"),
             *(f"{finding.p_value:.2g}", power),
-            style="bold" if finding.refutes(record.noise_false_alarm) else None,
+            style="bold" if finding.refutes_declared_noise(record.false_alarm_of_each_noise_test) else None,
         )
     return table
 
@@ -135,28 +144,29 @@ def _noise_table(record: AuditRecord) -> TerminalTable:
 def sentences_below_table(record: AuditRecord) -> Iterator[str]:
     """The sentences below the table."""
     yield (
-        f"attack {epsilon_down(record.epsilon)} <= audit-free truth <= charge {epsilon_up(record.charge)}, at delta "
-        f"{delta_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
+        f"attack {epsilon_text_rounded_down(record.epsilon)} <= audit-free truth <= charge "
+        f"{epsilon_text_rounded_up(record.charge)}, at delta "
+        f"{delta_text_rounded_up(record.delta)}; the attack holds with {record.confidence:.0%} confidence"
     )
     if record.floating_point is None:
         yield "THE NOISE LEAKS: some noisy numbers are off the lattice of their noise (Mironov 2012)."
     elif record.floating_point:
         yield f"floating point: {record.floating_point} noisy numbers, none off the lattice of its noise"
     yield from record.notes
-    for finding in record.wrong_noise:
+    for finding in record.noise_findings_refuting_declaration:
         yield f"THE NOISE IS NOT THE DECLARED ONE: {finding.test}, {finding.value:.3f} at {finding.place}."
-    if record.contradictions:
-        which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.contradictions)
+    if record.attack_findings_refuting_charge:
+        which = ", ".join(f"{finding.attack} ({finding.scope})" for finding in record.attack_findings_refuting_charge)
         yield f"THE PRICE IS CONTRADICTED by {which}."
-    elif not record.refuted:
+    elif not record.is_charge_or_noise_refuted:
         yield "No attack contradicts the price. docs/audit.md says what this shows, and what not."
 
 
-def _cells(finding: AuditFinding) -> Iterator[str]:
+def _cells_of_finding(finding: AuditFinding) -> Iterator[str]:
     yield finding.attack
     yield finding.scope
     yield f"{finding.right} of {finding.made}"
-    yield epsilon_down(finding.epsilon)
-    yield epsilon_up(finding.claimed)
+    yield epsilon_text_rounded_down(finding.epsilon)
+    yield epsilon_text_rounded_up(finding.claimed)
     yield "none" if finding.p_value is None else f"{finding.p_value:.2g}"
     yield UNKNOWN if finding.halved_seen is None else f"{finding.halved_seen:.0%}"

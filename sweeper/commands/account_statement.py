@@ -18,10 +18,15 @@ from dpsweep.accounting.durable_files import replace_infinities_by_words
 from dpsweep.accounting.errors import DpsweepError
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
-from dpsweep.accounting.ledger.account import Statement, limit_of
-from dpsweep.accounting.ledger.bodies import Charged, plan_charge_body, spending_body
+from dpsweep.accounting.ledger.account import Statement, limit_text
+from dpsweep.accounting.ledger.bodies import Charged, require_plan_charge_body, require_spending_body
 from dpsweep.accounting.ledger.composition_policy import DELTA, EPSILON, policy_to_json
-from dpsweep.accounting.notation import delta_down, delta_up, epsilon_down, epsilon_up
+from dpsweep.accounting.notation import (
+    delta_text_rounded_down,
+    delta_text_rounded_up,
+    epsilon_text_rounded_down,
+    epsilon_text_rounded_up,
+)
 from dpsweep.accounting.pricing.calibration import LARGEST_COUNT
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -60,24 +65,26 @@ class FurtherRuns:
         return f"{like} in one sweep" + (f", or {sweeps}" if sweeps else f", and no sweep of {runs}")
 
 
-def still_fits(statement: Statement) -> FurtherRuns | None:
+def further_runs_that_fit(statement: Statement) -> FurtherRuns | None:
     """The further runs of the last charge's kind that still fit; None without a charge, or if no accountant prices it.
 
     Runs are counted as one more plan of them, at the same delta; if their costs differ, in the same mixture. A search
     that does not reveal its runs is counted as a whole.
     """
-    if statement.budget.vacuous:
+    if statement.budget.promises_nothing:
         return None
-    charges = [entry for entry in statement.entries if entry.kind == Kind.CHARGE and plan_charge_body(entry).event]
+    charges = [
+        entry for entry in statement.entries if entry.kind == Kind.CHARGE and require_plan_charge_body(entry).event
+    ]
     if not charges:
         return None
-    last, body = charges[-1], plan_charge_body(charges[-1])
-    times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).times(body.takes)
-    if _is_search(last) or body.facts.final:
+    last, body = charges[-1], require_plan_charge_body(charges[-1])
+    times = RemainingBudget(balance=statement.balance, panel=PANEL, delta=0.0).number_of_admissible_repeats(body.takes)
+    if _is_charge_of_hidden_search(last) or body.charge_facts.final:
         return FurtherRuns(number=times, what=SEARCH, plan=last.plan, sweeps=times, each=1)
     room = RemainingBudget(balance=statement.balance, panel=PANEL, delta=body.delta)
     try:
-        event, runs = body.plan_event or PlanEvent(training=events.nothing()), body.attempts
+        event, runs = body.plan_event or PlanEvent(training=events.no_access()), body.number_of_paid_attempts
         number = _largest_admitted_count(room, lambda more: _event_of_more_runs(event, more, runs))
         return FurtherRuns(number=number, what="run", plan=last.plan, sweeps=times, each=runs)
     except DpsweepError:
@@ -90,16 +97,20 @@ def print_account(statement: Statement) -> None:
     closed = " (closed: nothing more is charged on it)" if statement.balance.closed else ""
     terminal.print_line(f"{statement.account}: {statement.budget}{closed}", style="bold")
     if statement.charges:
-        terminal.print_table(_charges(statement))
-    terminal.print_table(_reserved_and_left(statement))
-    print_line(statement.policy.sharing(statement.budget))
-    if (fits := still_fits(statement)) is not None:
+        terminal.print_table(_table_of_charges(statement))
+    terminal.print_table(_table_of_reserved_and_left(statement))
+    print_line(statement.policy.budget_sharing_sentence(statement.budget))
+    if (fits := further_runs_that_fit(statement)) is not None:
         print_line(f"Still fits: {fits}.")
 
 
 def to_json(statement: Statement) -> dict[str, Any]:
     """The same facts as plain values."""
-    budget, amounts, fits = statement.budget, _amounts(statement), still_fits(statement)
+    budget, amounts, fits = (
+        statement.budget,
+        _reserved_left_and_limit_by_amount(statement),
+        further_runs_that_fit(statement),
+    )
     form: dict[str, Any] = replace_infinities_by_words(
         {
             "account": statement.account,
@@ -108,38 +119,38 @@ def to_json(statement: Statement) -> dict[str, Any]:
             "closed": statement.balance.closed,
             "budget": {"epsilon": budget.epsilon, "delta": budget.delta},
             "policy": policy_to_json(statement.policy) | {"name": statement.policy.name},
-            "sharing": statement.policy.sharing(budget),
+            "sharing": statement.policy.budget_sharing_sentence(budget),
             "reserved": {name: float(reserved) for name, (reserved, _, _) in amounts.items()},
             "left": {name: float(left) for name, (_, left, _) in amounts.items()},
             "limits": {name: float(limit) for name, (_, _, limit) in amounts.items()},
             "fits": None if fits is None else asdict(fits),
-            "charges": [_charge(entry) for entry in statement.charges],
+            "charges": [_charge_to_json(entry) for entry in statement.charges],
         }
     )
     return form
 
 
-def what_for(entry: Entry) -> str:
+def purpose_of_charge_text(entry: Entry) -> str:
     """The purpose of a charge: a number of runs, a search that hides its runs, or the note of an outside charge."""
-    body = spending_body(entry)
+    body = require_spending_body(entry)
     if not isinstance(body, Charged):
         return body.note
-    if _is_search(entry):
+    if _is_charge_of_hidden_search(entry):
         return "1 search"
-    spares = body.spares - body.facts.final
+    spares = body.spares - body.charge_facts.final
     if body.trials:
         extra = [count_text(spares, "spare attempt")] if spares else []
         words = [count_text(len(body.trials), "run"), *extra]
     else:
         words = [f"{count_text(spares, 'run')} of points to be proposed"]
-    words += [count_text(body.facts.final, "final run")] if body.facts.final else []
+    words += [count_text(body.charge_facts.final, "final run")] if body.charge_facts.final else []
     return " and ".join(words) + ("" if body.reason == "plan" else " again")
 
 
-def _charges(statement: Statement) -> TerminalTable:
+def _table_of_charges(statement: Statement) -> TerminalTable:
     """A row for every charge: its claim, and its share of the policy's other amounts, which are not claims."""
     table = TerminalTable(box=FRAME)
-    others = [name for name in statement.policy.limits(statement.budget) if name not in (EPSILON, DELTA)]
+    others = [name for name in statement.policy.amount_limits(statement.budget) if name not in (EPSILON, DELTA)]
     for column in ("plan", "what for"):
         table.add_column(column)
     for column in (EPSILON, DELTA, *others):
@@ -147,35 +158,39 @@ def _charges(statement: Statement) -> TerminalTable:
     for column in ("when", "who"):
         table.add_column(column)
     for entry in statement.charges:
-        body = spending_body(entry)
+        body = require_spending_body(entry)
         table.add_row(
             entry.plan or entry.kind,
-            what_for(entry),
-            epsilon_up(body.epsilon),
-            delta_up(body.delta),
-            *(epsilon_up(body.takes[name]) if name in body.takes else "none" for name in others),
+            purpose_of_charge_text(entry),
+            epsilon_text_rounded_up(body.epsilon),
+            delta_text_rounded_up(body.delta),
+            *(epsilon_text_rounded_up(body.takes[name]) if name in body.takes else "none" for name in others),
             entry.at,
             entry.who,
         )
     return table
 
 
-def _reserved_and_left(statement: Statement) -> TerminalTable:
+def _table_of_reserved_and_left(statement: Statement) -> TerminalTable:
     table = TerminalTable(box=None, pad_edge=False)
     for column in ("", "reserved", "left", "of"):
         table.add_column(column, justify="right" if column else "left")
-    for name, (reserved, left, limit) in _amounts(statement).items():
-        up, down = (delta_up, delta_down) if name == DELTA else (epsilon_up, epsilon_down)
-        table.add_row(name, up(reserved), down(left), limit_of(name, limit))
+    for name, (reserved, left, limit) in _reserved_left_and_limit_by_amount(statement).items():
+        up, down = (
+            (delta_text_rounded_up, delta_text_rounded_down)
+            if name == DELTA
+            else (epsilon_text_rounded_up, epsilon_text_rounded_down)
+        )
+        table.add_row(name, up(reserved), down(left), limit_text(name, limit))
     return table
 
 
-def _charge(entry: Entry) -> dict[str, Any]:
-    body = spending_body(entry)
+def _charge_to_json(entry: Entry) -> dict[str, Any]:
+    body = require_spending_body(entry)
     return {
         "kind": entry.kind,
         "plan": entry.plan,
-        "for": what_for(entry),
+        "for": purpose_of_charge_text(entry),
         "reason": body.reason,
         "runs": len(body.trials) if isinstance(body, Charged) else 0,
         "spares": body.spares if isinstance(body, Charged) else 0,
@@ -187,31 +202,33 @@ def _charge(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _amounts(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]]:
+def _reserved_left_and_limit_by_amount(statement: Statement) -> dict[str, tuple[Decimal, Decimal, Decimal]]:
     """(reserved, left, limit) of every amount that the policy counts."""
     balance = statement.balance
     room = RemainingBudget(balance=balance, panel=PANEL, delta=0.0)
     return {
-        name: (balance.reserved.get(name, Decimal(0)), room.left.get(name, Decimal(0)), limit)
-        for name, limit in balance.policy.limits(balance.budget).items()
+        name: (balance.reserved.get(name, Decimal(0)), room.amounts_left.get(name, Decimal(0)), limit)
+        for name, limit in balance.policy.amount_limits(balance.budget).items()
     }
 
 
-def _is_search(entry: Entry) -> bool:
-    return plan_charge_body(entry).trials == (entry.plan,)
+def _is_charge_of_hidden_search(entry: Entry) -> bool:
+    return require_plan_charge_body(entry).trials == (entry.plan,)
 
 
 def _largest_admitted_count(room: RemainingBudget, event_of: Callable[[int], PlanEvent]) -> int:
     """The largest admitted count; the search starts from the count that Renyi curves, which are cheap, admit."""
-    sure = replace(room, panel=Panel(claimants=(Rdp(),))).most(event_of, LARGEST_COUNT)
-    return sure + room.most(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
+    sure = replace(room, panel=Panel(claimants=(Rdp(),))).largest_admitted_count(event_of, LARGEST_COUNT)
+    return sure + room.largest_admitted_count(lambda more: event_of(sure + more), LARGEST_COUNT - sure)
 
 
 def _event_of_more_runs(event: PlanEvent, more: int, runs: int) -> PlanEvent:
     """The event of `more` runs, given the event of `runs` runs; every number of accesses is rounded up."""
-    return PlanEvent.from_parts(
+    return PlanEvent.from_events_by_population(
         {
-            name: events.compose(events.repeat(leaf, -(-times * more // runs)) for leaf, times in events.flatten(part))
-            for name, part in event.parts.items()
+            name: events.compose(
+                events.repeat(leaf, -(-times * more // runs)) for leaf, times in events.leaves_with_counts(part)
+            )
+            for name, part in event.events_by_population.items()
         }
     )

@@ -20,11 +20,15 @@ from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Policy, policy_from_config
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.printing import print_error, print_line, print_lines
-from dpsweep.accounting.rehearsal import is_rehearsal_in, ledger_of
-from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_copies, verify_folder
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.rehearsal import is_rehearsal_folder, ledger_of_sweep_folder
+from dpsweep.accounting.searches.folder_audit import (
+    chain_ends_in_receipts,
+    verify_no_attempt_ran_twice,
+    verify_sweep_folder_and_describe,
+)
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 from dpsweep.sweeper.commands.restore import restore_ledger
-from dpsweep.sweeper.planning.plan_settings import amount, require_no_typo
+from dpsweep.sweeper.planning.plan_settings import require_below_upper_limit, require_valid_epsilon_or_delta
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -45,7 +49,7 @@ def budget(arguments: Sequence[str]) -> None:
     if {"-h", "--help"} & set(arguments):
         print_lines("\n".join(str(verb.__doc__) for verb in VERBS.values()))
         return
-    arguments = _with_search_path(arguments)
+    arguments = _arguments_with_config_dir_moved_last(arguments)
     first = arguments[0] if arguments else ""
     verb = "show" if not first or "=" in first or first.startswith("-") else first
     if verb not in VERBS:
@@ -55,10 +59,14 @@ def budget(arguments: Sequence[str]) -> None:
 
 def show_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget [show] [dataset=NAME] [--json]` shows what is reserved and left, and what still fits."""
-    ledger, words = Ledger(Ledger.locate()), [word for word in arguments if word != JSON]
-    names = [_account(_key_values(words, ACCOUNT), ledger)] if words else ledger.accounts()
-    _print([ledger.statement(name) for name in names], arguments)
-    if (witness := ledger.witness()) is not None and JSON not in arguments:
+    ledger, words = Ledger(Ledger.user_ledger_place()), [word for word in arguments if word != JSON]
+    names = (
+        [_account_name_from_key_values(_parse_key_values_with_dataset_name(words, ACCOUNT), ledger)]
+        if words
+        else ledger.account_names()
+    )
+    _print_statements([ledger.statement(name) for name in names], arguments)
+    if (witness := ledger.witness_name()) is not None and JSON not in arguments:
         print_line(
             f"{ledger.name} has the witness {witness}: without it (DPSWEEP_WITNESS) nothing is charged or launched."
         )
@@ -71,43 +79,53 @@ def show_account(arguments: Sequence[str]) -> None:
 def open_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget open dataset=NAME budget.epsilon=E budget.delta=D [policy=renyi policy.order=...]` opens one."""
     from dpsweep.sweeper.coordinator.request import budget_settings
-    from dpsweep.sweeper.planning.plan_builder import read_budget
+    from dpsweep.sweeper.planning.plan_builder import budget_from_settings
 
     words = [word for word in arguments if word != JSON]
-    _require_name(words)
-    config = _config(["+policy=addition", "privacy.delta=0", *words])  # each sweep has its own privacy.delta
-    ledger = Ledger(Ledger.locate())
-    claim = _valid(read_budget, budget_settings(config))
-    _print([ledger.open(str(config.dataset.name), claim, _policy(config))], arguments)
+    _require_account_name(words)
+    config = _config_from_overrides(
+        ["+policy=addition", "privacy.delta=0", *words]
+    )  # each sweep has its own privacy.delta
+    ledger = Ledger(Ledger.user_ledger_place())
+    claim = _call_or_raise_bad_input(budget_from_settings, budget_settings(config))
+    _print_statements([ledger.open_account(str(config.dataset.name), claim, _policy_from_config(config))], arguments)
 
 
 def raise_budget(arguments: Sequence[str]) -> None:
     """`dpsweep budget raise dataset=NAME [budget.epsilon=E] [budget.delta=D]` raises a budget."""
-    values = _key_values([word for word in arguments if word != JSON], (*ACCOUNT, *AMOUNTS))
-    ledger = Ledger(Ledger.locate())
-    account = _account(values, ledger)
-    limits = {key.partition(".")[2]: amount(key, _number(key, values[key])) for key in AMOUNTS if key in values}
-    higher = _valid(replace, ledger.statement(account).budget, **limits)
-    _print([ledger.raise_budget(account, higher)], arguments)
+    values = _parse_key_values_with_dataset_name([word for word in arguments if word != JSON], (*ACCOUNT, *AMOUNTS))
+    ledger = Ledger(Ledger.user_ledger_place())
+    account = _account_name_from_key_values(values, ledger)
+    limits = {
+        key.partition(".")[2]: require_valid_epsilon_or_delta(key, _parse_number(key, values[key]))
+        for key in AMOUNTS
+        if key in values
+    }
+    higher = _call_or_raise_bad_input(replace, ledger.statement(account).budget, **limits)
+    _print_statements([ledger.raise_budget(account, higher)], arguments)
 
 
 def close_account(arguments: Sequence[str]) -> None:
     """`dpsweep budget close dataset=NAME` closes an account for ever: later charges are refused."""
-    ledger = Ledger(Ledger.locate())
-    account = _account(_key_values([word for word in arguments if word != JSON], ACCOUNT), ledger)
-    _print([ledger.close(account)], arguments)
+    ledger = Ledger(Ledger.user_ledger_place())
+    account = _account_name_from_key_values(
+        _parse_key_values_with_dataset_name([word for word in arguments if word != JSON], ACCOUNT), ledger
+    )
+    _print_statements([ledger.close_account(account)], arguments)
 
 
 def charge(arguments: Sequence[str]) -> None:
     """`dpsweep budget charge dataset=NAME --epsilon E --delta D --note TEXT` records a cost outside dpsweep."""
-    flags, words = _outside_charge([word for word in arguments if word != JSON])
-    require_no_typo("budget.epsilon", flags["epsilon"], "--epsilon")
-    ledger = Ledger(Ledger.locate())
-    account = _account(_key_values(words, ACCOUNT), ledger)
-    cost = _valid(replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"])
-    statement = _valid(ledger.record_outside, account, cost, flags["note"].strip())
-    _print([statement], arguments)
-    limits = statement.policy.limits(statement.budget)
+    flags, words = _outside_charge_flags_and_other_words([word for word in arguments if word != JSON])
+    require_below_upper_limit("budget.epsilon", flags["epsilon"], "--epsilon")
+    ledger = Ledger(Ledger.user_ledger_place())
+    account = _account_name_from_key_values(_parse_key_values_with_dataset_name(words, ACCOUNT), ledger)
+    cost = _call_or_raise_bad_input(
+        replace, ledger.statement(account).budget, epsilon=flags["epsilon"], delta=flags["delta"]
+    )
+    statement = _call_or_raise_bad_input(ledger.record_outside_cost, account, cost, flags["note"].strip())
+    _print_statements([statement], arguments)
+    limits = statement.policy.amount_limits(statement.budget)
     if over := [name for name, reserved in statement.balance.reserved.items() if reserved > limits[name]]:
         print_error(
             f"More {' and '.join(over)} is reserved on {account} now than its budget allows; it is recorded all the "
@@ -118,15 +136,18 @@ def charge(arguments: Sequence[str]) -> None:
 def verify(arguments: Sequence[str]) -> None:
     """`dpsweep budget verify [FOLDER...]` checks the ledger's chain, and sweep folders against it."""
     folders = list(map(Path, arguments))
-    if rehearsals := [folder for folder in folders if is_rehearsal_in(folder)]:
+    if rehearsals := [folder for folder in folders if is_rehearsal_folder(folder)]:
         for folder in rehearsals:
-            print_line(f"A REHEARSAL on generated records: {verify_folder(folder, ledger_of(folder))}")
+            print_line(
+                "A REHEARSAL on generated records: "
+                f"{verify_sweep_folder_and_describe(folder, ledger_of_sweep_folder(folder))}"
+            )
         folders = [folder for folder in folders if folder not in rehearsals]
         if not folders:
             return
-    ledger = Ledger(Ledger.locate())
-    ends = [end for folder in folders for end in remembered_ends(folder)]
-    entries = ledger.verify(ends)
+    ledger = Ledger(Ledger.user_ledger_place())
+    ends = [end for folder in folders for end in chain_ends_in_receipts(folder)]
+    entries = ledger.verify_and_count_entries(ends)
     for folder in folders:
         if not (folder / "plan.json").is_file():
             raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
@@ -134,8 +155,8 @@ def verify(arguments: Sequence[str]) -> None:
         raise BadInput(f"Expected {ledger.name} to be a ledger; the first sweep or `dpsweep budget open` makes one.")
     print_line(f"{ledger.name}: {entries} entries, the chain is whole.")
     for folder in folders:
-        print_line(verify_folder(folder, ledger))
-    verify_copies(folders)
+        print_line(verify_sweep_folder_and_describe(folder, ledger))
+    verify_no_attempt_ran_twice(folders)
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
@@ -149,23 +170,23 @@ VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {
 }
 
 
-def _print(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
+def _print_statements(statements: Iterable[Statement], arguments: Sequence[str]) -> None:
     from dpsweep.sweeper.commands import account_statement as passbook
 
     if JSON in arguments:
-        with as_written("the ledger", LedgerDamaged):
+        with turn_read_errors_into_refusal("the ledger", LedgerDamaged):
             print_lines(json.dumps([passbook.to_json(statement) for statement in statements], indent=1))
         return
-    with as_written("the ledger", LedgerDamaged):
+    with turn_read_errors_into_refusal("the ledger", LedgerDamaged):
         for statement in statements:
             passbook.print_account(statement)
 
 
-def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _outside_charge_flags_and_other_words(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The flags of an outside charge, and the remaining arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--epsilon", type=_amount)
-    parser.add_argument("--delta", type=_amount)
+    parser.add_argument("--epsilon", type=_parse_epsilon_or_delta_amount)
+    parser.add_argument("--delta", type=_parse_epsilon_or_delta_amount)
     parser.add_argument("--note")
     try:
         flags, rest = parser.parse_known_args(words)
@@ -176,7 +197,7 @@ def _outside_charge(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return vars(flags), rest
 
 
-def _amount(text: str) -> float:
+def _parse_epsilon_or_delta_amount(text: str) -> float:
     """An amount on the command line; one that a float holds only as 0, or with few digits, is refused."""
     number = float(text)
     smallest = sys.float_info.min
@@ -185,17 +206,17 @@ def _amount(text: str) -> float:
     return number
 
 
-def _key_values(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def _parse_key_values_with_dataset_name(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """The values of `key=value` arguments, which must include the data set's name; other arguments are refused."""
     values = dict(word.partition("=")[::2] for word in words)
     for key in values:
         if key not in keys:
             raise BadInput(f"Expected {key} to be one of {', '.join(key for key in keys if key != SEARCH_PATH)}.")
-    _require_name(words)
+    _require_account_name(words)
     return values
 
 
-def _with_search_path(words: Sequence[str]) -> list[str]:
+def _arguments_with_config_dir_moved_last(words: Sequence[str]) -> list[str]:
     """The arguments with `--config-dir X` as the last one in Hydra's form, which every verb may receive."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config-dir", "-cd", type=Path)
@@ -210,28 +231,28 @@ def _with_search_path(words: Sequence[str]) -> list[str]:
     return [*rest, f"{SEARCH_PATH}=[file://{options.config_dir.absolute()}]"]
 
 
-def _require_name(words: Sequence[str]) -> None:
+def _require_account_name(words: Sequence[str]) -> None:
     """Raises `BadInput` unless the command names an account: the default data set must not be assumed."""
     if not any(word.partition("=")[0] in NAMES and word.partition("=")[2] for word in words):
         raise BadInput("Expected dataset=NAME: which account is meant.")
 
 
-def _account(values: Mapping[str, str], ledger: Ledger) -> str:
+def _account_name_from_key_values(values: Mapping[str, str], ledger: Ledger) -> str:
     """The account with the given name, or the account of the given data set."""
     name = values.get("dataset.name") or values["dataset"]
-    if name in ledger.accounts():
+    if name in ledger.account_names():
         return name
-    return str(_config([f"{key}={values[key]}" for key in ACCOUNT if key in values]).dataset.name)
+    return str(_config_from_overrides([f"{key}={values[key]}" for key in ACCOUNT if key in values]).dataset.name)
 
 
-def _number(key: str, text: str) -> float:
+def _parse_number(key: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise BadInput(f"Expected {key}={text!r} to be a number.") from None
 
 
-def _valid(make: Callable[..., Made], *arguments: Any, **numbers: Any) -> Made:
+def _call_or_raise_bad_input(make: Callable[..., Made], *arguments: Any, **numbers: Any) -> Made:
     """The result of `make` on the user's values; turns its errors into `BadInput` with one sentence."""
     try:
         return make(*arguments, **numbers)
@@ -239,7 +260,7 @@ def _valid(make: Callable[..., Made], *arguments: Any, **numbers: Any) -> Made:
         raise BadInput(str(cause)) from cause
 
 
-def _policy(config: DictConfig) -> Policy:
+def _policy_from_config(config: DictConfig) -> Policy:
     from omegaconf import OmegaConf
 
     if missing := sorted(OmegaConf.missing_keys(config.policy)):
@@ -250,11 +271,11 @@ def _policy(config: DictConfig) -> Policy:
     return policy_from_config(form)
 
 
-def _config(overrides: Sequence[str]) -> DictConfig:
+def _config_from_overrides(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose, initialize_config_dir
 
     from dpsweep.sweeper.commands.hydra_app import CONF
-    from dpsweep.sweeper.commands.readable_files import files_by_name
+    from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 
-    with files_by_name(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+    with name_file_in_config_errors(), initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         return compose("config", overrides=list(overrides))

@@ -13,9 +13,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.printing import is_visible, print_error, print_line, print_lines
+from dpsweep.accounting.printing import has_only_visible_characters, print_error, print_line, print_lines
 from dpsweep.sweeper.commands.one_sentence import one_sentence
-from dpsweep.sweeper.processes import seldom_collected
+from dpsweep.sweeper.processes import seldom_garbage_collection
 
 
 def main() -> None:
@@ -25,13 +25,15 @@ def main() -> None:
             _print_tab_completions(sys.argv[1:])
         return
     name, *rest = sys.argv[1:] or [HELP]
-    with one_sentence(), seldom_collected():
+    with one_sentence(), seldom_garbage_collection():
         if name in ASKING:
-            print_lines(_overview())
+            print_lines(_verbs_and_exit_codes_text())
             return
         verb = VERBS.get(name)
         if verb is None:
-            raise BadInput(f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_similar(name)}")
+            raise BadInput(
+                f"Expected {name} to be a verb of dpsweep: {', '.join(VERBS)}.{_did_you_mean_question(name)}"
+            )
         if verb.usage and rest and rest[0] in ASKING:
             print_lines(f"usage: dpsweep {name} {verb.usage}\n\n{verb.line}\n\nas in\n  {verb.example}")
             if hint := verb.hint():
@@ -40,7 +42,7 @@ def main() -> None:
         verb.run(rest)
 
 
-def _overview() -> str:
+def _verbs_and_exit_codes_text() -> str:
     """The verbs, a line each, and the exit codes."""
     verbs = "\n".join(f"  {name:8} {verb.line}" for name, verb in VERBS.items())
     codes = "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode)
@@ -50,7 +52,7 @@ def _overview() -> str:
     )
 
 
-def _similar(name: str) -> str:
+def _did_you_mean_question(name: str) -> str:
     found = get_close_matches(name, VERBS, n=1)
     return f" Did you mean {found[0]}?" if found else ""
 
@@ -60,43 +62,45 @@ def _print_tab_completions(arguments: list[str]) -> None:
     program, _, line = os.environ.get("COMP_LINE", "").partition(" ")
     name, space, overrides = line.lstrip().partition(" ")
     if "install" not in " ".join(arguments) and not space:
-        _print_completions(known for known in VERBS if known.startswith(name))
+        _print_printable_completions(known for known in VERBS if known.startswith(name))
         return
     if name in OF_FOLDERS:
         words = overrides.split(" ")
-        _print_completions((_forms(words) if name == "release" else ()) or _sweep_folders(words[-1]))
+        _print_printable_completions(
+            (_release_format_completions(words) if name == "release" else ()) or _sweep_folder_completions(words[-1])
+        )
         return
     if name == "budget":
         from dpsweep.sweeper.commands import budget
 
         within, space, after = overrides.lstrip().partition(" ")
         if not space and "=" not in within:
-            _print_completions(known for known in budget.VERBS if known.startswith(within))
+            _print_printable_completions(known for known in budget.VERBS if known.startswith(within))
         overrides = after if within in budget.VERBS else overrides
     os.environ["COMP_LINE"] = f"{program} {overrides}"
     sweep(arguments)
 
 
-def _print_completions(words: Iterable[str]) -> None:
+def _print_printable_completions(words: Iterable[str]) -> None:
     """A word that a terminal would not show as it is, is not offered: escaped, it would name nothing."""
-    print_line(" ".join(filter(is_visible, words)))
+    print_line(" ".join(filter(has_only_visible_characters, words)))
 
 
-def _known_forms() -> str:
+def _known_release_formats_sentence() -> str:
     """The forms of a release that installed distributions have registered."""
-    from dpsweep.accounting.stored_names.entry_points import FORMATS, part_names
+    from dpsweep.accounting.stored_names.entry_points import FORMATS, registered_part_names
 
-    return f"FORM is one of {', '.join(part_names(FORMATS))}."
+    return f"FORM is one of {', '.join(registered_part_names(FORMATS))}."
 
 
-def _forms(words: Sequence[str]) -> tuple[str, ...]:
+def _release_format_completions(words: Sequence[str]) -> tuple[str, ...]:
     """The forms of a release, or the option that asks for them, where the last word may be one."""
-    from dpsweep.reports.disclosure.formats import completions
+    from dpsweep.reports.disclosure.formats import format_option_completions
 
-    return completions(words)
+    return format_option_completions(words)
 
 
-def _sweep_folders(beginning: str) -> list[str]:
+def _sweep_folder_completions(beginning: str) -> list[str]:
     """The sweep folders whose path begins so, and the folders on the way to others."""
     above = Path(beginning if beginning.endswith("/") else os.path.dirname(beginning))  # noqa: PTH120 - may be empty
     inside = sorted(path for path in above.glob("*") if path.is_dir() and str(path).startswith(beginning))
@@ -106,7 +110,7 @@ def _sweep_folders(beginning: str) -> list[str]:
     return finished or [f"{path}/" for path in inside if any(path.glob("*/*/plan.json"))]
 
 
-def explain(arguments: list[str]) -> None:
+def explain_config_keys(arguments: list[str]) -> None:
     """`dpsweep help [KEY|GROUP|GROUP=CHOICE]`."""
     from dpsweep.sweeper.planning.key_explanation import explanation_text, groups_and_keys_text
 
@@ -145,7 +149,7 @@ def audit(arguments: list[str]) -> None:
 def resume(arguments: list[str]) -> None:
     """`dpsweep resume FOLDER [OVERRIDES]`; the overrides say where and how jobs run."""
     folder, *words = arguments or [""]
-    _folders([folder] if folder else [])
+    _parse_sweep_folder_arguments([folder] if folder else [])
     for word in words:
         if not word.startswith(ABOUT_JOBS):
             raise BadInput(
@@ -178,37 +182,39 @@ def check(arguments: list[str]) -> None:
 
 def report(arguments: list[str]) -> None:
     """`dpsweep report FOLDER...`."""
-    from dpsweep.accounting.rehearsal import ledger_of
-    from dpsweep.reports.pages.page_memory import current_report, print_page
+    from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
+    from dpsweep.reports.pages.page_memory import print_page_path_and_failures, redraw_report_if_outdated
 
-    for folder in _folders(arguments):
-        print_page(current_report(folder, ledger_of(folder)))
+    for folder in _parse_sweep_folder_arguments(arguments):
+        print_page_path_and_failures(redraw_report_if_outdated(folder, ledger_of_sweep_folder(folder)))
 
 
 def release(arguments: list[str]) -> None:
     """`dpsweep release FOLDER... [--for FORM]`."""
-    from dpsweep.reports.disclosure.formats import formats_of, split_format_options
+    from dpsweep.reports.disclosure.formats import formats_with_names, split_arguments_from_format_options
 
-    words, names = split_format_options(arguments)
-    formats, folders = formats_of(names), _folders(words)
-    from dpsweep.accounting.rehearsal import ledger_of
-    from dpsweep.reports.pages.page_memory import print_page
+    words, names = split_arguments_from_format_options(arguments)
+    formats, folders = formats_with_names(names), _parse_sweep_folder_arguments(words)
+    from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
+    from dpsweep.reports.pages.page_memory import print_page_path_and_failures
     from dpsweep.reports.pages.release import write_release
 
     for folder in folders:
-        print_page(write_release(folder, ledger_of(folder), formats))
+        print_page_path_and_failures(write_release(folder, ledger_of_sweep_folder(folder), formats))
 
 
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
-    from dpsweep.accounting.rehearsal import ledger_of
-    from dpsweep.reports.disclosure.formats import written_in
-    from dpsweep.reports.pages.model_export import write_export
-    from dpsweep.reports.pages.page_memory import FILE, failed_pictures
+    from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
+    from dpsweep.reports.disclosure.formats import formats_written_in_release
+    from dpsweep.reports.pages.model_export import write_release_and_export
+    from dpsweep.reports.pages.page_memory import FILE, failed_picture_sentences
 
-    for folder in _folders(arguments):
-        card = write_export(folder, ledger_of(folder), written_in(folder / "release"))
-        for sentence in failed_pictures(folder / "release" / FILE):
+    for folder in _parse_sweep_folder_arguments(arguments):
+        card = write_release_and_export(
+            folder, ledger_of_sweep_folder(folder), formats_written_in_release(folder / "release")
+        )
+        for sentence in failed_picture_sentences(folder / "release" / FILE):
             print_error(sentence)
         print_line(card)
 
@@ -312,7 +318,7 @@ VERBS: Mapping[str, Subcommand] = {
         run=release,
         line="write a sweep folder's release/: only what the rule lets out; --for FORM adds documents",
         usage="FOLDER ... [--for FORM[,FORM...]]",
-        hint=_known_forms,
+        hint=_known_release_formats_sentence,
         example="dpsweep release sweeps/digits/PLAN --for registry,hf",
     ),
     "export": Subcommand(
@@ -322,7 +328,7 @@ VERBS: Mapping[str, Subcommand] = {
         example="dpsweep export sweeps/digits/PLAN",
     ),
     "help": Subcommand(
-        run=explain,
+        run=explain_config_keys,
         line="list all keys, or explain a key, a group or a choice",
         usage="[KEY | GROUP | GROUP=CHOICE]",
         example="dpsweep help trainer.clip_norm",
@@ -331,7 +337,7 @@ VERBS: Mapping[str, Subcommand] = {
 """All verbs in the order of the help."""
 
 
-def _folders(arguments: Sequence[str]) -> list[Path]:
+def _parse_sweep_folder_arguments(arguments: Sequence[str]) -> list[Path]:
     if not arguments:
         raise BadInput("Expected a sweep folder, as the last line of a sweep names it (sweeps/DATASET/PLAN).")
     for folder in map(Path, arguments):

@@ -38,10 +38,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput, DpsweepError, NoReceipt
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
-from dpsweep.sweeper.commands.readable_files import UNREADABLE, files_by_name
+from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
-from dpsweep.sweeper.planning.keys import number_from_environment
-from dpsweep.trainers.user_modules import find_user_modules
+from dpsweep.sweeper.planning.keys import override_decoding_environment_number
+from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS, FIGURES = ROOT / "conf" / "experiment", ROOT / "reports" / "reproduction" / "figures"
@@ -50,26 +50,28 @@ SCALES = "scales"
 """The key of an experiment's file under which its smaller sizes are."""
 
 
-def merge_scale_into_experiment(arguments: Sequence[str]) -> list[str]:
+def merge_scale_into_experiment_argument(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line with `scale=` merged into `experiment=`; raises `BadInput` if they do not fit.
 
-    >>> merge_scale_into_experiment(["experiment=a_fig3", "scale=small", "steps=5"])
+    >>> merge_scale_into_experiment_argument(["experiment=a_fig3", "scale=small", "steps=5"])
     ['experiment=small/a_fig3', 'steps=5']
-    >>> merge_scale_into_experiment(["experiment=a_fig3"]), merge_scale_into_experiment(["experiment=my_own"])
-    (['experiment=full/a_fig3'], ['experiment=my_own'])
+    >>> merge_scale_into_experiment_argument(["experiment=a_fig3"])
+    ['experiment=full/a_fig3']
+    >>> merge_scale_into_experiment_argument(["experiment=my_own"])
+    ['experiment=my_own']
     """
     for word in arguments:
-        _refuse_what_trains_nothing(word)
+        _refuse_experiment_that_trains_nothing(word)
     scales = [word.partition("=")[2] for word in arguments if word.startswith("scale=")]
     scale = scales[-1] if scales else FULL
     if scale not in (FULL, *REDUCED):
         raise BadInput(f"Expected scale={scale} to be one of {', '.join((FULL, *REDUCED))}.")
     if scales and not any(word.startswith("experiment=") for word in arguments):
         raise BadInput(f"Expected scale={scale} to come with an experiment, as in experiment=a_fig3.")
-    return [_with_scale(word, scale) for word in arguments if not word.startswith("scale=")]
+    return [_experiment_argument_with_scale_prefix(word, scale) for word in arguments if not word.startswith("scale=")]
 
 
-def _refuse_what_trains_nothing(word: str) -> None:
+def _refuse_experiment_that_trains_nothing(word: str) -> None:
     """Refuses the name of a figure that accountants compute without training: it is not a sweep."""
     key, _, name = word.partition("=")
     if key == "experiment" and (FIGURES / f"{name}.py").is_file() and not (EXPERIMENTS / f"{name}.yaml").is_file():
@@ -79,32 +81,32 @@ def _refuse_what_trains_nothing(word: str) -> None:
         )
 
 
-def _with_scale(word: str, scale: str) -> str:
+def _experiment_argument_with_scale_prefix(word: str, scale: str) -> str:
     """`experiment=NAME` as `experiment=SCALE/NAME`, which is in the store then; any other word as it is."""
     key, _, choice = word.partition("=")
     typed, _, name = choice.rpartition("/")
     if key != "experiment":
         return word
-    if _stored(name):
+    if _register_scales_if_experiment_has_them(name):
         return f"{key}={typed or scale}/{name}"
     return word if scale == FULL else f"{key}={scale}/{choice}"
 
 
-def _stored(name: str) -> bool:
+def _register_scales_if_experiment_has_them(name: str) -> bool:
     """Puts all sizes of an experiment into Hydra's store; False if it has one size alone, or is the user's own."""
-    form = _form(name)
+    form = _load_experiment_file(name)
     scales = form.pop(SCALES, None)
     if scales is None:
         return False
     for scale, own in {FULL: form, **scales}.items():
-        changes = _form(own)[SCALES][scale] if isinstance(own, str) else own
+        changes = _load_experiment_file(own)[SCALES][scale] if isinstance(own, str) else own
         included = [] if scale == FULL else [f"/experiment/{FULL}/{name}", "_self_"]
         node = {**changes, "defaults": [*included, *changes.get("defaults", ())]}
         ConfigStore.instance().store(group=f"experiment/{scale}", name=name, node=node, package="_global_")
     return True
 
 
-def _form(name: str) -> DictConfig:
+def _load_experiment_file(name: str) -> DictConfig:
     """What an experiment's file holds; nothing where Hydra is left to say that it cannot be read."""
     try:
         form = OmegaConf.load(EXPERIMENTS / f"{name}.yaml")
@@ -123,7 +125,7 @@ _COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
 
-def words_for_hydra(arguments: Sequence[str]) -> list[str]:
+def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     """The overrides and options of a command line in Hydra's form; raises `BadInput` if they are inconsistent.
 
     `script=` is short for `trainer.script=`.
@@ -131,23 +133,23 @@ def words_for_hydra(arguments: Sequence[str]) -> list[str]:
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
     Columns may be declared that the data set's file does not name.
 
-    >>> words_for_hydra(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
+    >>> hydra_arguments_from_command_line(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
-        REPEAT_ALL if word == AGAIN else number_from_environment(_with_group(word))
-        for word in merge_scale_into_experiment(arguments)
+        REPEAT_ALL if word == AGAIN else override_decoding_environment_number(_script_as_trainer_field(word))
+        for word in merge_scale_into_experiment_argument(arguments)
     )
-    return [f"++{word}" if _gives_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
+    return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
 
 
-def options_first(words: Sequence[str]) -> list[str]:
+def move_options_before_overrides(words: Sequence[str]) -> list[str]:
     """The arguments with all of Hydra's options (`--config-dir X`) before the overrides, and with `--multirun`.
 
     Hydra accepts options before or after the overrides, but not both, and none between them. Without `--multirun`,
     Hydra reports a wrong choice as an error about the lists.
 
-    >>> options_first(["dataset=mine", "--config-dir", "my", "steps=3"])
+    >>> move_options_before_overrides(["dataset=mine", "--config-dir", "my", "steps=3"])
     ['--config-dir', 'my', '--multirun', 'dataset=mine', 'steps=3']
     """
     namespace = get_args_parser().parse_intermixed_args(list(words))
@@ -165,12 +167,12 @@ def options_first(words: Sequence[str]) -> list[str]:
     return [*options, *overrides]
 
 
-def _with_group(word: str) -> str:
+def _script_as_trainer_field(word: str) -> str:
     """`script=train.py`, which has no group of its own, as a field of the trainer."""
     return f"trainer.{word}" if word.startswith(f"{SCRIPT}=") else word
 
 
-def _gives_axes(word: str) -> bool:
+def _is_override_of_grid_axes(word: str) -> bool:
     """Whether an argument gives axes to a trainer of conf/, or to several."""
     parts = _AXES.fullmatch(word)
     return parts is not None and (parts["trainer"] is None or Path(TRAINERS / f"{parts['trainer']}.yaml").is_file())
@@ -205,12 +207,12 @@ class OnlySweeps(Callback):
             _exit_with_error(NoReceipt(_OUTSIDE))
 
 
-def refuse_job(config: DictConfig) -> NoReturn:
+def refuse_job_outside_sweep(config: DictConfig) -> NoReturn:
     """The task of jobs that Hydra starts without dpsweep's sweeper, which uses its own task instead."""
     _exit_with_error(NoReceipt(_OUTSIDE))
 
 
-def refuse_words(arguments: Sequence[str]) -> None:
+def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
     """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
 
     A group's option that is no name is refused as well (`features=null`, `model=3`).
@@ -223,10 +225,10 @@ def refuse_words(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
             raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
-        _refuse_unnamed_option(argument, word)
+        _refuse_null_or_number_as_group_option(argument, word)
 
 
-def _refuse_unnamed_option(argument: str, group: str) -> None:
+def _refuse_null_or_number_as_group_option(argument: str, group: str) -> None:
     """Hydra has no sentence for an option that its grammar reads as no string."""
     options = sorted(file.stem for file in (ROOT / "conf" / group.lstrip("+")).glob("*.yaml"))
     if not group or "=" not in argument or not options:
@@ -249,19 +251,19 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 def main(arguments: Sequence[str]) -> None:
     """Runs Hydra on these overrides; call it within `one_sentence`."""
-    words = words_for_hydra(arguments)
-    _refuse_spaces(arguments)
-    refuse_words(arguments)
-    words = options_first(words)
+    words = hydra_arguments_from_command_line(arguments)
+    _refuse_spaces_in_value_lists(arguments)
+    refuse_reserved_keys_and_options(arguments)
+    words = move_options_before_overrides(words)
     sys.argv = [sys.argv[0], *words]
-    find_user_modules(Path.cwd())
+    set_folder_of_user_modules(Path.cwd())
     os.environ["PYTHONSAFEPATH"] = "1"  # child processes never look for modules in the current folder
-    with files_by_name(), _known_mode() if MULTIRUN in words else nullcontext():
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job)()
+    with name_file_in_config_errors(), _patch_hydra_mode_from_multirun_flag() if MULTIRUN in words else nullcontext():
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(refuse_job_outside_sweep)()
 
 
 @contextmanager
-def _known_mode() -> Iterator[None]:
+def _patch_hydra_mode_from_multirun_flag() -> Iterator[None]:
     """Within it Hydra takes the mode from `--multirun`; it would compose a whole configuration to read it there."""
     asks = Hydra.get_mode
     Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
@@ -271,7 +273,7 @@ def _known_mode() -> Iterator[None]:
         Hydra.get_mode = asks  # type: ignore[method-assign]
 
 
-def _refuse_spaces(arguments: Sequence[str]) -> None:
+def _refuse_spaces_in_value_lists(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if argument.endswith(",") and "=" in argument:
             raise BadInput(

@@ -27,13 +27,13 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises exceptions instead of printing them
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        with _last_words(error):
-            self._write_last_lines(error)
+        with _ignore_ctrl_c_while_printing(error):
+            self._print_error_and_exit(error)
 
-    def _write_last_lines(self, error: BaseException | None) -> None:
+    def _print_error_and_exit(self, error: BaseException | None) -> None:
         """Writes what is left to say; raises `SystemExit` with the error's exit code."""
         if error is None:
-            error = _unwritten()
+            error = _error_of_flushing_stdout()
         if error is None:
             return
         if isinstance(error, SystemExit):
@@ -42,7 +42,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
             if not isinstance(error.code, DpsweepError):
                 return
             error = error.code
-        sentence, code = _explain(error)
+        sentence, code = _error_sentence_and_exit_code(error)
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
             print_error_lines("".join(traceback.format_exception(error)))
         print_error(sentence)
@@ -51,7 +51,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
 
 
 @contextmanager
-def _last_words(error: BaseException | None) -> Iterator[None]:
+def _ignore_ctrl_c_while_printing(error: BaseException | None) -> Iterator[None]:
     """Within it Ctrl-C does nothing, so that the last lines are written; after it Ctrl-C ends the process at once.
 
     All files are written by then: what is left is the shutdown of Python, and the exit code stays that of the command.
@@ -71,7 +71,7 @@ def _last_words(error: BaseException | None) -> Iterator[None]:
         signal.signal(signal.SIGINT, lambda *_: os._exit(number))
 
 
-def _unwritten() -> OSError | None:
+def _error_of_flushing_stdout() -> OSError | None:
     """What standard output complains of when it is flushed; a process may have none."""
     try:
         if sys.stdout is not None:
@@ -85,7 +85,7 @@ def _print_exit_code(code: ExitCode) -> None:
     print_error(f"(exit code {code.value}: {code.meaning})")
 
 
-def _explain(error: BaseException) -> tuple[str, ExitCode]:
+def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
     """The sentence and the exit code of an exception."""
     if isinstance(error, DpsweepError):
         return str(error), error.exit_code
@@ -96,7 +96,7 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
             f"Stopped at once. What had started stays charged; the same command goes on: {command_to_repeat()}",
             ExitCode.STOPPED,
         )
-    if "hydra" in sys.modules and (sentence := _from_hydra(error)):
+    if "hydra" in sys.modules and (sentence := _hydra_error_sentence(error)):
         return sentence, ExitCode.BAD_INPUT
     if isinstance(error, OSError):
         return (
@@ -107,21 +107,21 @@ def _explain(error: BaseException) -> tuple[str, ExitCode]:
     return f"{type(error).__name__}: {error}", ExitCode.BUG
 
 
-def _from_hydra(error: BaseException) -> str | None:
+def _hydra_error_sentence(error: BaseException) -> str | None:
     """The sentence of an exception of Hydra's; None for any other."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from dpsweep.sweeper.planning.unknown_keys import in_our_words
+    from dpsweep.sweeper.planning.unknown_keys import wrong_override_sentence
 
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return None
     words = sys.argv[1:]
-    sentence = in_our_words(error, words)
-    return sentence or _first_sentence(str(error)) or _first_sentence(str(error.__cause__))
+    sentence = wrong_override_sentence(error, words)
+    return sentence or _hydra_message_in_one_line(str(error)) or _hydra_message_in_one_line(str(error.__cause__))
 
 
-def _first_sentence(message: str) -> str:
+def _hydra_message_in_one_line(message: str) -> str:
     """Hydra's message in one line, without the positions and hints that follow it."""
     head, _, _ = message.partition("Config search path:")
     lines = [line.strip() for line in head.splitlines() if line.strip()]

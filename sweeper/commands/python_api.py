@@ -24,18 +24,18 @@ from hydra.types import HydraContext, RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput, ExitCode
-from dpsweep.accounting.rehearsal import is_rehearsal, ledger_of, subject_of
+from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan, ledger_of_sweep_folder
 from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sweep_table import Sweep
-from dpsweep.sweeper.commands.hydra_app import CONF, refuse_words, words_for_hydra
-from dpsweep.sweeper.commands.readable_files import files_by_name
+from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line, refuse_reserved_keys_and_options
+from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.planning.unknown_keys import in_our_words
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
+from dpsweep.sweeper.planning.unknown_keys import wrong_override_sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,24 +44,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def compose_request(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
+def compose_request_within_hydra(verb: Verb, overrides: Sequence[str]) -> Iterator[SweepRequest]:
     """The request of a verb with these overrides; Hydra is initialised within the block.
 
     Raises `BadInput` for an override that the configuration does not take.
     """
-    refuse_words(overrides)
+    refuse_reserved_keys_and_options(overrides)
     GlobalHydra.instance().clear()
     try:
-        with files_by_name():
+        with name_file_in_config_errors():
             hydra = Hydra.create_main_hydra2("dpsweep", create_config_search_path(str(CONF)))
-            yield _request(hydra, verb, words_for_hydra(overrides))
+            yield _sweep_request_from_overrides(hydra, verb, hydra_arguments_from_command_line(overrides))
     except (HydraException, OmegaConfBaseException) as cause:
-        raise BadInput(in_our_words(cause, overrides) or str(cause).splitlines()[0]) from cause
+        raise BadInput(wrong_override_sentence(cause, overrides) or str(cause).splitlines()[0]) from cause
     finally:
         GlobalHydra.instance().clear()
 
 
-def _request(hydra: Hydra, verb: Verb, words: Sequence[str]) -> SweepRequest:
+def _sweep_request_from_overrides(hydra: Hydra, verb: Verb, words: Sequence[str]) -> SweepRequest:
     config = hydra.compose_config("config", list(words), RunMode.MULTIRUN, with_log_configuration=False)
     own = config.hydra.sweeper
     settings = SweeperSettings(verb=verb, max_batch_size=own.max_batch_size, retry=own.retry, study=own.study)
@@ -87,13 +87,17 @@ class SweepResults:
     def __repr__(self) -> str:
         """The account, or the one that a rehearsal stands for, and the folder."""
         plan = self._sweep.plan
-        what = f"REHEARSAL of {subject_of(plan)} on generated records" if self.rehearsal else f"sweep on {plan.account}"
+        what = (
+            f"REHEARSAL of {account_without_rehearsal_prefix(plan)} on generated records"
+            if self.rehearsal
+            else f"sweep on {plan.account}"
+        )
         return f"<{type(self).__name__}: {what}, in {self.folder}>"
 
     @property
     def rehearsal(self) -> bool:
         """Whether this is a rehearsal on generated records: then no number is about the data set that it stands for."""
-        return is_rehearsal(self._sweep.plan)
+        return is_rehearsal_plan(self._sweep.plan)
 
     @property
     def epsilon(self) -> float:
@@ -102,9 +106,9 @@ class SweepResults:
         Infinite where the records contradict the claim, by reproducible noise (`seed=`) or a run that differs from its
         charge, for data declared public, and for a rehearsal, which says nothing about real records.
         """
-        from dpsweep.reports.pages.release import contradictions
+        from dpsweep.reports.pages.release import contradicted_public_lines
 
-        void = self._sweep.plan.public or contradictions(self._sweep, self._bill)
+        void = self._sweep.plan.has_public_data or contradicted_public_lines(self._sweep, self._bill)
         return math.inf if void else self._bill.epsilon
 
     @property
@@ -119,10 +123,10 @@ class SweepResults:
         Scores are the noisy ones that were charged, or exact where the split is declared public. As in a release, the
         reasons why runs have no score are not shown.
         """
-        from dpsweep.reports.pages.release import covered_records
+        from dpsweep.reports.pages.release import table_of_disclosed_runs
 
-        self._require(Needs.ALL_SCORES, "the trials")
-        return covered_records(self._sweep)
+        self._require_rule_to_disclose(Needs.ALL_SCORES, "the trials")
+        return table_of_disclosed_runs(self._sweep)
 
     @property
     def best(self) -> Mapping[str, Any] | None:
@@ -130,28 +134,33 @@ class SweepResults:
 
         None as long as no trial has won; a rule that hides losers has a winner only once its search is over.
         """
-        self._require(Needs.WINNER, "the winner")
-        open_search = not self._sweep.runs.over and not self._reader.may_see(Needs.ALL_SCORES)
-        if open_search or self._sweep.winner is None:
+        self._require_rule_to_disclose(Needs.WINNER, "the winner")
+        open_search = not self._sweep.runs.over and not self._public_reader.may_see(Needs.ALL_SCORES)
+        if open_search or self._sweep.winner_id is None:
             return None
-        trial = self._sweep.trial(self._sweep.winner)
+        trial = self._sweep.trial_with_id(self._sweep.winner_id)
         point = {"method": trial.method, **trial.axes}
-        if not self._reader.may_see(Needs.WINNER_SCORE):
+        if not self._public_reader.may_see(Needs.WINNER_SCORE):
             return point
-        return point | {self._sweep.metric: self._sweep.row(trial.id)["accuracy"]}
+        return point | {self._sweep.metric: self._sweep.row_of_trial(trial.id)["accuracy"]}
 
     def heatmap(self) -> Figure:
         """The map of scores, a panel for each method, as a matplotlib figure."""
-        self._require(Needs.ALL_SCORES, "the map")
-        from dpsweep.reports.content.panels import arrange_panels
-        from dpsweep.reports.figures.heatmap import map_for_notebooks
+        self._require_rule_to_disclose(Needs.ALL_SCORES, "the map")
+        from dpsweep.reports.content.panels import build_map_panels
+        from dpsweep.reports.figures.heatmap import matplotlib_figure_for_notebooks
 
-        figure = map_for_notebooks(
-            arrange_panels(self._sweep.cells, self._sweep.axes, self._sweep.rule.score_of_point), self._sweep.measure
+        figure = matplotlib_figure_for_notebooks(
+            build_map_panels(self._sweep.map_rows, self._sweep.swept_keys, self._sweep.rule.score_of_point),
+            self._sweep.score_description,
         )
         if self.rehearsal:
             figure.text(
-                0.5, 1.0, f"REHEARSAL of {subject_of(self._sweep.plan)} on generated records", ha="center", va="bottom"
+                0.5,
+                1.0,
+                f"REHEARSAL of {account_without_rehearsal_prefix(self._sweep.plan)} on generated records",
+                ha="center",
+                va="bottom",
             )
         return figure
 
@@ -162,9 +171,9 @@ class SweepResults:
         It describes the search and its price and says no more than a release. Raises `BadInput` where nothing is
         claimed: for data declared public, records that contradict the claim, and a search that is not over.
         """
-        from dpsweep.reports.pages.release import methods_of
+        from dpsweep.reports.pages.release import methods_text_if_releasable
 
-        written = methods_of(self._sweep, self._bill)
+        written = methods_text_if_releasable(self._sweep, self._bill)
         if written is None:
             raise BadInput(f"Expected the sweep in {self.folder} to be a finished, private one: it claims nothing.")
         return written
@@ -175,29 +184,29 @@ class SweepResults:
         `formats` are those of `dpsweep release --for`: "registry", "tre", "hf", "cyclonedx", and those that other
         distributions have registered. Raises `BadInput` for another one, and writes nothing then.
         """
-        from dpsweep.reports.disclosure.formats import formats_of
+        from dpsweep.reports.disclosure.formats import formats_with_names
         from dpsweep.reports.pages.release import write_release
 
-        return write_release(self.folder, ledger_of(self.folder), formats_of(formats))
+        return write_release(self.folder, ledger_of_sweep_folder(self.folder), formats_with_names(formats))
 
     def report(self) -> Path:
         """Draws the curator's page, where it is not as it would be drawn now, and returns its path."""
-        from dpsweep.reports.pages.page_memory import current_report
+        from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
 
-        return current_report(self.folder, ledger_of(self.folder))
+        return redraw_report_if_outdated(self.folder, ledger_of_sweep_folder(self.folder))
 
     @cached_property
     def _bill(self) -> Bill:
         return read_bill(self._sweep)
 
     @property
-    def _reader(self) -> Reader:
-        from dpsweep.reports.pages.release import reader_of
+    def _public_reader(self) -> Reader:
+        from dpsweep.reports.pages.release import public_reader
 
-        return reader_of(self._sweep)
+        return public_reader(self._sweep)
 
-    def _require(self, needs: Needs, what: str) -> None:
-        if not self._reader.may_see(needs):
+    def _require_rule_to_disclose(self, needs: Needs, what: str) -> None:
+        if not self._public_reader.may_see(needs):
             rule = self._sweep.plan.rule.get("kind", "this rule")
             raise BadInput(
                 f"Expected a rule whose price covers {what}: {rule} pays for less. Showing {needs.value} would cost "
@@ -228,11 +237,15 @@ def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
     `overrides` are words of the command line, such as `["dataset=digits", "trainer.lr=0.5,1,2"]`. Raises `BadInput` for
     a word that the configuration does not take.
     """
-    with compose_request(Verb.PLAN, overrides) as request:
-        priced = compose_plan(request.points, request.plan)
-        folder = request.jobs.of_plan(priced.plan.id).folder
+    with compose_request_within_hydra(Verb.PLAN, overrides) as request:
+        priced = compose_priced_plan(request.points, request.plan)
+        folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path
     rows = [
-        {"method": trial.method, **trial.settings, "noise_multiplier": sweep_table.noise_multiplier(trial)}
+        {
+            "method": trial.method,
+            **trial.swept_values_and_repeat,
+            "noise_multiplier": sweep_table.first_noise_multiplier(trial),
+        }
         for trial in priced.plan.trials
     ]
     return PlannedSweep(
@@ -252,7 +265,7 @@ def sweep(overrides: Sequence[str] = ()) -> SweepResults:
     `BudgetRefused` where the account has less left, both before anything is charged; `KeyboardInterrupt` where the user
     stopped the sweep: what had started stays charged, and the same call goes on.
     """
-    return _run(Verb.SWEEP, overrides)
+    return _charge_and_run_sweep(Verb.SWEEP, overrides)
 
 
 def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
@@ -260,16 +273,16 @@ def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
 
     Shapes and sizes come from the configuration alone. The results say `rehearsal`.
     """
-    return _run(Verb.REHEARSE, overrides)
+    return _charge_and_run_sweep(Verb.REHEARSE, overrides)
 
 
-def _run(verb: Verb, overrides: Sequence[str]) -> SweepResults:
-    with compose_request(verb, overrides) as request:
+def _charge_and_run_sweep(verb: Verb, overrides: Sequence[str]) -> SweepResults:
+    with compose_request_within_hydra(verb, overrides) as request:
         coordinator = SweepCoordinator(request)
-        priced = compose_plan(request.points, request.plan)
+        priced = compose_priced_plan(request.points, request.plan)
         if coordinator.charge_and_run(priced) is ExitCode.STOPPED:
             raise KeyboardInterrupt
-        folder = request.jobs.of_plan(priced.plan.id).folder
+        folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path
     return results(folder)
 
 
@@ -278,4 +291,4 @@ def results(folder: Path | str) -> SweepResults:
 
     Raises `BadInput` if the folder holds no plan, or one that the ledger (`DPSWEEP_LEDGER`) has not charged.
     """
-    return SweepResults(sweep_table.read(Path(folder), ledger_of(Path(folder))))
+    return SweepResults(sweep_table.read_sweep(Path(folder), ledger_of_sweep_folder(Path(folder))))

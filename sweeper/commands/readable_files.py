@@ -17,7 +17,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf.errors import GrammarParseError
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.validation import in_short
+from dpsweep.accounting.validation import exception_as_short_line
 
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError, GrammarParseError)
 """No YAML, no UTF-8 or a number of too many digits, lists within lists within lists, and `${` without its end."""
@@ -26,17 +26,20 @@ Load = Callable[[Any, str], Any]
 
 
 @contextmanager
-def files_by_name() -> Iterator[None]:
+def name_file_in_config_errors() -> Iterator[None]:
     """Within it, an error of reading a configuration file is a `BadInput` that names the file."""
     Plugins.instance()  # registers the kinds of sources
     files = SourcesRegistry.instance().resolve("file")
-    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = ((files, _file), (ConfigRepository, _group_choice_name))
+    places: tuple[tuple[Any, Callable[[Any, str], str]], ...] = (
+        (files, _config_file_path),
+        (ConfigRepository, _config_name_with_yaml_suffix),
+    )
     before = [kind.load_config for kind, _ in places]
     loader: Any = config_loader_impl
     list_defaults = loader.create_defaults_list
     for (kind, name), load in zip(places, before, strict=True):
-        kind.load_config = _with_named_file_errors(load, name)
-    loader.create_defaults_list = _without_circles(list_defaults)
+        kind.load_config = _wrap_config_loader_to_name_bad_file(load, name)
+    loader.create_defaults_list = _wrap_defaults_list_to_name_circle(list_defaults)
     try:
         yield
     finally:
@@ -45,32 +48,34 @@ def files_by_name() -> Iterator[None]:
             kind.load_config = load
 
 
-def _with_named_file_errors(load: Load, name: Callable[[Any, str], str]) -> Load:
+def _wrap_config_loader_to_name_bad_file(load: Load, name: Callable[[Any, str], str]) -> Load:
     def load_config(self: Any, config_path: str) -> ConfigResult | None:
         try:
             result: ConfigResult | None = load(self, config_path)
         except BadInput:
             raise
         except UNREADABLE as cause:
-            place, reason = name(self, config_path), _reason(cause)
-            raise BadInput(f"Expected {place}{_line(cause)} to be a configuration in YAML, got: {reason}.") from cause
+            place, reason = name(self, config_path), _parser_message_without_position(cause)
+            raise BadInput(
+                f"Expected {place}{_line_number_text(cause)} to be a configuration in YAML, got: {reason}."
+            ) from cause
         return result
 
     return load_config
 
 
-def _without_circles(list_defaults: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_defaults_list_to_name_circle(list_defaults: Callable[..., Any]) -> Callable[..., Any]:
     def create_defaults_list(*arguments: Any, **named: Any) -> Any:
         try:
             return list_defaults(*arguments, **named)
         except RecursionError as cause:
-            circle = " -> ".join(f"{path}.yaml" for path in _circle(cause))
+            circle = " -> ".join(f"{path}.yaml" for path in _files_in_defaults_circle(cause))
             raise BadInput(f"Expected the defaults of no configuration to include itself, got: {circle}.") from cause
 
     return create_defaults_list
 
 
-def _circle(error: RecursionError) -> list[str]:
+def _files_in_defaults_circle(error: RecursionError) -> list[str]:
     """The files, each with the next one in its defaults, up to the first one that is there again."""
     path: list[str] = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -82,22 +87,22 @@ def _circle(error: RecursionError) -> list[str]:
     return path
 
 
-def _file(source: ConfigSource, config_path: str) -> str:
+def _config_file_path(source: ConfigSource, config_path: str) -> str:
     """The path of a file of this folder."""
     return str(Path(source.path, source._normalize_file_name(config_path)))
 
 
-def _group_choice_name(repository: ConfigRepository, config_path: str) -> str:
+def _config_name_with_yaml_suffix(repository: ConfigRepository, config_path: str) -> str:
     """A file by its group and its name: it could be read, and its defaults make no sense."""
     return f"{config_path}.yaml"
 
 
-def _line(error: Exception) -> str:
+def _line_number_text(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     return "" if mark is None else f", line {mark.line + 1},"
 
 
-def _reason(error: Exception) -> str:
+def _parser_message_without_position(error: Exception) -> str:
     """What a parser says, without the places that follow it."""
     if isinstance(error, yaml.MarkedYAMLError):
         return " ".join(", ".join(part for part in (error.context, error.problem) if part).split())
@@ -105,4 +110,8 @@ def _reason(error: Exception) -> str:
         return f"{error.reason}, at its character {error.position + 1}"
     if isinstance(error, GrammarParseError):
         return str(error).splitlines()[0]
-    return "lists or mappings that are nested too deeply" if isinstance(error, RecursionError) else in_short(error)
+    return (
+        "lists or mappings that are nested too deeply"
+        if isinstance(error, RecursionError)
+        else exception_as_short_line(error)
+    )

@@ -10,20 +10,20 @@ from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 
 
-def execute(request: SweepRequest) -> None:
+def execute_requested_verb(request: SweepRequest) -> None:
     """Executes the request's verb, and exits with its exit code unless it is 0."""
     coordinator = SweepCoordinator(request)
     verbs: Mapping[Verb, Callable[[], ExitCode]] = {
         Verb.RESUME: coordinator.resume,
         Verb.PLAN: coordinator.plan,
-        Verb.ADVISE: coordinator.advise,
-        Verb.AUDIT: lambda: _audit(request),
+        Verb.ADVISE: coordinator.print_measured_search_advice,
+        Verb.AUDIT: lambda: _run_canary_audit(request),
     }
     if (code := verbs.get(request.verb, coordinator.sweep)()) is not ExitCode.DONE:
         sys.exit(code)
 
 
-def _audit(request: SweepRequest) -> ExitCode:
+def _run_canary_audit(request: SweepRequest) -> ExitCode:
     """Attacks what the plan would run, by canaries among generated or public records; charges nothing."""
     from dpsweep.sweeper.audit.audit_command import audit
 

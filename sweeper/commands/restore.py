@@ -12,7 +12,11 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.restoration.restore import lost_sweeps, paid_charges, restore
+from dpsweep.accounting.restoration.restore import (
+    digests_of_paid_charges,
+    lost_entries_sentence,
+    restore_ledger_and_describe,
+)
 from dpsweep.accounting.restoration.restored_lines import Receipts
 from dpsweep.accounting.selection.interface import rule_from_config
 
@@ -23,12 +27,16 @@ def restore_ledger(arguments: Sequence[str]) -> None:
     With `--as-another` a copy of a ledger goes on as another one, charged up to what is remembered of the first. With
     `--new-witness` the witness that DPSWEEP_WITNESS names takes the place of one that is lost.
     """
-    options = _options(arguments)
-    place = Ledger.locate()
-    if sentence := lost_sweeps(place, options.backup):
+    options = _parse_restore_options(arguments)
+    place = Ledger.user_ledger_place()
+    if sentence := lost_entries_sentence(place, options.backup):
         print_line(sentence, flush=True)
-    folders = [sweep for root in options.folders for sweep in _receipts(root, paid_charges(place))]
-    done = restore(
+    folders = [
+        sweep
+        for root in options.folders
+        for sweep in _folder_receipts_if_some_not_in_ledger(root, digests_of_paid_charges(place))
+    ]
+    done = restore_ledger_and_describe(
         place, backup=options.backup, folders=folders, as_another=options.as_another, new_witness=options.new_witness
     )
     for sentence in done:
@@ -37,7 +45,7 @@ def restore_ledger(arguments: Sequence[str]) -> None:
         print_line(f"Nothing to restore: the ledger {Ledger(place).name} holds all that is remembered here of it.")
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse_restore_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--backup")
     parser.add_argument("--as-another", action="store_true")
@@ -57,16 +65,18 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _receipts(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
+def _folder_receipts_if_some_not_in_ledger(root: Path, paid: frozenset[str]) -> Iterator[Receipts]:
     """The receipts of a folder and the price of its plan, if a receipt names a charge that the ledger does not hold."""
     from dpsweep.sweeper.commands.account_statement import PANEL
 
     folder = SweepFolder(root=root)
-    receipts = [receipt for place in sorted(folder.trials.glob("*")) if (receipt := Receipt.read(place)) is not None]
+    receipts = [
+        receipt for place in sorted(folder.trials_folder.glob("*")) if (receipt := Receipt.read(place)) is not None
+    ]
     if {receipt.charge for receipt in receipts} <= paid:
         return
-    plan = Plan.read(folder.plan)
-    event = rule_from_config(plan.rule).event(plan.paid)
+    plan = Plan.read(folder.plan_path)
+    event = rule_from_config(plan.rule).event(plan.priced_events)
     yield Receipts(
         folder=root,
         account=plan.account,

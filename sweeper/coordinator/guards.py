@@ -13,39 +13,39 @@ from contextlib import contextmanager, suppress
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from dpsweep.accounting.durable_files import remove_stale
+from dpsweep.accounting.durable_files import remove_stale_temporary_files
 from dpsweep.accounting.errors import ContractBroken, DpsweepError, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.trial.handover import remove_leftovers
+from dpsweep.sweeper.trial.handover import end_scripts_and_remove_files_of_dead_jobs
 
 UNCHARGED = (ExitCode.BAD_INPUT, ExitCode.BUDGET_REFUSED)
 
 
 @contextmanager
-def refusals_only_before_charge(ledger: Ledger, plan: Plan) -> Iterator[None]:
+def refusal_after_charge_as_contract_broken(ledger: Ledger, plan: Plan) -> Iterator[None]:
     """Turns a refusal into `ContractBroken`, which states the charge, if the plan was charged within the block."""
-    before = _charges(ledger, plan)
+    before = _number_of_plan_charges(ledger, plan)
     try:
         yield
     except (DpsweepError, HydraException, OmegaConfBaseException) as cause:
         code = cause.exit_code if isinstance(cause, DpsweepError) else ExitCode.BAD_INPUT
-        if code not in UNCHARGED or _charges(ledger, plan) == before:
+        if code not in UNCHARGED or _number_of_plan_charges(ledger, plan) == before:
             raise
         reason = str(cause).strip().partition("\n")[0].rstrip(".")
         raise ContractBroken(f"Plan {plan.id} was charged, and stays so, before this was refused: {reason}.") from cause
 
 
-def _charges(ledger: Ledger, plan: Plan) -> int:
+def _number_of_plan_charges(ledger: Ledger, plan: Plan) -> int:
     """The number of the plan's charges so far."""
-    if plan.account not in ledger.accounts():
+    if plan.account not in ledger.account_names():
         return 0
     return len(ledger.statement(plan.account, plan.id).charges)
 
 
 @contextmanager
-def remove_folder_if_empty(folder: SweepFolder) -> Iterator[None]:
+def remove_new_empty_folder_at_end(folder: SweepFolder) -> Iterator[None]:
     """Removes the sweep's folder in the end if it was made within the block and holds nothing but its lock.
 
     The caller holds the lock of the plan, so that no other coordinator of the plan is about to use the folder.
@@ -56,26 +56,26 @@ def remove_folder_if_empty(folder: SweepFolder) -> Iterator[None]:
     finally:
         if not existed:
             with suppress(OSError):
-                _remove_empty(folder)
+                _remove_folder_with_lock_only(folder)
 
 
-def _remove_empty(folder: SweepFolder) -> None:
-    if {path.name for path in folder.root.iterdir()} <= {folder.lock.name}:
-        folder.lock.unlink(missing_ok=True)
+def _remove_folder_with_lock_only(folder: SweepFolder) -> None:
+    if {path.name for path in folder.root.iterdir()} <= {folder.coordinator_lock_path.name}:
+        folder.coordinator_lock_path.unlink(missing_ok=True)
         folder.root.rmdir()
 
 
 @contextmanager
-def remove_handed_over_records(folder: SweepFolder) -> Iterator[None]:
+def remove_leftovers_of_killed_jobs(folder: SweepFolder) -> Iterator[None]:
     """Removes what killed jobs of this sweep have left, before and after its coordinator works."""
-    _remove(folder)
+    _remove_stale_files_of_sweep_and_store(folder)
     try:
         yield
     finally:
-        _remove(folder)
+        _remove_stale_files_of_sweep_and_store(folder)
 
 
-def _remove(folder: SweepFolder) -> None:
-    remove_stale(folder.root)
-    remove_stale(folder.private.root)
-    remove_leftovers(folder.private)
+def _remove_stale_files_of_sweep_and_store(folder: SweepFolder) -> None:
+    remove_stale_temporary_files(folder.root)
+    remove_stale_temporary_files(folder.private_store.root)
+    end_scripts_and_remove_files_of_dead_jobs(folder.private_store)

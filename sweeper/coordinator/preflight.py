@@ -1,9 +1,9 @@
 """Checks before the charge: the files are the data of their account, and the jobs of the plan can run.
 
-Files are the same data whatever their names. The ledger decides in `Ledger.recognise` and records the decision. This
-module provides the inputs, which are the contents of the files and the key, and a preview of the decision that opens no
-account and creates no key. Invariant: a key is created only for a ledger without data sets, since a new key recognises
-none of the known data sets.
+Files are the same data whatever their names. The ledger decides in `Ledger.record_data_and_return_message` and records
+the decision. This module provides the inputs, which are the contents of the files and the key, and a preview of the
+decision that opens no account and creates no key. Invariant: a key is created only for a ledger without data sets,
+since a new key recognises none of the known data sets.
 
 Jobs can run if their files, checksums, models, shapes and the launcher are as the plan needs them.
 """
@@ -17,41 +17,47 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.data_fingerprint import Content, Fingerprint, Key, news_of, no_key
+from dpsweep.accounting.ledger.data_fingerprint import (
+    Content,
+    Fingerprint,
+    Key,
+    message_about_new_data_or_none,
+    missing_key_error,
+)
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
-from dpsweep.sweeper.timing.step_timing import time_steps
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, shapes_of
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
+from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.features.extracted import Extracted
 
 
-def read_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
+def read_verified_private_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
     """The contents of the plan's files with private records, located and verified."""
-    dataset = declare(plan.trials[0].config).dataset
+    dataset = declaration_from_config(plan.trials[0].config).dataset
     dataset.locate(folder)
     return dataset.verify(folder)
 
 
-def fingerprint_of(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
+def keyed_fingerprint_of_contents(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
     """The contents' fingerprint by the user's key, or a rehearsal's own; raises `BadInput` if it is lost."""
-    path = Key.locate() if ledger.home is None else ledger.beside / "fingerprint.key"
+    path = Key.user_key_path() if ledger.home is None else ledger.folder_for_local_files / "fingerprint.key"
     key = Key.read(path)
-    if key is None and ledger.data_sets():
-        raise no_key(ledger.name)
-    return (key or Key.open(path)).fingerprint(contents)
+    if key is None and ledger.account_and_fingerprint_pairs():
+        raise missing_key_error(ledger.name)
+    return (key or Key.read_or_create(path)).fingerprint(contents)
 
 
-def warn_data_changed(account: str, data: Fingerprint, ledger: Ledger) -> str:
-    """A message about new data of an account, open or not; raises `BadInput` as `Ledger.recognise` would."""
-    return news_of(data, account, ledger.data_sets(), ledger.name) or ""
+def data_new_to_account_message(account: str, data: Fingerprint, ledger: Ledger) -> str:
+    """A message about new data of an account, open or not; refuses what `record_data_and_return_message` refuses."""
+    return message_about_new_data_or_none(data, account, ledger.account_and_fingerprint_pairs(), ledger.name) or ""
 
 
-def missing_files(plan: Plan, folder: Path | None) -> str:
+def missing_data_files_sentence(plan: Plan, folder: Path | None) -> str:
     """A sentence on files of the data set that are not there yet; empty if they are, or if this is not known.
 
     Nothing is opened or downloaded. A class of the user's is not asked: it may do either.
@@ -59,31 +65,33 @@ def missing_files(plan: Plan, folder: Path | None) -> str:
     config = plan.trials[0].config
     if KIND not in config["dataset"]:
         return ""
-    return declare(config).dataset.missing_files(folder)
+    return declaration_from_config(config).dataset.missing_files(folder)
 
 
-def predict_recognition(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledger: Ledger) -> str:
     """The message or refusal that a sweep would give about the data; empty if this would need a download.
 
     The key is read and never created.
     """
-    if not ledger.data_sets():
+    if not ledger.account_and_fingerprint_pairs():
         return ""
-    if not declare(plan.trials[0].config).dataset.is_local:
+    if not declaration_from_config(plan.trials[0].config).dataset.is_local:
         return ""
     try:
-        return warn_data_changed(plan.account, fingerprint_of(read_contents(plan, folder), ledger), ledger)
+        return data_new_to_account_message(
+            plan.account, keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder), ledger), ledger
+        )
     except BadInput as refusal:
         return str(refusal)
 
 
-def changed_since(data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+def data_changed_during_sweep_message(data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger) -> str:
     """A message if the files changed during the sweep; empty if they did not.
 
     The change is not written into the ledger, where its time would reveal when a search ended.
     """
     try:
-        now = fingerprint_of(read_contents(plan, folder), ledger)
+        now = keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder), ledger)
     except BadInput as cause:
         return f"The data of {plan.account} can no longer be read as they were before this sweep. {cause}"
     if now == data:
@@ -103,7 +111,9 @@ class TrainingCheck:
     costs: Mapping[str, Cost] | None
 
     @classmethod
-    def of_nothing(cls, contents: tuple[Content, ...], costs: Mapping[str, Cost] | None) -> TrainingCheck:
+    def for_nothing_left_to_train(
+        cls, contents: tuple[Content, ...], costs: Mapping[str, Cost] | None
+    ) -> TrainingCheck:
         """The check of a plan that has nothing left to train: its files alone, and step times of earlier sweeps."""
         return cls(contents=contents, threads=1, costs=costs)
 
@@ -118,38 +128,38 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
             "this launcher: there every job claims its receipt."
         )
-    machine = replace(request.compute.machine(request.data), threads=request.most_threads)
-    request.jobs.of_plan(plan.id).try_launcher_setup()
+    machine = replace(request.compute.machine_of_worker_process(request.data), threads=request.max_threads_per_job)
+    request.jobs.for_plan(plan.id).try_launcher_setup()
     if request.forked:
-        forked_jobs.prepare_fork(machine.device, machine.threads)
-    contents = read_contents(plan, machine.data)
-    _check_features(plan, store)
-    kinds = shapes_of(
-        configs_of(plan),
+        forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
+    contents = read_verified_private_contents(plan, machine.data)
+    _check_feature_extraction(plan, store)
+    kinds = step_shapes_by_timing_key(
+        configs_of_plan_runs(plan),
         request.workers.jobs,
-        request.together,
+        request.max_points_per_job,
         processes=machine.processes,
-        extracts=missing_features(plan.trials[0].config, store) > 0,
+        extracts=count_records_without_features(plan.trials[0].config, store) > 0,
     )
-    shapes = {kind: shape for kind, shape in kinds.items() if shape.timeable}
+    shapes = {kind: shape for kind, shape in kinds.items() if shape.can_be_timed}
     try:
-        times = time_steps(
+        times = time_training_steps_of_shapes(
             list(shapes.values()),
             machine.device,
             request.compute.threads,
-            request.most_threads,
-            list(speeds.of_shapes(shapes).values()),
+            request.max_threads_per_job,
+            list(speeds.known_costs_of_shapes(shapes).values()),
         )
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
     return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))
 
 
-def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
+def data_notes_by_topic(plan: Plan, store: PrivateStore) -> dict[str, str]:
     """What a user should know of the plan's records beside their price: a caution, and features yet to be computed."""
-    dataset, words = declare(plan.trials[0].config).dataset, {}
+    dataset, words = declaration_from_config(plan.trials[0].config).dataset, {}
     if isinstance(dataset, Extracted):
-        missing, dataset = dataset.missing(store.features), dataset.of
+        missing, dataset = dataset.estimated_records_to_compute(store.features_folder), dataset.of
         if missing:
             words["features"] = f"of about {missing} records are computed first, once"
     if dataset.caution:
@@ -157,22 +167,22 @@ def data_in_words(plan: Plan, store: PrivateStore) -> dict[str, str]:
     return words
 
 
-def missing_features(config: Mapping[str, Any], store: PrivateStore) -> int:
+def count_records_without_features(config: Mapping[str, Any], store: PrivateStore) -> int:
     """About how many records' frozen features are computed before the first run of this configuration."""
     if not config.get("features"):
         return 0
-    dataset = declare(config).dataset
-    return dataset.missing(store.features) if isinstance(dataset, Extracted) else 0
+    dataset = declaration_from_config(config).dataset
+    return dataset.estimated_records_to_compute(store.features_folder) if isinstance(dataset, Extracted) else 0
 
 
-def _check_features(plan: Plan, store: PrivateStore) -> None:
+def _check_feature_extraction(plan: Plan, store: PrivateStore) -> None:
     """Tries the extractor of frozen features on random inputs, and checks the features that are on disk."""
-    dataset = declare(plan.trials[0].config).dataset
+    dataset = declaration_from_config(plan.trials[0].config).dataset
     if not isinstance(dataset, Extracted):
         return
-    from dpsweep.trainers.features.cache import FeatureCache, check_features
+    from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features
 
     try:
-        FeatureCache(root=store.features).check(dataset, check_features(dataset))
+        FeatureCache(root=store.features_folder).check_stored_features(dataset, checked_probe_features(dataset))
     except (ValueError, RuntimeError) as cause:
         raise BadInput(f"These features cannot be computed: {cause}") from cause

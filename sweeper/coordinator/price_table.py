@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
-from dpsweep.accounting.cautions import cautions, is_large, left_out_records_sentence
+from dpsweep.accounting.cautions import caution_sentences, is_large_delta, left_out_records_sentence
 from dpsweep.accounting.events.build import FINAL
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.notation import (
-    agreement,
-    all_digits,
-    delta_up,
-    epsilon_down,
-    epsilon_up,
-    noise_down,
-    noise_up,
-    population,
+    accountants_upper_bounds_text,
+    delta_text_rounded_up,
+    epsilon_text_rounded_down,
+    epsilon_text_rounded_up,
+    noise_text_rounded_down,
+    noise_text_rounded_up,
+    short_population_name,
+    text_with_all_digits,
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.rule_prices import cheapest
+from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
-from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
-from dpsweep.sweeper.timing.time_estimate import about
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.timing.time_estimate import rough_duration_text
+from dpsweep.sweeper.trial.spec import declaration_from_config
 
 _WORDS = {
     Disclosure.ALL_SCORES: "everything",
@@ -43,13 +43,13 @@ _SHORT = {
 }
 
 
-def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> None:
+def print_price_under_each_rule(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> None:
     """Prints the price of the search under each rule, then which one to take, and advice if the search does not fit.
 
     Rules that show the results that the user asked for come first, the cheapest of them on top.
     """
     rules, needs = outlooks.rules, outlooks.needs
-    if priced.plan.finals and not needs and not outlooks.advice:
+    if priced.plan.final_runs and not needs and not outlooks.advice:
         return  # other rules have other points, so there is nothing to compare
     title = f"{len(priced.plan.trials)} points on {priced.plan.account}, priced by each rule at this noise"
     table = TerminalTable(title=title, pad_edge=False, box=PLAIN, padding=(0, 1, 0, 0))
@@ -60,14 +60,14 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
     table.add_column("fits", no_wrap=True)
     for column in ("noise\nneeded", "one\nrun") if needs else ():
         table.add_column(column, justify="right", no_wrap=True)
-    for one in sorted(rules, key=lambda one: (not one.offer.shows(results), one.offer.epsilon)):
+    for one in sorted(rules, key=lambda one: (not one.offer.can_show_results(results), one.offer.epsilon)):
         offer = one.offer
         marks = f"{'>' if one.taken else ''}{'*' if one.cheapest else ''}"
         table.add_row(
             f"{offer.label} {marks}".rstrip(),
             f"{offer.expected_tries:.4g}",
             f"{offer.chance_of_best:.0%}" if priced.plan.proposed is None else "?",
-            "none" if offer.quote is None else epsilon_up(offer.epsilon),
+            "none" if offer.quote is None else epsilon_text_rounded_up(offer.epsilon),
             _SHORT[short_disclosure_name(offer.rule.discloses)],
             "yes" if one.admitted else "no",
             *(_required_noise_cells(needs[offer.label]) if needs else ()),
@@ -83,28 +83,30 @@ def show_offers(priced: PricedPlan, outlooks: RuleOutlooks, results: str) -> Non
     for one in rules:
         if one.offer.quote is None:
             print_line(f"{one.offer.label}: {one.offer.refusal}")
-    for sentence in _which_to_take(rules, results):
+    for sentence in _recommended_rule_sentences(rules, results):
         print_line(sentence)
     if outlooks.advice:
         Terminal().print_line(outlooks.advice)
 
 
-def _which_to_take(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
+def _recommended_rule_sentences(rules: Sequence[RuleOutlook], results: str) -> Iterator[str]:
     """Which rule to take for the results that the user asked for, and for other ones, in words."""
     own = next((one.offer for one in rules if one.cheapest), None)
     if own is None:
         yield f"No rule that runs has a price and shows what you asked for (show={results})."
         return
-    winner = cheapest([one.offer for one in rules], "winner")
+    winner = cheapest_offer_showing_results([one.offer for one in rules], "winner")
     if results != "all":
         yield f"For one model: {own.label}, the cheapest rule that may show its winner."
         return
     yield f"For every score: {own.label}, which pays for every run."
     if winner is not None and winner.label != own.label:
-        yield f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_up(winner.epsilon)}."
+        yield (
+            f"For one model, without a map: tuning={winner.label} at epsilon {epsilon_text_rounded_up(winner.epsilon)}."
+        )
 
 
-def show(
+def print_price_of_plan(
     priced: PricedPlan,
     statement: Statement | None,
     outlook: Outlook,
@@ -121,7 +123,7 @@ def show(
     table.add_column(style="bold")
     table.add_column()
     methods = sorted({trial.method for trial in plan.trials})
-    first = [plan.trials[point] for point in dict.fromkeys(plan.points)]
+    first = [plan.trials[point] for point in dict.fromkeys(plan.point_index_of_each_trial)]
     count = {method: sum(trial.method == method for trial in first) for method in methods}
     table.add_row("points", f"{len(first)} ({', '.join(f'{n} {method}' for method, n in count.items())})")
     if len(plan.trials) > len(first) and not priced.rule.draws_in_secret:
@@ -132,24 +134,25 @@ def show(
     if plan.spares:
         table.add_row("spare attempts", f"{plan.spares}, paid for like the dearest run, for what is killed")
     steps = sorted({trial.config["steps"] for trial in plan.trials})
-    repeats = sorted({steps_priced(trial) - trial.config["steps"] for trial in plan.trials} - {0})
+    repeats = sorted({number_of_priced_steps(trial) - trial.config["steps"] for trial in plan.trials} - {0})
     again = f", and {' or '.join(map(str, repeats))} that a crash may make run twice" if repeats else ""
     table.add_row("steps of a run", ", ".join(map(str, steps)) + again)
     table.add_row("rule", f"{priced.rule.name}; may be shown: {short_disclosure_name(priced.rule.discloses)}")
-    for name, text in _UNPROTECTED if plan.public else _price(priced, outlook.envelope):
+    for name, text in _UNPROTECTED if plan.has_public_data else _search_price_rows(priced, outlook.envelope):
         table.add_row(name, text)
     noises = sorted({trial.config["privacy"]["noise_multiplier"] for trial in plan.trials})
-    for name, text in _final(priced):
+    for name, text in _final_run_rows(priced):
         table.add_row(name, text)
     other = outlook.other_subsample
-    table.add_row("noise multiplier", ", ".join(map(noise_down, noises)) + (f"; {other}" if other else ""))
-    if plan.shared:
+    table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)) + (f"; {other}" if other else ""))
+    if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
-    table.add_row("scores", _scores(priced))
-    table.add_row("budget", _budget(priced, statement, outlook))
-    if not plan.public:
+    table.add_row("scores", _score_cost_text(priced))
+    table.add_row("budget", _account_budget_text(priced, statement, outlook))
+    if not plan.has_public_data:
         table.add_row(
-            "one run alone", f"epsilon {epsilon_up(priced.single_run.epsilon)} (not the price of this search)"
+            "one run alone",
+            f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
         )
     if time is not None:
         table.add_row("time", time)
@@ -158,13 +161,13 @@ def show(
     terminal.print_table(table)
     for note in plan.notes:
         terminal.print_line(note)
-    for sentence in () if plan.public else _cautions(priced):
+    for sentence in () if plan.has_public_data else _caution_sentences(priced):
         terminal.print_line(sentence)
 
 
-def time_in_words(seconds: float | None, device: str) -> str:
+def estimated_time_text(seconds: float | None, device: str) -> str:
     """The estimated time on this device; None is a time that nobody knows."""
-    return "unknown" if seconds is None else f"{about(seconds)} on {device}"
+    return "unknown" if seconds is None else f"{rough_duration_text(seconds)} on {device}"
 
 
 def short_disclosure_name(discloses: frozenset[Disclosure]) -> str:
@@ -172,66 +175,78 @@ def short_disclosure_name(discloses: frozenset[Disclosure]) -> str:
     return next((word for disclosure, word in _WORDS.items() if disclosure in discloses), "nothing")
 
 
-def _price(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
+def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
     """The price of the search, the accountants' bounds, and the lower bound by an attack."""
     plan, quote = priced.plan, priced.quote
     what = (
-        f"epsilon {epsilon_up(quote.epsilon)} at delta {all_digits(plan.delta)} per {plan.unit}, {plan.adjacency.value}"
+        f"epsilon {epsilon_text_rounded_up(quote.epsilon)} at delta {text_with_all_digits(plan.delta)} per "
+        f"{plan.unit}, {plan.adjacency.value}"
     )
     yield "the whole search", what
-    yield from zip(chain(("accountants",), repeat("")), _by_population(priced), strict=False)
+    yield from zip(chain(("accountants",), repeat("")), _bound_lines_by_population(priced), strict=False)
     if envelope is not None:
         yield (
             "the same search",
-            f"epsilon {epsilon_up(envelope)} by the envelope bound, as under private_selection",
+            f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound, as under private_selection",
         )
     if quote.lower > 0:
-        yield "at least", f"epsilon {epsilon_down(quote.lower)}, by an explicit attack (aligned canary, worst score)"
+        yield (
+            "at least",
+            f"epsilon {epsilon_text_rounded_down(quote.lower)}, by an explicit attack (aligned canary, worst score)",
+        )
 
 
-def _final(priced: PricedPlan) -> Iterator[tuple[str, str]]:
+def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     """The final run: its records, its noise and its own cost."""
-    plan, run = priced.plan, priced.rule.final_run
-    if run is None or not plan.finals:
+    plan, run = priced.plan, priced.rule.final_run_terms
+    if run is None or not plan.final_runs:
         return
-    noises = ", ".join(map(noise_down, sorted({final.config["privacy"]["noise_multiplier"] for final in plan.finals})))
+    noises = ", ".join(
+        map(noise_text_rounded_down, sorted({final.config["privacy"]["noise_multiplier"] for final in plan.final_runs}))
+    )
     cost = "included in the price"
     if plan.event.final is not None:
         own = (share for name, share in priced.quote.parts.items() if name.startswith(FINAL))
-        cost = f"epsilon {epsilon_up(max(own))}"
+        cost = f"epsilon {epsilon_text_rounded_up(max(own))}"
     yield "final run", f"the best point again, on {run.records}, {cost}; noise multiplier {noises}"
 
 
-def _cautions(priced: PricedPlan) -> Iterator[str]:
+def _caution_sentences(priced: PricedPlan) -> Iterator[str]:
     """Cautions about a large epsilon or delta of the search, and about a large delta of its account."""
     plan, units = priced.plan, priced.units
     yield from filter(None, (left_out_records_sentence(plan.trials[0].config["dataset"]),))
-    yield from cautions(priced.quote.epsilon, plan.delta, units, plan.unit, priced.accepted_delta)
-    if is_large(plan.budget.delta, units):
+    yield from caution_sentences(
+        priced.quote.epsilon, plan.delta, units, plan.unit, priced.large_accepted_delta_or_none
+    )
+    if is_large_delta(plan.budget.delta, units):
         yield (
-            f"The account's own delta, {delta_up(plan.budget.delta)}, is 1 / {units} or more: all sweeps on it "
+            f"The account's own delta, {delta_text_rounded_up(plan.budget.delta)}, is 1 / {units} or more: all sweeps "
+            "on it "
             f"together may promise no single {plan.unit} anything."
         )
 
 
-def _by_population(priced: PricedPlan) -> Iterator[str]:
+def _bound_lines_by_population(priced: PricedPlan) -> Iterator[str]:
     """A line for each population of records: its accountants' bounds, and those that have none there."""
     quote = priced.quote
     for part, bounds in quote.bounds_by_part.items():
         unable = [f"{name} gives no bound" for name in quote.refusals if name not in bounds]
-        yield f"{population(part)} {priced.plan.unit}s: {'; '.join((agreement(bounds), *unable))}"
+        yield (
+            f"{short_population_name(part)} {priced.plan.unit}s: "
+            f"{'; '.join((accountants_upper_bounds_text(bounds), *unable))}"
+        )
 
 
-def _scores(priced: PricedPlan) -> str:
-    score = declare(priced.plan.trials[0].config).score
-    if priced.plan.public:
+def _score_cost_text(priced: PricedPlan) -> str:
+    score = declaration_from_config(priced.plan.trials[0].config).score
+    if priced.plan.has_public_data:
         return score.statement
     metric = score.measured
     name = "" if metric is None else f"{metric.label}, "
     if priced.plan.event.validation is None:
         return f"{name}exact, on a test set declared public; not charged"
-    cost = f"epsilon {epsilon_up(priced.quote.parts['validation'])}"
-    if (comparison := priced.rule.comparison) is not None:
+    cost = f"epsilon {epsilon_text_rounded_up(priced.quote.parts['validation'])}"
+    if (comparison := priced.rule.compared_quantity_text) is not None:
         return f"{comparison.format(unit=priced.plan.unit)} and never shown, {cost}"
     return (
         f"{name}noisy counts on held-out private {priced.plan.unit}s, {cost}; they are not trained on, so the larger "
@@ -239,23 +254,23 @@ def _scores(priced: PricedPlan) -> str:
     )
 
 
-def _budget(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> str:
-    public = priced.plan.public
-    if statement is not None and statement.budget.vacuous != public:
+def _account_budget_text(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> str:
+    public = priced.plan.has_public_data
+    if statement is not None and statement.budget.promises_nothing != public:
         promise = "private" if public else "declared public"
         return f"REFUSED: the account was opened for data {promise}"
     if public:
         return "an account of its own for data declared public: nothing runs out"
     if statement is None:
         budget = priced.plan.budget
-        opens = f"epsilon {all_digits(budget.epsilon)}, delta {all_digits(budget.delta)}"
-        return f"the account opens with {opens}: {_fits(outlook)}"
+        opens = f"epsilon {text_with_all_digits(budget.epsilon)}, delta {text_with_all_digits(budget.delta)}"
+        return f"the account opens with {opens}: {_whether_sweep_fits_text(outlook)}"
     if any(entry.plan == priced.plan.id for entry in statement.charges):
         return f"already charged; {outlook.rest}"
-    return f"{outlook.rest}: {_fits(outlook)}"
+    return f"{outlook.rest}: {_whether_sweep_fits_text(outlook)}"
 
 
-def _fits(outlook: Outlook) -> str:
+def _whether_sweep_fits_text(outlook: Outlook) -> str:
     """Whether this sweep fits, and how many such sweeps would, which is not how many runs one sweep may have."""
     if not outlook.admitted:
         return "IT DOES NOT FIT"
@@ -265,4 +280,4 @@ def _fits(outlook: Outlook) -> str:
 def _required_noise_cells(required: RequiredNoise | None) -> tuple[str, str]:
     if required is None:
         return "none", ""
-    return noise_up(required.noise_multiplier), epsilon_up(required.single_run)
+    return noise_text_rounded_up(required.noise_multiplier), epsilon_text_rounded_up(required.single_run)

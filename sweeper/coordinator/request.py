@@ -23,19 +23,24 @@ from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.stored_names.stored_classes import KIND, name_of
-from dpsweep.accounting.validation import is_whole
-from dpsweep.sweeper.job.machine import Compute, cores, data_folder, limited_threads
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_launcher
-from dpsweep.sweeper.launchers.workers import Workers, is_forked
+from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
+from dpsweep.accounting.validation import is_integer_at_least
+from dpsweep.sweeper.job.machine import (
+    Compute,
+    data_folder_from_typed_name,
+    threads_within_omp_limit,
+    usable_core_count,
+)
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_known_launcher_in_config
+from dpsweep.sweeper.launchers.workers import Workers, is_fork_launcher
 from dpsweep.sweeper.loggers.interface import Loggers
-from dpsweep.sweeper.planning.grid import Grid, read_request
+from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
-from dpsweep.sweeper.planning.public_search import PUBLIC, public_winner
-from dpsweep.sweeper.planning.unknown_keys import in_our_words, refuse_missing
+from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
+from dpsweep.sweeper.planning.unknown_keys import refuse_keys_without_value, wrong_override_sentence
 from dpsweep.sweeper.searches.admission import Retry
-from dpsweep.sweeper.trial.build import generated_dataset
-from dpsweep.sweeper.trial.spec import build, declare
+from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
+from dpsweep.sweeper.trial.spec import build_object_of_config_part, declaration_from_config
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -104,87 +109,87 @@ class SweepRequest:
         task: TaskFunction,
     ) -> SweepRequest:
         """The request from a composed configuration and the overrides that define its grid."""
-        verb = _choice(Verb, "verb", settings.verb)
-        require_launcher(config)
+        verb = _parse_enum_choice(Verb, "verb", settings.verb)
+        require_known_launcher_in_config(config)
         if "policy" in config:
             raise BadInput(
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
-        grid = Grid(read_request(arguments, context.config_loader), config, context.config_loader)
+        grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
         rehearsal = verb is Verb.REHEARSE
-        config = config_for_rehearsal(config) if rehearsal else config
-        refuse_missing(config, grid.request.values)
-        plan = plan_settings(config, grid.request.keys, grid.offered_rules())
-        plan, points = _settings_of_public_winner(plan, grid) or (plan, grid.points())
-        points = on_generated_records(points) if rehearsal else refuse_generated(points)
+        config = config_with_scratch_account(config) if rehearsal else config
+        refuse_keys_without_value(config, grid.request.values)
+        plan = plan_settings(config, grid.request.keys, grid.selection_rule_configs_by_name())
+        plan, points = _settings_and_point_of_public_winner(plan, grid) or (plan, grid.points())
+        points = points_on_generated_records(points) if rehearsal else points_refusing_generated_records(points)
         return cls(
             verb=verb,
             points=tuple(points),
             plan=plan,
             show=plan.show,
-            fit=_require_flag("fit", config.fit),
-            retry=_choice(Retry, "retry", settings.retry),
+            fit=_require_true_or_false("fit", config.fit),
+            retry=_parse_enum_choice(Retry, "retry", settings.retry),
             study=settings.study,
-            page=_require_flag("page", config.page),
+            page=_require_true_or_false("page", config.page),
             loggers=loggers(config),
             audit=audit_settings(config),
-            compute=Compute.of(config.compute),
-            data=data_folder(config.data),
+            compute=Compute.from_config(config.compute),
+            data=data_folder_from_typed_name(config.data),
             max_batch_size=settings.max_batch_size,
-            workers=Workers.of(config.hydra.launcher, cores()),
-            forked=is_forked(config.hydra.launcher),
+            workers=Workers.from_launcher_settings(config.hydra.launcher, usable_core_count()),
+            forked=is_fork_launcher(config.hydra.launcher),
             jobs=HydraJobs(context=context, task=task, config=config),
         )
 
     @property
-    def most_threads(self) -> int:
+    def max_threads_per_job(self) -> int:
         """The threads that each job may use; a job with small steps uses one, unless the user gave a number."""
-        return self.compute.threads or limited_threads(self.workers.threads)
+        return self.compute.threads or threads_within_omp_limit(self.workers.threads)
 
     @property
-    def together(self) -> int | None:
+    def max_points_per_job(self) -> int | None:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    def place_under(self, rule: SelectionRule) -> str:
+    def device_and_workers_text(self, rule: SelectionRule) -> str:
         """The device and the number of workers under this rule, as text."""
-        device, workers = self.compute.device, self.workers_under(rule).jobs
+        device, workers = self.compute.device, self.workers_under_rule(rule).jobs
         found = {"auto": "the device found"}.get(device, device)
         return f"{found}, {workers} worker{'s' if workers > 1 else ''}"
 
-    def workers_under(self, rule: SelectionRule) -> Workers:
+    def workers_under_rule(self, rule: SelectionRule) -> Workers:
         """The workers that run a plan under this rule."""
-        return self.workers.workers_for_secret_draw() if rule.draws_in_secret else self.workers
+        return self.workers.limited_for_secret_draw() if rule.draws_in_secret else self.workers
 
-    def launcher_refusal(self, rule: SelectionRule) -> str:
+    def launcher_refusal_sentence(self, rule: SelectionRule) -> str:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
         if not rule.draws_in_secret:
             return ""
-        return self.workers.refusal_under_a_draw(rule.name, self.compute.processes)
+        return self.workers.refusal_sentence_of_secret_draw(rule.name, self.compute.processes)
 
-    def check_launcher(self, rule: SelectionRule) -> None:
+    def require_launcher_allowed_by_rule(self, rule: SelectionRule) -> None:
         """Raises `BadInput` if the launcher may not run a plan under this rule."""
-        if message := self.launcher_refusal(rule):
+        if message := self.launcher_refusal_sentence(rule):
             raise BadInput(message)
 
 
-def _settings_of_public_winner(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
+def _settings_and_point_of_public_winner(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:
     """The settings and the one point of `tuning=public`; None under every other rule."""
-    if name_of(plan.tuning) != PUBLIC:
+    if tag_or_path_of_class(plan.tuning) != PUBLIC:
         return None
-    winner = public_winner(Path(str(plan.tuning["sweep"])).expanduser())
+    winner = winner_of_public_sweep(Path(str(plan.tuning["sweep"])).expanduser())
     rule = {**plan.tuning, "sweep": winner.plan}
-    offered = {label: rule if name_of(other) == PUBLIC else other for label, other in plan.offered.items()}
-    return replace(plan, tuning=rule, offered=offered), [grid.point(winner.method, winner.values)]
+    offered = {label: rule if tag_or_path_of_class(other) == PUBLIC else other for label, other in plan.offered.items()}
+    return replace(plan, tuning=rule, offered=offered), [grid.point_with_values(winner.method, winner.values)]
 
 
-def _require_flag(name: str, value: object) -> bool:
+def _require_true_or_false(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"Expected {name}={value} to be true or false.")
     return value
 
 
-def _choice(choices: type[Choice], name: str, value: str) -> Choice:
+def _parse_enum_choice(choices: type[Choice], name: str, value: str) -> Choice:
     if value not in list(choices):
         raise BadInput(f"Expected hydra.sweeper.{name}={value} to be one of {', '.join(choices)}.")
     return choices(value)
@@ -209,7 +214,7 @@ class AuditSettings:
             raise BadInput(f"Expected audit.data={self.data!r} to be one of {', '.join(Data)}.")
         object.__setattr__(self, "data", Data(self.data))
         for name, least in (("gradients", 0), ("records", 0), ("trainings", 1)):
-            if not is_whole(getattr(self, name), least):
+            if not is_integer_at_least(getattr(self, name), least):
                 raise BadInput(f"Expected audit.{name}={getattr(self, name)!r} to be an integer >= {least}.")
         if not self.gradients and not self.records:
             raise BadInput(
@@ -219,7 +224,7 @@ class AuditSettings:
             raise BadInput(f"Expected audit.confidence={self.confidence!r} to be a number from 0.5 to below 1.")
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> AuditSettings:
+    def from_config(cls, config: Mapping[str, Any]) -> AuditSettings:
         """What the group `audit` of a configuration asks for."""
         try:
             return cls(**config)
@@ -236,14 +241,16 @@ def plan_settings(
     `offered` are the configurations of the rules that `tuning=auto` may choose. Raises `BadInput` if a group lacks a
     value.
     """
-    privacy, dataset, tuning, search = (_group(config, name) for name in ("privacy", "dataset", "tuning", "search"))
+    privacy, dataset, tuning, search = (
+        _config_group_as_dict(config, name) for name in ("privacy", "dataset", "tuning", "search")
+    )
     return PlanSettings(
         account=dataset["name"],
         budget=budget_settings(config),
         privacy=privacy,
         tuning=tuning,
         search=search,
-        accountant=_group(config, "accountant"),
+        accountant=_config_group_as_dict(config, "accountant"),
         looks_every=config.score.get("every"),
         checkpoint_every=config.checkpoint.get("every") if OmegaConf.is_dict(config.checkpoint) else None,
         subsample=config.subsample,
@@ -257,7 +264,7 @@ def plan_settings(
     )
 
 
-def config_for_rehearsal(config: DictConfig) -> DictConfig:
+def config_with_scratch_account(config: DictConfig) -> DictConfig:
     """The configuration with a scratch account: its own name, and the search's price as budget if none is given.
 
     The grid composes its points from the configuration before this.
@@ -277,7 +284,7 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
     public = config.dataset.public is True
     if public and OmegaConf.is_missing(config.budget, "epsilon"):
         config = cast(DictConfig, OmegaConf.merge(config, {"budget": {"epsilon": None}}))  # no promise is made
-    budget, privacy = _group(config, "budget"), _group(config, "privacy")
+    budget, privacy = _config_group_as_dict(config, "budget"), _config_group_as_dict(config, "privacy")
     column = OmegaConf.select(config, "dataset.unit_column")
     return BudgetSettings(
         epsilon=budget["epsilon"],
@@ -292,38 +299,46 @@ def budget_settings(config: DictConfig) -> BudgetSettings:
 
 def loggers(config: DictConfig) -> Loggers:
     """The loggers that the configuration names."""
-    return {name: build(node, "logger") for name, node in _group(config, "logger").items()}
+    return {
+        name: build_object_of_config_part(node, "logger")
+        for name, node in _config_group_as_dict(config, "logger").items()
+    }
 
 
 def audit_settings(config: DictConfig) -> AuditSettings:
     """The size of an audit."""
-    return AuditSettings.of(_group(config, "audit"))
+    return AuditSettings.from_config(_config_group_as_dict(config, "audit"))
 
 
-def _group(config: DictConfig, name: str) -> dict[str, Any]:
+def _config_group_as_dict(config: DictConfig, name: str) -> dict[str, Any]:
     """One group of the configuration as plain values; raises `BadInput` if a value is missing."""
     try:
         part = OmegaConf.to_container(config[name], resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as cause:
-        sentence = in_our_words(cause, ()) or f"Expected {name} to be complete: {str(cause).splitlines()[0]}."
+        sentence = (
+            wrong_override_sentence(cause, ()) or f"Expected {name} to be complete: {str(cause).splitlines()[0]}."
+        )
         raise BadInput(sentence) from cause
     if not isinstance(part, dict):
         raise BadInput(f"Expected {name}={part!r} to be a group of keys.")
     return {str(key): value for key, value in part.items()}
 
 
-def on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
+def points_on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
     """The points on generated records; raises `BadInput` with the keys of the data set that are missing for that."""
     for place, point in enumerate(points):
         dataset = point.config["dataset"]
         if KIND in dataset and place == 0:
-            declare(point.config)
-        yield replace(point, config={**point.config, "dataset": generated_dataset(dataset, point.config["loss"])})
+            declaration_from_config(point.config)
+        yield replace(
+            point,
+            config={**point.config, "dataset": config_of_generated_records_like_dataset(dataset, point.config["loss"])},
+        )
 
 
-def refuse_generated(points: Iterable[Point]) -> Iterator[Point]:
+def points_refusing_generated_records(points: Iterable[Point]) -> Iterator[Point]:
     """The points, unless one declares generated records: only a rehearsal trains on them."""
     for point in points:
-        if name_of(point.config["dataset"]) == GENERATED:
+        if tag_or_path_of_class(point.config["dataset"]) == GENERATED:
             raise BadInput("Expected the records of a data set: generated ones are for `dpsweep rehearse` alone.")
         yield point

@@ -32,7 +32,7 @@ ASKED = "\nStopping: running trials finish their step and write a checkpoint; Ct
 
 
 @contextmanager
-def stop_on_signals(stop: Path) -> Iterator[None]:
+def create_stop_file_on_signals(stop: Path) -> Iterator[None]:
     """Turns the first SIGINT or SIGTERM into the file `stop`, and the next one into `KeyboardInterrupt`.
 
     The file of an earlier stop is removed first. If the file cannot be created, the first signal stops at once. Only
@@ -49,7 +49,7 @@ def stop_on_signals(stop: Path) -> Iterator[None]:
         now = time.monotonic()
         if first_request is not None and now - first_request < SAME_SECONDS:
             return
-        if first_request is not None or not _create_stop_file(stop):
+        if first_request is not None or not _try_to_create_stop_file(stop):
             raise KeyboardInterrupt
         first_request = now
         with suppress(OSError):
@@ -57,7 +57,7 @@ def stop_on_signals(stop: Path) -> Iterator[None]:
 
     before = {number: signal.signal(number, request_stop) for number in SIGNALS}
     try:
-        with _children_block_interrupts():
+        with _start_children_with_sigint_blocked():
             yield
     finally:
         for number, handler in before.items():
@@ -65,7 +65,7 @@ def stop_on_signals(stop: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _children_block_interrupts() -> Iterator[None]:
+def _start_children_with_sigint_blocked() -> Iterator[None]:
     """Child processes start with SIGINT blocked; this process receives it in a thread that was started before."""
     if os.name != "posix":
         yield
@@ -89,7 +89,7 @@ def command_to_repeat() -> str:
     return shlex.join(words) + (" (or the same make command)" if by_make else "")
 
 
-def _create_stop_file(stop: Path) -> bool:
+def _try_to_create_stop_file(stop: Path) -> bool:
     try:
         stop.touch()
     except OSError:

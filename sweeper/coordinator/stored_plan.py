@@ -17,16 +17,16 @@ import yaml
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.search_price import runs_alone
+from dpsweep.accounting.pricing.search_price import distinct_single_run_events
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.sweeper.planning.declared_point import declared_anew
+from dpsweep.sweeper.planning.declared_point import declared_point_of_trial
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.methods.script import is_script
+from dpsweep.trainers.methods.script import is_script_config
 
 
-def stored_plan(folder: Path) -> Plan:
+def read_stored_plan(folder: Path) -> Plan:
     """The plan of a sweep folder.
 
     Raises `BadInput` if there is none, or if it names a class or script that is not dpsweep's: a folder is data, and
@@ -36,17 +36,20 @@ def stored_plan(folder: Path) -> Plan:
     if not path.is_file():
         raise BadInput(f"Expected {folder} to be a sweep folder with a plan.json.")
     plan = Plan.read(path)
-    if plan.foreign_names:
+    if plan.names_of_user_classes_and_scripts:
         raise BadInput(
-            f"Expected plan {plan.id} to name code of dpsweep alone, got {', '.join(sorted(plan.foreign_names))}: "
+            f"Expected plan {plan.id} to name code of dpsweep alone, got "
+            f"{', '.join(sorted(plan.names_of_user_classes_and_scripts))}: "
             "give the command that made this sweep, which names your own code."
         )
     return plan
 
 
-def stored_search(plan: Plan, panel: Panel, accept_delta: object = None) -> PricedPlan:
+def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> PricedPlan:
     """The plan with its price under these accountants, which is that of further attempts; offers no other rule."""
-    dearest = max(runs_alone(plan.trials), key=lambda event: panel.epsilon(event, plan.delta, plan.adjacency))
+    dearest = max(
+        distinct_single_run_events(plan.trials), key=lambda event: panel.epsilon(event, plan.delta, plan.adjacency)
+    )
     return PricedPlan(
         plan=plan,
         rule=rule_from_config(plan.rule),
@@ -54,8 +57,8 @@ def stored_search(plan: Plan, panel: Panel, accept_delta: object = None) -> Pric
         quote=panel.quote(plan.event, plan.delta, plan.adjacency, plan.unit),
         single_run=panel.quote(dearest, plan.delta, plan.adjacency, plan.unit),
         offers={},
-        units=nominal_units(declared_anew(plan.trials[0]).declaration.dataset),
-        run_of=declared_anew,
+        units=nominal_units(declared_point_of_trial(plan.trials[0]).declaration.dataset),
+        run_of=declared_point_of_trial,
         accept_delta=accept_delta,
     )
 
@@ -66,29 +69,37 @@ _TASK = "    task:\n"
 _ITEM = "    - "
 
 
-def former_plan(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
+def same_command_other_plan_message(plan: Plan, folder: SweepFolder, words: Collection[str]) -> str:
     """A message that names the newest sweep of the same words with another plan; empty if there is none.
 
     It is also empty if this plan has been swept.
     """
-    if folder.command.exists():
+    if folder.multirun_config_path.exists():
         return ""
-    others = [path for path in folder.root.parent.glob(f"*/{folder.command.name}") if path.parent != folder.root]
-    same = [path for path in others if sorted(_words(path)) == sorted(words)]
+    others = [
+        path for path in folder.root.parent.glob(f"*/{folder.multirun_config_path.name}") if path.parent != folder.root
+    ]
+    same = [path for path in others if sorted(_read_command_overrides(path)) == sorted(words)]
     if not same:
         return ""
     former = max(same, key=lambda path: path.stat().st_mtime).parent
     changed = (
-        "The script or defaults have" if any(is_script(trial.config) for trial in plan.trials) else "Defaults have"
+        "The script or defaults have"
+        if any(is_script_config(trial.config) for trial in plan.trials)
+        else "Defaults have"
     )
-    on = "" if plan.foreign_names else f" The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
+    on = (
+        ""
+        if plan.names_of_user_classes_and_scripts
+        else f" The former plan goes on with: dpsweep resume {shlex.quote(str(former))}"
+    )
     return (
         f"{changed} changed: this command was plan {former.name} before ({former}); now it is plan {plan.id}, with "
         f"a charge of its own.{on}"
     )
 
 
-def _words(path: Path) -> list[str]:
+def _read_command_overrides(path: Path) -> list[str]:
     """The overrides of the command that made a sweep folder, from Hydra's record; none if it cannot be read."""
     try:
         _, _, rest = path.read_text(encoding="utf-8").partition(_TASK)

@@ -35,21 +35,23 @@ def record_results_in_study(
 
     from dpsweep.sweeper.coordinator.study_journal import StudyJournal
 
-    trials, space = {trial.id: trial for trial in runs}, _space(plan)
+    trials, space = {trial.id: trial for trial in runs}, _distributions_by_axis(plan)
     with _database_errors_as_bad_input(folder, address):
-        journal = StudyJournal.read(folder.study) if address is None else StudyJournal()
-        study = _study(plan, JournalStorage(journal) if address is None else address)
+        journal = StudyJournal.from_file_or_empty(folder.optuna_study_path) if address is None else StudyJournal()
+        study = _open_or_create_study(plan, JournalStorage(journal) if address is None else address)
         objective = plan.trials[0].config.get("score", {}).get("metric", "accuracy")
         if study.user_attrs.get("objective") != objective:
             study.set_user_attr("objective", objective)
         known = {(trial.user_attrs["trial"], trial.user_attrs["attempt"]) for trial in study.get_trials(deepcopy=False)}
         new = [result for result in results if (result.trial, result.attempt) not in known]
-        study.add_trials([_frozen_trial(result, _params(trials[result.trial]), space) for result in new])
-        if address is None and (new or not folder.study.exists()):
-            journal.write(folder.study)
+        study.add_trials(
+            [_frozen_trial(result, _study_parameters_of_trial(trials[result.trial]), space) for result in new]
+        )
+        if address is None and (new or not folder.optuna_study_path.exists()):
+            journal.write_file_if_lines_added(folder.optuna_study_path)
 
 
-def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
+def require_reachable_study(plan: Plan, folder: SweepFolder, address: str) -> None:
     """Opens or creates the plan's study in this database.
 
     Raises `BadInput` if that fails, and if a shared study would show what the plan's rule hides.
@@ -60,10 +62,10 @@ def require_reachable(plan: Plan, folder: SweepFolder, address: str) -> None:
             "into the study sees how many tries there were, and how each did."
         )
     with _database_errors_as_bad_input(folder, address):
-        _study(plan, address)
+        _open_or_create_study(plan, address)
 
 
-def _study(plan: Plan, storage: str | optuna.storages.BaseStorage) -> optuna.Study:
+def _open_or_create_study(plan: Plan, storage: str | optuna.storages.BaseStorage) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -80,25 +82,26 @@ def _database_errors_as_bad_input(folder: SweepFolder, address: str | None) -> I
         reason = f"{cause}".partition("\n")[0]
         if address is None:
             raise BadInput(
-                f"Expected {folder.study} to be a study that can be written: {reason}. Once it is removed, the same "
+                f"Expected {folder.optuna_study_path} to be a study that can be written: {reason}. Once it is removed, "
+                "the same "
                 "command writes it anew."
             ) from cause
         shown = re.sub(r"//[^/]*@", "//", address)
         raise BadInput(f"Expected hydra.sweeper.study={shown} to be a study that can be written: {reason}") from cause
 
 
-def _space(plan: Plan) -> dict[str, CategoricalDistribution]:
+def _distributions_by_axis(plan: Plan) -> dict[str, CategoricalDistribution]:
     """Every axis with its values over the whole plan: Optuna requires one distribution per name."""
     from optuna.distributions import CategoricalDistribution
 
     space: dict[str, dict[Any, None]] = {}
     for trial in plan.all_runs:
-        for key, value in _params(trial).items():
+        for key, value in _study_parameters_of_trial(trial).items():
             space.setdefault(key, {})[value] = None
     return {key: CategoricalDistribution(tuple(values)) for key, values in space.items()}
 
 
-def _params(trial: Trial) -> dict[str, Any]:
+def _study_parameters_of_trial(trial: Trial) -> dict[str, Any]:
     """A point's parameters in the study; lists become text, since an Optuna category is a plain value."""
     axes = {METHOD: trial.method, **trial.axes}
     return {key: json.dumps(value) if isinstance(value, (list, dict)) else value for key, value in axes.items()}
@@ -109,12 +112,12 @@ def _frozen_trial(
 ) -> optuna.trial.FrozenTrial:
     import optuna
 
-    failed = result.status is Status.FAILED or result.value is None
+    failed = result.status is Status.FAILED or result.score_value is None
     return optuna.trial.FrozenTrial(  # `create_trial` compares each distribution with a copy of itself
         number=-1,
         trial_id=-1,
         state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
-        value=None if failed else result.value,
+        value=None if failed else result.score_value,
         datetime_start=datetime.fromisoformat(result.started).astimezone().replace(tzinfo=None),
         datetime_complete=datetime.fromisoformat(result.ended).astimezone().replace(tzinfo=None),
         params=dict(params),

@@ -23,11 +23,11 @@ class StudyJournal(BaseJournalBackend):
         self._stored = len(self._lines)
 
     @classmethod
-    def read(cls, path: Path) -> StudyJournal:
+    def from_file_or_empty(cls, path: Path) -> StudyJournal:
         """The lines of a file, none if there is no file."""
         return cls([json.loads(line) for line in path.read_text().splitlines()] if path.exists() else [])
 
-    def write(self, path: Path) -> None:
+    def write_file_if_lines_added(self, path: Path) -> None:
         """Writes all lines, for the owner alone, if lines were added."""
         if len(self._lines) > self._stored:
             write_text(

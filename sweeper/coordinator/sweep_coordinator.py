@@ -12,54 +12,63 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dpsweep.accounting.accountants.pld import forget_prices
-from dpsweep.accounting.chain.sqlite_file import refuse_writing
+from dpsweep.accounting.accountants.pld import clear_cached_prices
+from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.pricing.outlook import outlook, rule_outlooks
+from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.rehearsal import new_ledger
-from dpsweep.accounting.searches.interface import kind_of, search_of
-from dpsweep.reports.advice.advice import SOURCE, comparison_for, in_a_table, in_one_sentence
+from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
+from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
+from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.guards import (
-    refusals_only_before_charge,
-    remove_folder_if_empty,
-    remove_handed_over_records,
+    refusal_after_charge_as_contract_broken,
+    remove_leftovers_of_killed_jobs,
+    remove_new_empty_folder_at_end,
 )
 from dpsweep.sweeper.coordinator.preflight import (
     TrainingCheck,
-    changed_since,
     check_training,
-    data_in_words,
-    fingerprint_of,
-    missing_features,
-    missing_files,
-    predict_recognition,
-    read_contents,
-    warn_data_changed,
+    count_records_without_features,
+    data_changed_during_sweep_message,
+    data_new_to_account_message,
+    data_notes_by_topic,
+    keyed_fingerprint_of_contents,
+    missing_data_files_sentence,
+    new_data_message_that_sweep_would_give,
+    read_verified_private_contents,
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
-from dpsweep.sweeper.coordinator.signals import command_to_repeat, stop_on_signals
-from dpsweep.sweeper.coordinator.stored_plan import former_plan, stored_plan, stored_search
-from dpsweep.sweeper.coordinator.sweep_report import report, unfinished_runs, unfinished_text
+from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
+from dpsweep.sweeper.coordinator.stored_plan import price_stored_plan, read_stored_plan, same_command_other_plan_message
+from dpsweep.sweeper.coordinator.sweep_report import (
+    number_of_unfinished_runs,
+    unfinished_runs_text,
+    write_results_and_print_report,
+)
 from dpsweep.sweeper.job.locks import file_lock
-from dpsweep.sweeper.loggers.interface import check_loggers
-from dpsweep.sweeper.planning.plan_builder import compose_plan
-from dpsweep.sweeper.processes import usually_collected
-from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, words_of
-from dpsweep.sweeper.searches.admission import Retry, open_account, raised_since, require_accepted_delta
-from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
+from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
+from dpsweep.sweeper.processes import usual_garbage_collection
+from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, display_words_for_rule
+from dpsweep.sweeper.searches.admission import (
+    Retry,
+    budget_raised_since_given_message,
+    open_account_or_check_budget,
+    require_accepted_delta,
+)
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan
 from dpsweep.sweeper.searches.runner import Runner
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, plan_seconds
-from dpsweep.sweeper.trial.blocks import could_share
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, estimated_wall_seconds_of_plan
+from dpsweep.sweeper.trial.blocks import can_points_share_subsamples
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
 
 COMPOSITION = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
@@ -79,107 +88,123 @@ class SweepCoordinator:
         Nothing is charged. It writes `plan.json` and, beside the ledger, the time that a step took.
         """
         request = self.request
-        with self._speeds.asked(point.config for point in request.points) as costs:
-            priced = compose_plan(request.points, request.plan)
+        with self._step_speeds_of_earlier_sweeps.time_unknown_costs_in_background(
+            point.config for point in request.points
+        ) as costs:
+            priced = compose_priced_plan(request.points, request.plan)
             self._refuse_large_delta(priced)
-            plan, folder, statement = priced.plan, self._folder(priced.plan), self._statement(priced.plan)
-            if not plan.public:
+            plan, folder, statement = (
+                priced.plan,
+                self._sweep_folder_of_plan(priced.plan),
+                self._account_statement_or_none(priced.plan),
+            )
+            if not plan.has_public_data:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
-                price_table.show_offers(priced, rules, request.show)
-                for sentence in in_one_sentence(comparison_for(plan, plan.target_epsilon or priced.quote.epsilon)):
+                price_table.print_price_under_each_rule(priced, rules, request.show)
+                for sentence in advice_sentence_lines(
+                    nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
+                ):
                     print_line(sentence)
-            known = self._speeds.known(configs_of(plan))
-            time = self._time_in_words(priced, known)
-            self._show(priced, statement, folder, None if known is None else time)
+            known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
+            time = self._estimated_time_text(priced, known)
+            self._print_price(priced, statement, folder, None if known is None else time)
             if known is None:
                 sys.stdout.flush()
-                print_line(f"time: {self._time_in_words(priced, costs())}")
+                print_line(f"time: {self._estimated_time_text(priced, costs())}")
         for message in (
-            request.launcher_refusal(priced.rule),
-            former_plan(plan, folder, request.jobs.words),
-            missing_files(plan, request.data) or predict_recognition(plan, request.data, self._ledger),
+            request.launcher_refusal_sentence(priced.rule),
+            same_command_other_plan_message(plan, folder, request.jobs.command_overrides),
+            missing_data_files_sentence(plan, request.data)
+            or new_data_message_that_sweep_would_give(plan, request.data, self._ledger),
         ):
             if message:
                 print_line(message)
         try:
-            if not folder.plan.exists():
-                folder.make()
-                plan.write(folder.plan)
+            if not folder.plan_path.exists():
+                folder.create_folder()
+                plan.write(folder.plan_path)
         except OSError as cause:
             raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
         return ExitCode.DONE
 
-    def advise(self) -> ExitCode:
+    def print_measured_search_advice(self) -> ExitCode:
         """Prints what the epsilon bought under each way of searching where it was measured; writes nothing."""
         alone = replace(self.request.plan, tuning=COMPOSITION, search={}, final=False, offered={})
-        priced = compose_plan(self.request.points[:1], alone)
+        priced = compose_priced_plan(self.request.points[:1], alone)
         if priced.plan.target_epsilon is None:
             raise BadInput("Expected privacy.epsilon, what a whole search may cost, in place of the noise.")
-        if (found := comparison_for(priced.plan, priced.plan.target_epsilon)) is None:
+        if (found := nearest_comparison_for_plan(priced.plan, priced.plan.target_epsilon)) is None:
             raise BadInput(
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        print_lines("\n".join(in_a_table(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])))
+        print_lines("\n".join(advice_table_lines(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])))
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
-        return self.charge_and_run(compose_plan(self.request.points, self.request.plan))
+        return self.charge_and_run(compose_priced_plan(self.request.points, self.request.plan))
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
 
         Only a plan that was charged is continued, so that a file that somebody wrote charges nothing.
         """
-        settings, plan = self.request.plan, stored_plan(self.request.jobs.folder)
-        statement = self._at(plan)._statement(plan)
-        if statement is None or not statement.attempts(plan.id).charges:
+        settings, plan = self.request.plan, read_stored_plan(self.request.jobs.sweep_folder_path)
+        statement = self._coordinator_with_ledger_of_plan(plan)._account_statement_or_none(plan)
+        if statement is None or not statement.attempts_of_plan(plan.id).charges:
             raise BadInput(
                 f"Expected plan {plan.id} on {plan.account} to be charged in this ledger (DPSWEEP_LEDGER): resume "
                 "continues what was charged, and `dpsweep sweep` begins."
             )
-        panel, accepted = build(settings.accountant, "accountant"), settings.privacy.get("accept_delta")
-        return self.charge_and_run(stored_search(plan, panel, accepted))
+        panel, accepted = (
+            build_object_of_config_part(settings.accountant, "accountant"),
+            settings.privacy.get("accept_delta"),
+        )
+        return self.charge_and_run(price_stored_plan(plan, panel, accepted))
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
-        return self._at(priced.plan)._charge_and_run(priced)
+        return self._coordinator_with_ledger_of_plan(priced.plan)._charge_and_run_under_locks(priced)
 
-    def _at(self, plan: Plan) -> SweepCoordinator:
+    def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""
-        return replace(self, ledger=new_ledger(plan, self.request.jobs.of_plan(plan.id).folder))
+        return replace(
+            self, ledger=find_or_create_ledger_for_plan(plan, self.request.jobs.for_plan(plan.id).sweep_folder_path)
+        )
 
-    def _charge_and_run(self, priced: PricedPlan) -> ExitCode:
-        kind_of(priced.plan)
+    def _charge_and_run_under_locks(self, priced: PricedPlan) -> ExitCode:
+        search_class_for_plan(priced.plan)
         self._refuse_large_delta(priced)
-        check_loggers(self.request.loggers, priced.rule)
-        self.request.check_launcher(priced.rule)
-        folder = self._folder(priced.plan)
+        check_loggers_allowed_and_installed(self.request.loggers, priced.rule)
+        self.request.require_launcher_allowed_by_rule(priced.rule)
+        folder = self._sweep_folder_of_plan(priced.plan)
         if self._ledger.path is not None:
-            refuse_writing(self._ledger.path)  # before its lock files are created
+            refuse_unwritable_file(self._ledger.path)  # before its lock files are created
         with (
-            self._single_coordinator(folder, priced.plan),
-            refusals_only_before_charge(self._ledger, priced.plan),
-            remove_handed_over_records(folder),
+            self._lock_folder_and_plan(folder, priced.plan),
+            refusal_after_charge_as_contract_broken(self._ledger, priced.plan),
+            remove_leftovers_of_killed_jobs(folder),
         ):
-            return self._sweep(priced, folder)
+            return self._check_charge_run_and_report(priced, folder)
 
-    def _sweep(self, priced: PricedPlan, folder: SweepFolder) -> ExitCode:
+    def _check_charge_run_and_report(self, priced: PricedPlan, folder: SweepFolder) -> ExitCode:
         """The steps of the guarantee in their order: check, price, open, charge, store, run, report."""
         plan, ledger, data = priced.plan, self._ledger, self.request.data
-        check = self._check(priced, folder)
-        print_errors(former_plan(plan, folder, self.request.jobs.words))
-        self._show(priced, self._statement(plan), folder, self._time_in_words(priced, check.costs))
-        fingerprint = fingerprint_of(check.contents, ledger)
-        priced = self._open_account(priced, fingerprint)
-        queue = admitted_search(priced, folder, ledger, self.request.retry).queue()
-        self._store(priced, folder)
-        stopped = self._run(priced, folder, queue, check)
-        print_errors(changed_since(fingerprint, plan, data, ledger))
-        return self._report(priced.plan, folder, queue, stopped=stopped)
+        check = self._check_before_charge(priced, folder)
+        print_errors(same_command_other_plan_message(plan, folder, self.request.jobs.command_overrides))
+        self._print_price(
+            priced, self._account_statement_or_none(plan), folder, self._estimated_time_text(priced, check.costs)
+        )
+        fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
+        priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
+        queue = admitted_search_for_plan(priced, folder, ledger, self.request.retry).charge_and_queue_due_runs()
+        self._write_plan_and_config(priced, folder)
+        stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
+        print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger))
+        return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, stopped=stopped)
 
-    def _check(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
+    def _check_before_charge(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
         """Tries what the plan needs, before anything is charged, and verifies the ledger's chain.
 
         Raises `BadInput` if the study, a file, a model or a launcher fails. A plan with nothing left to train needs its
@@ -187,100 +212,120 @@ class SweepCoordinator:
         """
         request, plan = self.request, priced.plan
         if request.study is not None:
-            study.require_reachable(plan, folder, request.study)
-        over = admitted_search(priced, folder, self._ledger, request.retry).is_over()
+            study.require_reachable_study(plan, folder, request.study)
+        over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.ALL:
-            check = TrainingCheck.of_nothing(read_contents(plan, request.data), self._speeds.known(configs_of(plan)))
+            check = TrainingCheck.for_nothing_left_to_train(
+                read_verified_private_contents(plan, request.data),
+                self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
+            )
         else:
-            check = check_training(plan, request, folder.private, self._speeds)
-        self._ledger.verify()
+            check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
+        self._ledger.verify_and_count_entries()
         return check
 
-    def _open_account(self, priced: PricedPlan, data: Fingerprint) -> PricedPlan:
+    def _open_account_and_note_data_in_plan(self, priced: PricedPlan, data: Fingerprint) -> PricedPlan:
         """Opens the account for these data and records them; the plan then notes what the curator is told of them.
 
         Raises `BadInput` before the account is opened if the data are another account's.
         """
         plan, ledger = priced.plan, self._ledger
-        warn_data_changed(plan.account, data, ledger)
-        open_account(priced, ledger)
-        print_errors(raised_since(priced, ledger.statement(plan.account, "")))
-        recognised = ledger.recognise(plan.account, data)
+        data_new_to_account_message(plan.account, data, ledger)
+        open_account_or_check_budget(priced, ledger)
+        print_errors(budget_raised_since_given_message(priced, ledger.statement(plan.account, "")))
+        recognised = ledger.record_data_and_return_message(plan.account, data)
         print_errors(recognised)
         return priced if not recognised else replace(priced, plan=replace(plan, notes=(*plan.notes, recognised)))
 
-    def _report(self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool) -> ExitCode:
+    def _report_ended_or_stopped_sweep(
+        self, plan: Plan, folder: SweepFolder, queue: RunQueue, *, stopped: bool
+    ) -> ExitCode:
         """Reports the sweep, or what is left of it if it was stopped."""
-        request, states = self.request, queue.log.states()
-        if stopped and unfinished_runs(states, queue):
+        request, states = self.request, queue.log.states_of_runs()
+        if stopped and number_of_unfinished_runs(states, queue):
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
-            print_line(f"Stopped with {unfinished_text(states, queue)}. {going_on}")
+            print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
-        return report(
+        return write_results_and_print_report(
             plan,
             folder,
             self._ledger,
             queue,
             states,
-            speeds=self._speeds,
+            speeds=self._step_speeds_of_earlier_sweeps,
             storage=request.study,
             page=request.page,
             loggers=request.loggers,
         )
 
-    def _run(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> bool:
+    def _run_due_trials_and_tell_if_stopped(
+        self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck
+    ) -> bool:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
             print_line(queue.notice)
-        if not queue.due and not queue.unproposed_runs:
-            queue.log.settle()
-            if not unfinished_runs(queue.log.states(), queue):
+        if not queue.due and not queue.number_of_unproposed_runs:
+            queue.log.record_ended_attempts()
+            if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
             return False
-        request, workers, plan = self.request, self.request.workers_under(priced.rule), priced.plan
+        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
         at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
         runner = Runner(
-            search=search_of(plan, folder),
+            search=search_for_plan(plan, folder),
             log=queue.log,
-            jobs=request.jobs.of_plan(plan.id),
+            jobs=request.jobs.for_plan(plan.id),
             compute=replace(request.compute, threads=check.threads),
             data=request.data,
             workers=at_once,
             batch=max(1, request.max_batch_size or workers.batch),
         )
-        seconds = self._seconds(priced, check.costs)
-        forget_prices()
+        seconds = self._estimated_seconds(priced, check.costs)
+        clear_cached_prices()
         complaints: list[str] = []
         budget = budget_in_words(self._ledger.statement(plan.account))
-        words = words_of(priced.rule, budget, seconds)
-        runs = StepProgress(folder=folder, total=queue.total, done=len(queue.runs) - len(queue.due))
+        words = display_words_for_rule(priced.rule, budget, seconds)
+        runs = StepProgress(folder=folder, total=queue.total, done=len(queue.known_runs) - len(queue.due))
         with (
-            usually_collected(),
-            stop_on_signals(folder.stop),
+            usual_garbage_collection(),
+            create_stop_file_on_signals(folder.stop_file_path),
             Display(runs, words, seconds) as display,
         ):
             due = queue.due or queue.more(at_once)
             while due:
-                display.watch_trials(due)
+                display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
                 due = queue.more(at_once)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
-        return folder.stop.exists()
+        return folder.stop_file_path.exists()
 
-    def _show(self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None) -> None:
+    def _print_price(
+        self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None
+    ) -> None:
         """Prints the plan's own price."""
-        view = outlook(priced, statement, could_share=could_share(priced.plan, priced.rule.discloses))
-        price_table.show(priced, statement, view, time, data_in_words(priced.plan, folder.private))
+        view = compare_plan_with_account(
+            priced, statement, could_share=can_points_share_subsamples(priced.plan, priced.rule.discloses)
+        )
+        price_table.print_price_of_plan(
+            priced, statement, view, time, data_notes_by_topic(priced.plan, folder.private_store)
+        )
 
-    def _time_in_words(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
-        return price_table.time_in_words(self._seconds(priced, costs), self.request.place_under(priced.rule))
+    def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
+        return price_table.estimated_time_text(
+            self._estimated_seconds(priced, costs), self.request.device_and_workers_text(priced.rule)
+        )
 
-    def _seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
+    def _estimated_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
         return (
             None
             if costs is None
-            else plan_seconds(priced, costs, self.request.workers_under(priced.rule).jobs, self._missing)
+            else estimated_wall_seconds_of_plan(
+                priced,
+                costs,
+                self.request.workers_under_rule(priced.rule).jobs,
+                self._number_of_records_without_features,
+            )
         )
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
@@ -291,63 +336,69 @@ class SweepCoordinator:
         try:
             require_accepted_delta(priced)
         except BadInput:
-            statement = self._statement(priced.plan)
-            if statement is None or not statement.attempts(priced.plan.id).charges:
+            statement = self._account_statement_or_none(priced.plan)
+            if statement is None or not statement.attempts_of_plan(priced.plan.id).charges:
                 raise
 
-    def _store(self, priced: PricedPlan, folder: SweepFolder) -> None:
+    def _write_plan_and_config(self, priced: PricedPlan, folder: SweepFolder) -> None:
         """Writes the plan and the configuration before the runs."""
-        folder.make()
-        priced.plan.write(folder.plan)
-        if self.request.verb is not Verb.RESUME or not folder.command.exists():
-            self.request.jobs.of_plan(priced.plan.id).store(folder.command)
+        folder.create_folder()
+        priced.plan.write(folder.plan_path)
+        if self.request.verb is not Verb.RESUME or not folder.multirun_config_path.exists():
+            self.request.jobs.for_plan(priced.plan.id).write_config(folder.multirun_config_path)
 
-    def _folder(self, plan: Plan) -> SweepFolder:
+    def _sweep_folder_of_plan(self, plan: Plan) -> SweepFolder:
         """The sweep's folder; raises `BadInput` if it holds another plan."""
-        store = PrivateStore.of(self._ledger, plan.account, plan.id)
-        folder = SweepFolder(root=self.request.jobs.of_plan(plan.id).folder, store=store)
-        if not folder.plan.exists() or plan.is_stored(folder.plan):
+        store = PrivateStore.for_plan(self._ledger, plan.account, plan.id)
+        folder = SweepFolder(root=self.request.jobs.for_plan(plan.id).sweep_folder_path, store=store)
+        if not folder.plan_path.exists() or plan.is_stored_in_file(folder.plan_path):
             return folder
-        if (earlier := Plan.read(folder.plan).id) != plan.id:
+        if (earlier := Plan.read(folder.plan_path).id) != plan.id:
             raise BadInput(f"Expected {folder.root} to be empty or hold plan {plan.id}; it holds plan {earlier}.")
         return folder
 
     @contextmanager
-    def _single_coordinator(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
+    def _lock_folder_and_plan(self, folder: SweepFolder, plan: Plan) -> Iterator[None]:
         """Locks the folder, and the plan on its ledger in any folder, so that each has a single coordinator."""
         ledger, name, what = self._ledger, f"{plan.account}-{plan.id}", f"Plan {plan.id} on {plan.account}"
         of_plan = (
-            ledger.hold(name, what)
+            ledger.hold_named_lock(name, what)
             if ledger.path is None
-            else file_lock(ledger.beside / "locks" / f"{name}.lock", what)
+            else file_lock(ledger.folder_for_local_files / "locks" / f"{name}.lock", what)
         )
-        with of_plan, remove_folder_if_empty(folder), file_lock(folder.lock, f"The sweep in {folder.root}"):
+        with (
+            of_plan,
+            remove_new_empty_folder_at_end(folder),
+            file_lock(folder.coordinator_lock_path, f"The sweep in {folder.root}"),
+        ):
             yield
 
-    def _statement(self, plan: Plan) -> Statement | None:
+    def _account_statement_or_none(self, plan: Plan) -> Statement | None:
         """The current statement of the account, None if it is not open yet; creates nothing."""
         ledger = self._ledger
-        return ledger.statement(plan.account, plan.id) if plan.account in ledger.accounts() else None
+        return ledger.statement(plan.account, plan.id) if plan.account in ledger.account_names() else None
 
     @property
-    def _speeds(self) -> Speeds:
+    def _step_speeds_of_earlier_sweeps(self) -> Speeds:
         request = self.request
         return Speeds(
-            path=self._ledger.beside / "speeds.json",
+            path=self._ledger.folder_for_local_files / "speeds.json",
             device=request.compute.device,
             threads=request.compute.threads,
-            most=request.most_threads,
+            most=request.max_threads_per_job,
             workers=request.workers.jobs,
-            together=request.together,
+            together=request.max_points_per_job,
             processes=request.compute.processes,
-            extracts=self._missing > 0,
+            extracts=self._number_of_records_without_features > 0,
         )
 
     @cached_property
-    def _missing(self) -> int:
-        store = PrivateStore.of(self._ledger, "", "")
-        return max((missing_features(point.config, store) for point in self.request.points[:1]), default=0)
+    def _number_of_records_without_features(self) -> int:
+        store = PrivateStore.for_plan(self._ledger, "", "")
+        return max(
+            (count_records_without_features(point.config, store) for point in self.request.points[:1]), default=0
+        )
 
     @cached_property
     def _ledger(self) -> Ledger:
-        return self.ledger or Ledger(Ledger.locate())
+        return self.ledger or Ledger(Ledger.user_ledger_place())

@@ -20,14 +20,14 @@ from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.rehearsal import is_rehearsal
+from dpsweep.accounting.rehearsal import is_rehearsal_plan
 from dpsweep.accounting.selection.interface import rule_from_config
-from dpsweep.reports.pages.page_memory import current_report, failed_pictures
+from dpsweep.reports.pages.page_memory import failed_picture_sentences, redraw_report_if_outdated
 from dpsweep.sweeper.coordinator import study
 from dpsweep.sweeper.job.attempt_state import AttemptStates
-from dpsweep.sweeper.loggers.interface import Loggers, log_results
+from dpsweep.sweeper.loggers.interface import Loggers, log_results_and_collect_failures
 from dpsweep.sweeper.searches.interface import RunQueue
-from dpsweep.sweeper.searches.runner import results
+from dpsweep.sweeper.searches.runner import stored_results_of_trials
 from dpsweep.sweeper.timing.time_estimate import Speeds
 
 REASONS = 5
@@ -37,7 +37,7 @@ LONGEST = 300
 """The most characters of a reason that are printed."""
 
 
-def report(
+def write_results_and_print_report(
     plan: Plan,
     folder: SweepFolder,
     ledger: Ledger,
@@ -54,56 +54,59 @@ def report(
     The last printed lines say what may be passed on, then the path of the curator's page, or of the folder if no page
     was asked for.
     """
-    outcomes = results(work.runs, folder)
+    outcomes = stored_results_of_trials(work.known_runs, folder)
     try:
-        study.record_results_in_study(plan, folder, work.runs, outcomes, storage)
+        study.record_results_in_study(plan, folder, work.known_runs, outcomes, storage)
     except BadInput as cause:
         print_error(f"The study was not written. {cause}")
     if not rule_from_config(plan.rule).draws_in_secret:  # the file is shared
-        speeds.record(work.runs, outcomes)
-    folder.plan.stat()  # a folder that vanished meanwhile is an error of the disk
-    result = current_report(folder.root, ledger) if page else folder.root
-    for sentence in failed_pictures(result) if page else ():
+        speeds.store_median_speeds_of_results(work.known_runs, outcomes)
+    folder.plan_path.stat()  # a folder that vanished meanwhile is an error of the disk
+    result = redraw_report_if_outdated(folder.root, ledger) if page else folder.root
+    for sentence in failed_picture_sentences(result) if page else ():
         print_error(sentence)
-    for warning in (*log_results(loggers, folder, ledger), *warnings_of(outcomes, plan.account)):
+    for warning in (
+        *log_results_and_collect_failures(loggers, folder, ledger),
+        *curator_warning_sentences(outcomes, plan.account),
+    ):
         print_error(warning)
     if troubled := len(states.failed) + len(states.killed):
-        losses = work.losses.format(folder=folder.trials)
+        losses = work.losses.format(folder=folder.trials_folder)
         print_error(f"{troubled} of {work.total} {losses}")
-        for reason, runs in reasons(outcomes).most_common(REASONS):
+        for reason, runs in count_failure_reasons(outcomes).most_common(REASONS):
             print_error(f"{runs} failed: {reason}")
-    if unfinished_runs(states, work):
-        print_error(f"The sweep is left with {unfinished_text(states, work)}; the same command goes on with them.")
+    if number_of_unfinished_runs(states, work):
+        print_error(f"The sweep is left with {unfinished_runs_text(states, work)}; the same command goes on with them.")
     else:
-        print_line(f"to pass on: {to_pass_on(plan, folder)}")
+        print_line(f"to pass on: {release_command_or_refusal(plan, folder)}")
     print_line(f"for you alone, the {'page' if page else 'folder'}:")
     print_line(result)
-    return ExitCode.DONE_WITH_FAILURES if troubled or unfinished_runs(states, work) else ExitCode.DONE
+    return ExitCode.DONE_WITH_FAILURES if troubled or number_of_unfinished_runs(states, work) else ExitCode.DONE
 
 
-def reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
+def count_failure_reasons(outcomes: Sequence[TrialResult]) -> Counter[str]:
     """The first lines of the errors of failed runs, and how many runs ended by each; for the curator alone."""
     errors = (outcome.error or "" for outcome in outcomes if outcome.status is Status.FAILED)
     return Counter(next(iter(error.splitlines()), "no reason is known")[:LONGEST] for error in errors)
 
 
-def to_pass_on(plan: Plan, folder: SweepFolder) -> str:
+def release_command_or_refusal(plan: Plan, folder: SweepFolder) -> str:
     """The command that writes what may leave the curator's folder, or why there is none."""
-    if is_rehearsal(plan):
+    if is_rehearsal_plan(plan):
         return "nothing; this was a REHEARSAL, and `dpsweep sweep` with the same words is the sweep itself"
-    if plan.reproducible and not plan.public:
+    if plan.has_reproducible_run and not plan.has_public_data:
         return "nothing, since whoever knows the seed can subtract the noise"
     root = folder.root
     place = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
     return shlex.join(["dpsweep", "release", str(place)])
 
 
-def unfinished_runs(states: AttemptStates, work: RunQueue) -> int:
+def number_of_unfinished_runs(states: AttemptStates, work: RunQueue) -> int:
     """The number of runs that are not over."""
-    return len(states.fresh + states.interrupted + states.working) + work.unproposed_runs
+    return len(states.fresh + states.interrupted + states.working) + work.number_of_unproposed_runs
 
 
-def unfinished_text(states: AttemptStates, work: RunQueue) -> str:
+def unfinished_runs_text(states: AttemptStates, work: RunQueue) -> str:
     """The runs that are not over, as text."""
     counts = (
         (states.fresh, "not begun"),
@@ -111,7 +114,7 @@ def unfinished_text(states: AttemptStates, work: RunQueue) -> str:
         (states.working, "still at work"),
     )
     parts = [f"{len(trials)} {how}" for trials, how in counts if trials]
-    parts += [f"{work.unproposed_runs} not proposed"] if work.unproposed_runs else []
+    parts += [f"{work.number_of_unproposed_runs} not proposed"] if work.number_of_unproposed_runs else []
     return f"{', '.join(parts)} of {work.total} trials"
 
 
@@ -122,7 +125,7 @@ UNCHANGED = "unchanged"
 """The key of the names of parameters whose updates were too small to change them."""
 
 
-def warnings_of(results: Iterable[TrialResult], account: str) -> Iterator[str]:
+def curator_warning_sentences(results: Iterable[TrialResult], account: str) -> Iterator[str]:
     """Sentences for the curator alone: on each part of the data without records, and on weights that did not change."""
     results = tuple(results)
     if names := list(dict.fromkeys(str(name) for result in results for name in result.curator.get(UNCHANGED, ()))):

@@ -14,7 +14,7 @@ from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import can_resume
+from dpsweep.accounting.records.step_log import can_attempt_resume
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.locks import is_being_trained
 
@@ -46,7 +46,7 @@ class AttemptStates:
     killed: tuple[Trial, ...] = ()
 
     @classmethod
-    def of(cls, stages: Iterable[tuple[Trial, AttemptState]]) -> AttemptStates:
+    def from_trials_with_states(cls, stages: Iterable[tuple[Trial, AttemptState]]) -> AttemptStates:
         """Groups trials by their states."""
         by_state: dict[str, list[Trial]] = {stage.value: [] for stage in AttemptState}
         for trial, stage in stages:
@@ -54,14 +54,14 @@ class AttemptStates:
         return cls(**{stage: tuple(trials) for stage, trials in by_state.items()})
 
 
-def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
+def state_of_started_attempt(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = False) -> AttemptState:
     """The state of a started attempt; an attempt that `ended` and whose folder is gone counts as killed."""
-    if (over := _finished_or_failed(place, attempt)) is not None:
+    if (over := _finished_or_failed_state(place, attempt)) is not None:
         return over
     working = is_being_trained(
         place.files
     )  # before the second look: a job writes its result before it releases its lock
-    if (over := _finished_or_failed(place, attempt)) is not None:
+    if (over := _finished_or_failed_state(place, attempt)) is not None:
         return over
     if working:
         return AttemptState.WORKING
@@ -69,10 +69,10 @@ def stage_of(place: TrialPlace, trial: Trial, attempt: int, *, ended: bool = Fal
         return AttemptState.KILLED
     if (receipt := unused_receipt(place, attempt)) is not None:
         return AttemptState.INTERRUPTED if receipt.resume else AttemptState.FRESH
-    return AttemptState.INTERRUPTED if can_resume(place, trial, attempt) else AttemptState.KILLED
+    return AttemptState.INTERRUPTED if can_attempt_resume(place, trial, attempt) else AttemptState.KILLED
 
 
-def _finished_or_failed(place: TrialPlace, attempt: int) -> AttemptState | None:
+def _finished_or_failed_state(place: TrialPlace, attempt: int) -> AttemptState | None:
     """Finished or failed, by the result of this attempt; None without one."""
     result = TrialResult.read(place.files)
     if result is None or result.attempt != attempt:
@@ -86,4 +86,4 @@ def unused_receipt(place: TrialPlace, attempt: int) -> Receipt | None:
         receipt = Receipt.read(place.files)
     except NoReceipt:
         return None
-    return receipt if receipt is not None and receipt.attempt == attempt and not receipt.used(place) else None
+    return receipt if receipt is not None and receipt.attempt == attempt and not receipt.is_claimed(place) else None

@@ -21,13 +21,13 @@ from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt
-from dpsweep.sweeper.job.machine import Compute, data_folder
+from dpsweep.sweeper.job.machine import Compute, data_folder_from_typed_name
 from dpsweep.sweeper.job.secret_tries import TriesInTurn
-from dpsweep.sweeper.job.stop_requests import stop_requests
-from dpsweep.sweeper.trial.blocks import TRIES, part_of
-from dpsweep.trainers.user_modules import find_user_modules
+from dpsweep.sweeper.job.stop_requests import stop_request_checker
+from dpsweep.sweeper.trial.blocks import TRIES, points_in_part_of_block
+from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 
 def run_block(config: DictConfig) -> None:
@@ -42,34 +42,37 @@ def run_block(config: DictConfig) -> None:
         raise NoReceipt("Nothing trains outside a charged sweep: this job has no private store.")
     store = PrivateStore(root=Path(config.store))
     folder = SweepFolder(root=Path(job.runtime.cwd) / str(job.sweep.dir), store=store)
-    with stop_requests(folder.stop) as should_stop:
-        if not folder.plan.exists():
+    with stop_request_checker(folder.stop_file_path) as should_stop:
+        if not folder.plan_path.exists():
             raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
-        plan = Plan.read(folder.plan)
+        plan = Plan.read(folder.plan_path)
         workers = job.launcher.get("n_jobs", 1) or 1
-        machine = Compute.of(config.compute).machine(
-            data_folder(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
+        machine = Compute.from_config(config.compute).machine_of_worker_process(
+            data_folder_from_typed_name(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
         )
-        _refuse_untrusted(plan, config.get("trusted") or ())
-        find_user_modules(Path(job.runtime.cwd))
-        search = search_of(plan, folder)
+        _refuse_untrusted_classes(plan, config.get("trusted") or ())
+        set_folder_of_user_modules(Path(job.runtime.cwd))
+        search = search_for_plan(plan, folder)
         if config.block == TRIES:
-            block = Block(trials=search.runs())
+            block = Block(trials=search.search_and_final_runs())
             task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-            TriesInTurn(task=task, alone=config.parts == 1).run()
+            TriesInTurn(task=task, alone=config.parts == 1).train_due_runs_one_by_one()
             return
-        block = search.block(config.block)
-        trials = part_of(block, config.part, config.parts)
+        block = search.block_with_id(config.block)
+        trials = points_in_part_of_block(block, config.part, config.parts)
         task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)
-        for group in task.turns([trial for trial in trials if has_unused_receipt(folder.place(trial.id))] or trials):
+        for group in task.groups_trained_together(
+            [trial for trial in trials if has_unused_receipt(folder.trial_folder_and_private_record(trial.id))]
+            or trials
+        ):
             if should_stop():
                 return
-            task.run(group)
+            task.claim_and_train_trials(group)
 
 
-def _refuse_untrusted(plan: Plan, trusted: Collection[str]) -> None:
+def _refuse_untrusted_classes(plan: Plan, trusted: Collection[str]) -> None:
     """Raises `BadInput` if the plan names a class or script that is neither dpsweep's nor on the command line."""
-    for name in sorted(plan.foreign_names - set(trusted)):
+    for name in sorted(plan.names_of_user_classes_and_scripts - set(trusted)):
         raise BadInput(
             f"Expected {name} in plan {plan.id} to be a class of dpsweep or one that the sweep's command names: a "
             "folder is data, and no class is imported and no script run because a file names it."

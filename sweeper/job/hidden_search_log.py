@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpsweep.accounting.durable_files import make_folder
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -15,10 +15,10 @@ from dpsweep.accounting.searches.stored_draw import (
     SearchOutcome,
     SearchRecord,
     StoredDraw,
-    end_mark,
-    scores_of,
+    compared_score_by_index_of_ended_try,
+    end_mark_path,
 )
-from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, stage_of
+from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,80 +30,88 @@ class HiddenSearchLog:
     receipt: Receipt
 
     @property
-    def folder(self) -> SweepFolder:
+    def sweep_folder(self) -> SweepFolder:
         """The folder of the sweep."""
         return self.search.folder
 
     @property
-    def record(self) -> SearchRecord:
+    def private_record_of_attempt(self) -> SearchRecord:
         """The private store's record of this attempt."""
-        return self.search.record(self.stored)
+        return self.search.private_record_of_draw(self.stored)
 
-    def start(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
+    def start_and_issue_receipts(self, trials: Sequence[Trial]) -> tuple[Receipt, ...]:
         """A receipt for each trial that may begin or resume and could still win; the ledger records nothing."""
-        where = self.states()
+        where = self.states_of_runs()
         able = {trial.id for trial in where.fresh + where.interrupted}
-        return tuple(self._receipt(trial) for trial in trials if trial.id in able)
+        return tuple(self._receipt_for_trial(trial) for trial in trials if trial.id in able)
 
-    def next_final(self, many: int) -> tuple[Trial, ...]:
+    def final_run_if_due(self, many: int) -> tuple[Trial, ...]:
         """The final run, if the search is over and it has not begun; none otherwise."""
-        final = self.final()
-        if final is None or final.begun or not self.receipt.launch or self.folder.stop.exists():
+        final = self.final_run_in_current_state()
+        if final is None or final.begun or not self.receipt.launch or self.sweep_folder.stop_file_path.exists():
             return ()
         return (final.trial,)
 
-    def settle(self) -> None:
+    def record_ended_attempts(self) -> None:
         """Marks ended trials as over and, after the last try, stores the winner; the ledger records nothing."""
-        for one in self.trials():
-            if self._stage(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
-                self.record.end(one.trial.id, self.folder.trial(one.trial.id))
-                mark = end_mark(self.folder, one.trial, self.stored.attempt)
-                make_folder(mark.parent)
+        for one in self.drawn_tries_and_final_run():
+            if self._state_of_drawn_trial(one) in (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED):
+                self.private_record_of_attempt.store_end_of_try(
+                    one.trial.id, self.sweep_folder.trial_folder(one.trial.id)
+                )
+                mark = end_mark_path(self.sweep_folder, one.trial, self.stored.attempt)
+                make_folder_and_missing_parents(mark.parent)
                 mark.touch(mode=0o600)
-        scores = scores_of(self.stored.draw, self.tries())
+        scores = compared_score_by_index_of_ended_try(self.stored.draw, self.drawn_tries_in_current_state())
         if not self.stored.draw.over(scores):
             return
-        known = SearchOutcome.read(self.folder.outcome)
+        known = SearchOutcome.read(self.sweep_folder.outcome_path)
         if known is None or known.attempt != self.stored.attempt:
-            won = SearchOutcome(attempt=self.stored.attempt, winner=self.stored.draw.winner(scores))
-            self.record.conclude(won).write(self.folder.outcome)
+            won = SearchOutcome(attempt=self.stored.attempt, winner=self.stored.draw.index_of_winning_try(scores))
+            self.private_record_of_attempt.store_outcome_once(won).write(self.sweep_folder.outcome_path)
 
-    def states(self) -> AttemptStates:
+    def states_of_runs(self) -> AttemptStates:
         """States from the store's marks and the results; once the search is over, tries that wait are left out.
 
         They cannot win: those that did not begin, and those that were interrupted beyond the winner.
         """
-        tries, final = self.tries(), self.final()
+        tries, final = self.drawn_tries_in_current_state(), self.final_run_in_current_state()
         waiting = (AttemptState.FRESH, AttemptState.INTERRUPTED)
-        over = self.stored.draw.over(scores_of(self.stored.draw, tries))
-        stages = [(one.trial, self._stage(one)) for one in tries]
+        over = self.stored.draw.over(compared_score_by_index_of_ended_try(self.stored.draw, tries))
+        stages = [(one.trial, self._state_of_drawn_trial(one)) for one in tries]
         able = [(trial, stage) for trial, stage in stages if not over or stage not in waiting]
-        return AttemptStates.of(able + ([] if final is None else [(final.trial, self._stage(final))]))
+        return AttemptStates.from_trials_with_states(
+            able + ([] if final is None else [(final.trial, self._state_of_drawn_trial(final))])
+        )
 
-    def runs(self) -> tuple[Trial, ...]:
+    def known_runs(self) -> tuple[Trial, ...]:
         """The trials of the whole draw, and the final run once the winner is known."""
-        return tuple(one.trial for one in self.trials())
+        return tuple(one.trial for one in self.drawn_tries_and_final_run())
 
-    def tries(self) -> tuple[DrawnTrial, ...]:
+    def drawn_tries_in_current_state(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw in their current state."""
-        return self.search.tries(self.stored)
+        return self.search.states_of_tries(self.stored)
 
-    def final(self) -> DrawnTrial | None:
+    def final_run_in_current_state(self) -> DrawnTrial | None:
         """The final run of the winner in its current state; None if there is none, or not yet."""
-        return self.search.final_try(self.stored)
+        return self.search.state_of_final_run(self.stored)
 
-    def trials(self) -> tuple[DrawnTrial, ...]:
+    def drawn_tries_and_final_run(self) -> tuple[DrawnTrial, ...]:
         """All trials of the draw and the final run."""
-        return self.search.drawn_trials(self.stored)
+        return self.search.states_of_tries_and_final_run(self.stored)
 
-    def _stage(self, one: DrawnTrial) -> AttemptState:
+    def _state_of_drawn_trial(self, one: DrawnTrial) -> AttemptState:
         """The state of a drawn trial; a trial marked as over without a result was killed, whatever its folder holds."""
         if not one.begun:
             return AttemptState.FRESH
         if one.ended and one.result is None:
             return AttemptState.KILLED
-        return stage_of(self.folder.place(one.trial.id), one.trial, self.stored.attempt)
+        return state_of_started_attempt(
+            self.sweep_folder.trial_folder_and_private_record(one.trial.id), one.trial, self.stored.attempt
+        )
 
-    def _receipt(self, trial: Trial) -> Receipt:
-        sessions = Receipt.sessions(self.folder.place(trial.id), self.stored.attempt)
+    def _receipt_for_trial(self, trial: Trial) -> Receipt:
+        sessions = Receipt.count_claimed_sessions(
+            self.sweep_folder.trial_folder_and_private_record(trial.id), self.stored.attempt
+        )
         return replace(self.receipt, trial=trial.id, resume=sessions)

@@ -13,24 +13,24 @@ from typing import Any
 
 import yaml
 
-from dpsweep.accounting.durable_files import Flushing, run_group_commit
+from dpsweep.accounting.durable_files import Flushing, run_generators_and_flush_in_groups
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Block, Plan, Trial
-from dpsweep.accounting.records.step_log import stretches
+from dpsweep.accounting.records.step_log import count_marked_stretches_of_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
-from dpsweep.accounting.stored_names.stored_classes import SCRIPT, name_of
+from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.blocks import most_stacked_points
-from dpsweep.sweeper.trial.run import run_sessions
-from dpsweep.sweeper.trial.script_run import run_scripts
+from dpsweep.sweeper.trial.run import train_sessions_and_write_results
+from dpsweep.sweeper.trial.script_run import run_scripts_and_write_results
 from dpsweep.sweeper.trial.session import Machine, Session
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
 
-_RUNNERS = {SCRIPT: run_scripts}
+_RUNNERS = {SCRIPT: run_scripts_and_write_results}
 """How the trials of a method are run, if not by dpsweep's own training."""
 
 
@@ -44,38 +44,38 @@ class JobTask:
     machine: Machine
     should_stop: Callable[[], bool]
 
-    def run(self, trials: Sequence[Trial]) -> None:
+    def claim_and_train_trials(self, trials: Sequence[Trial]) -> None:
         """Trains these trials together, if all of their receipts can be claimed."""
         with ExitStack() as resources:
-            self.train(self.claim(trials, resources))
+            self.train_claimed_trials(self.claim_receipts_and_open_sessions(trials, resources))
 
-    def claim(self, trials: Sequence[Trial], resources: ExitStack) -> list[Session]:
+    def claim_receipts_and_open_sessions(self, trials: Sequence[Trial], resources: ExitStack) -> list[Session]:
         """The sessions of these trials, all of whose receipts were claimed; `resources` has their locks and logs."""
-        places = [self.folder.place(trial.id) for trial in trials]
+        places = [self.folder.trial_folder_and_private_record(trial.id) for trial in trials]
         for place in places:
             resources.enter_context(training_lock(place.files))
         if self.block.shared:
-            self._refuse_apart(places)
-        receipts = run_group_commit(self._claim_receipt_in_group(trial) for trial in trials)
+            self._refuse_if_others_of_charge_are_ahead(places)
+        receipts = run_generators_and_flush_in_groups(self._claim_receipt_in_group_commit(trial) for trial in trials)
         sessions = [
             Session(trial=trial, receipt=receipt, place=place)
             for trial, receipt, place in zip(trials, receipts, places, strict=True)
         ]
         for session in sessions:
             (session.place.files / "config.yaml").write_text(_config_as_yaml(session.trial.config))
-            resources.enter_context(session.logged())
+            resources.enter_context(session.write_log_to_trial_file())
         return sessions
 
-    def train(self, sessions: Sequence[Session]) -> None:
+    def train_claimed_trials(self, sessions: Sequence[Session]) -> None:
         """Trains claimed trials together."""
-        run = _RUNNERS.get(name_of(sessions[0].trial.config["trainer"]), run_sessions)
+        run = _RUNNERS.get(tag_or_path_of_class(sessions[0].trial.config["trainer"]), train_sessions_and_write_results)
         run(sessions, self.machine, self.should_stop, shared=self.block.shared)
 
-    def _claim_receipt_in_group(self, trial: Trial) -> Flushing[Receipt]:
-        files = self.folder.place(trial.id).files
-        return Receipt.claiming(files, self.folder.private, plan=self.plan.id, trial=trial.id)
+    def _claim_receipt_in_group_commit(self, trial: Trial) -> Flushing[Receipt]:
+        files = self.folder.trial_folder_and_private_record(trial.id).files
+        return Receipt.claim_in_group_commit(files, self.folder.private_store, plan=self.plan.id, trial=trial.id)
 
-    def _refuse_apart(self, places: Sequence[TrialPlace]) -> None:
+    def _refuse_if_others_of_charge_are_ahead(self, places: Sequence[TrialPlace]) -> None:
         """Raises `ContractBroken` if other trials of the same charge have taken further steps without these trials.
 
         On the same subsamples they are priced as one mechanism; on different subsamples they would cost more.
@@ -83,42 +83,46 @@ class JobTask:
         ours: dict[str, int] = {}
         for receipt in filter(None, (Receipt.read(place.files) for place in places)):
             ours[receipt.charge] = min(receipt.resume, ours.get(receipt.charge, receipt.resume))
-        for place in {self.folder.place(trial.id) for trial in self.block.trials} - set(places):
+        for place in {self.folder.trial_folder_and_private_record(trial.id) for trial in self.block.trials} - set(
+            places
+        ):
             other = Receipt.read(place.files)
-            if other is not None and stretches(place.record, other.attempt) > ours.get(other.charge, math.inf):
+            if other is not None and count_marked_stretches_of_steps(place.record, other.attempt) > ours.get(
+                other.charge, math.inf
+            ):
                 raise ContractBroken(
                     f"Expected trial {place.name} to have the same number of steps as the runs that share its "
                     "subsamples: they are charged together and must train together. Start a new sweep, with a new "
                     "charge."
                 )
 
-    def turns(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+    def groups_trained_together(self, trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
         """The groups of trials that are trained together, one group after another."""
         size = len(trials) if self.block.shared else max(1, most_stacked_points(trials[0].config))
         for first in range(0, len(trials), size):
             yield trials[first : first + size]
 
 
-def write_receipt_in_group(receipt: Receipt, place: Path) -> Flushing[None]:
+def write_receipt_in_group_commit(receipt: Receipt, place: Path) -> Flushing[None]:
     """Writes a receipt into its trial's folder, and keeps the result of an earlier attempt beside the new one."""
     if (place / RESULT_FILE).exists():
         (place / RESULT_FILE).rename(place / f"result-{receipt.attempt - 1}.json")
-    yield from receipt.writing(place)
+    yield from receipt.write_in_group_commit(place)
 
 
 def has_unused_receipt(place: TrialPlace) -> bool:
     """Whether the trial in this folder has an unused receipt."""
     receipt = Receipt.read(place.files)
-    return receipt is not None and not receipt.used(place)
+    return receipt is not None and not receipt.is_claimed(place)
 
 
 def _config_as_yaml(config: Mapping[str, Any]) -> str:
     """A configuration as YAML."""
-    return "".join(_part_in_yaml(json.dumps({key: part})) for key, part in config.items())
+    return "".join(_config_part_json_to_yaml(json.dumps({key: part})) for key, part in config.items())
 
 
 @lru_cache(maxsize=256)
-def _part_in_yaml(form: str) -> str:
+def _config_part_json_to_yaml(form: str) -> str:
     """A part of a configuration as YAML, from its JSON: the points of a block share most parts."""
     text: str = yaml.dump(json.loads(form), Dumper=_DUMPER, sort_keys=False)
     return text

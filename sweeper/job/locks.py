@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dpsweep.accounting.durable_files import make_folder
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import DAMAGE
 
@@ -33,19 +33,19 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
     """Holds the lock at `path`; if another process holds it, raises `BadInput` with the process that runs `what`."""
     lock = FileLock(path)
     try:
-        make_folder(path.parent)
+        make_folder_and_missing_parents(path.parent)
         lock.acquire(timeout=GLANCE_SECONDS)
     except Timeout:
-        raise BadInput(f"{what} is being run by {_holder(path)}; nothing was started.") from None
+        raise BadInput(f"{what} is being run by {_lock_holder_text(path)}; nothing was started.") from None
     except OSError as cause:
         raise BadInput(f"Expected {path.parent} to be a place for a lock: {cause.strerror}.") from cause
     try:
         with suppress(OSError):  # a full disk must not stop a sweep because the holder's name cannot be written
-            _holder_file(path).write_text(json.dumps(_this_process()))
+            _lock_holder_file_path(path).write_text(json.dumps(_own_pid_host_and_time_as_dict()))
         yield
     finally:
         with suppress(OSError):
-            _holder_file(path).unlink()
+            _lock_holder_file_path(path).unlink()
         lock.release()
 
 
@@ -77,18 +77,18 @@ def is_being_trained(place: Path) -> bool:
     return False
 
 
-def _this_process() -> dict[str, str | int]:
+def _own_pid_host_and_time_as_dict() -> dict[str, str | int]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
-def _holder_file(path: Path) -> Path:
+def _lock_holder_file_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.holder")
 
 
-def _holder(path: Path) -> str:
+def _lock_holder_text(path: Path) -> str:
     try:
-        holder = json.loads(_holder_file(path).read_text())
+        holder = json.loads(_lock_holder_file_path(path).read_text())
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, *DAMAGE):
         return "another process"

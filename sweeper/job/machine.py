@@ -37,43 +37,43 @@ class Compute:
                 raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Compute:
+    def from_config(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
         names = ("threads", "chunk", "together")
         processes = config.get("processes", 1)
         return cls(device=str(config["device"]), processes=processes, **{name: config[name] for name in names})
 
-    def machine(self, data: Path | None, workers: int = 1) -> Machine:
+    def machine_of_worker_process(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""
         from dpsweep.sweeper.trial.session import Machine
 
         shared = max(1, workers) * self.processes
         return Machine(
-            device=resolve_device(self.device),
-            threads=limited_threads(cores() // shared) if self.threads is None else self.threads,
+            device=resolve_device_name(self.device),
+            threads=threads_within_omp_limit(usable_core_count() // shared) if self.threads is None else self.threads,
             chunk=self.chunk,
             data=data,
             processes=self.processes,
         )
 
 
-def cores() -> int:
+def usable_core_count() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def limited_threads(threads: int) -> int:
+def threads_within_omp_limit(threads: int) -> int:
     """A number of threads, at least 1 and at most `OMP_NUM_THREADS` if this variable is a number, as in torch."""
     most = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(threads, int(most)) if most.isdecimal() else threads)
 
 
-def data_folder(name: str | None) -> Path | None:
+def data_folder_from_typed_name(name: str | None) -> Path | None:
     """The user's folder with the official files, by the name that was typed; None where none was."""
     return Path(name).expanduser() if name else None
 
 
-def resolve_device(name: str) -> str:
+def resolve_device_name(name: str) -> str:
     """`auto` takes CUDA where there is one."""
     import torch
 

@@ -24,15 +24,21 @@ from dpsweep.accounting.errors import BadInput, NoReceipt
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, scores_of
-from dpsweep.sweeper.job.attempt_state import AttemptState, stage_of
+from dpsweep.accounting.searches.stored_draw import DrawnTrial, StoredDraw, compared_score_by_index_of_ended_try
+from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
-from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt_in_group
+from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_receipt_in_group_commit
 from dpsweep.sweeper.job.locks import brief_lock, is_being_trained
-from dpsweep.sweeper.trial.build import generated_dataset, load, make_model, make_run, new_secret_streams
-from dpsweep.sweeper.trial.gradient_sums import gradient_sums
+from dpsweep.sweeper.trial.build import (
+    config_of_generated_records_like_dataset,
+    load_split_records,
+    make_model,
+    make_training_run,
+    new_secret_streams,
+)
+from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.session import Machine, log
-from dpsweep.sweeper.trial.spec import FEATURES, declare
+from dpsweep.sweeper.trial.spec import FEATURES, declaration_from_config
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
 LOOK_SECONDS = 0.2
@@ -42,7 +48,9 @@ SIDE = 256
 COIN_BYTES = 32
 
 
-def compute_until_over(config: Mapping[str, Any], machine: Machine, is_over: Callable[[], bool]) -> None:
+def imitate_training_until_search_over(
+    config: Mapping[str, Any], machine: Machine, is_over: Callable[[], bool]
+) -> None:
     """Computes as a training of this configuration does until `is_over`, which is asked every `LOOK_SECONDS`.
 
     Where records of this shape cannot be generated it multiplies matrices: its processor time is that of a training,
@@ -61,13 +69,15 @@ def compute_until_over(config: Mapping[str, Any], machine: Machine, is_over: Cal
         return
     try:
         while not should_end():
-            _train(config, machine, coins, should_end)
+            _train_on_generated_records(config, machine, coins, should_end)
     except Exception as cause:  # noqa: BLE001 - a worker that failed to look busy has lost no run
         log.info("multiplies matrices while others train: %s", cause)
-        _multiply(machine, should_end)
+        _multiply_matrices_until_end(machine, should_end)
 
 
-def _train(config: Mapping[str, Any], machine: Machine, coins: str, should_end: Callable[[], bool]) -> None:
+def _train_on_generated_records(
+    config: Mapping[str, Any], machine: Machine, coins: str, should_end: Callable[[], bool]
+) -> None:
     """Trains a run of this configuration on generated records; raises `BadInput` if there are none of its shape."""
     import torch
 
@@ -76,17 +86,17 @@ def _train(config: Mapping[str, Any], machine: Machine, coins: str, should_end: 
 
     if config.get(FEATURES):
         raise BadInput("Expected no frozen features: those of generated records would have to be computed.")
-    config = {**config, "dataset": generated_dataset(config["dataset"], config["loss"])}
-    declaration = declare(config)
+    config = {**config, "dataset": config_of_generated_records_like_dataset(config["dataset"], config["loss"])}
+    declaration = declaration_from_config(config)
     if isinstance(declaration.trainer, OutputPerturbation):
         raise BadInput("Expected a method that takes steps: a fit cannot be ended before its time.")
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
-    data = load(config, declaration.adjacency, None, coins)
+    data = load_split_records(config, declaration.adjacency, None, coins)
     model, streams = make_model(config, secrets.token_hex()), [new_secret_streams()]
-    with gradient_sums(config, declaration, [model], data.train, machine, streams) as sums:
+    with stacked_or_engine_gradient_sums(config, declaration, [model], data.train, machine, streams) as sums:
         train_together(
-            [make_run(config, declaration)],
+            [make_training_run(config, declaration)],
             [model],
             sums,
             data.train,
@@ -96,7 +106,7 @@ def _train(config: Mapping[str, Any], machine: Machine, coins: str, should_end: 
         )
 
 
-def _multiply(machine: Machine, should_end: Callable[[], bool]) -> None:
+def _multiply_matrices_until_end(machine: Machine, should_end: Callable[[], bool]) -> None:
     """Multiplies matrices with the threads of a training."""
     import torch
 
@@ -114,93 +124,109 @@ class TriesInTurn:
     alone: bool
 
     @property
-    def search(self) -> SecretDraw:
+    def secret_draw(self) -> SecretDraw:
         """The search of the plan."""
         return SecretDraw(plan=self.task.plan, folder=self.task.folder)
 
-    def run(self) -> None:
+    def train_due_runs_one_by_one(self) -> None:
         """Trains the due runs one by one, and ends when the neighbours' runs have ended."""
         task = self.task
-        self._run_due()
+        self._claim_and_train_due_runs()
         if self.alone and not task.should_stop():
-            with brief_lock(task.folder.turn):
-                self._begin_final()
-            self._run_due()
-        compute_until_over(
-            task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._neighbours_work()
+            with brief_lock(task.folder.next_try_lock_path):
+                self._store_winner_and_issue_final_receipt()
+            self._claim_and_train_due_runs()
+        imitate_training_until_search_over(
+            task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._is_any_run_being_trained()
         )
 
-    def _run_due(self) -> None:
+    def _claim_and_train_due_runs(self) -> None:
         while not self.task.should_stop():
             with ExitStack() as resources:
-                with brief_lock(self.task.folder.turn):
-                    due = self._next_try()
-                    sessions = [] if due is None else self.task.claim([due], resources)
+                with brief_lock(self.task.folder.next_try_lock_path):
+                    due = self._next_due_try_or_final_run()
+                    sessions = [] if due is None else self.task.claim_receipts_and_open_sessions([due], resources)
                 if not sessions:
                     break
-                self.task.train(sessions)
+                self.task.train_claimed_trials(sessions)
 
-    def _begin_final(self) -> None:
+    def _store_winner_and_issue_final_receipt(self) -> None:
         """Stores the winner if no try is left, and hands out the receipt of the final run, if the rule has one.
 
         It is that of this launch, which every try has: the search is one attempt in the ledger.
         """
-        receipt = self._receipt()
+        receipt = self._any_receipt_of_this_launch_or_none()
         if receipt is None:
             return
-        log = HiddenSearchLog(search=self.search, stored=self._stored, receipt=receipt)
-        log.settle()
-        for final in log.start(log.next_final(1)):
-            durable_files.alone(write_receipt_in_group(final, self.task.folder.trial(final.trial)))
+        log = HiddenSearchLog(search=self.secret_draw, stored=self._stored_draw, receipt=receipt)
+        log.record_ended_attempts()
+        for final in log.start_and_issue_receipts(log.final_run_if_due(1)):
+            durable_files.run_generator_and_flush_yielded_paths(
+                write_receipt_in_group_commit(final, self.task.folder.trial_folder(final.trial))
+            )
 
-    def _receipt(self) -> Receipt | None:
+    def _any_receipt_of_this_launch_or_none(self) -> Receipt | None:
         """A receipt of this launch; None if no try has one."""
-        store = self.task.folder.private
-        for trial in self.search.search_runs():
+        store = self.task.folder.private_store
+        for trial in self.secret_draw.search_trials_so_far():
             try:
-                receipt = Receipt.read(self.task.folder.trial(trial.id))
+                receipt = Receipt.read(self.task.folder.trial_folder(trial.id))
             except NoReceipt:
                 continue  # a damaged one
-            if receipt is not None and store.is_current(receipt.launch):
+            if receipt is not None and store.is_nonce_of_current_launch(receipt.launch):
                 return receipt
         return None
 
-    def _next_try(self) -> Trial | None:
+    def _next_due_try_or_final_run(self) -> Trial | None:
         """The first run that has an unused receipt and may still change the winner, or the final run; None without.
 
         Receipts of ended runs are not read: a damaged one is no reason to train nothing.
         """
-        tries, final, over = self._tries_and_final_run()
+        tries, final, over = self._tries_final_run_and_whether_over()
         able = [one for one in (*(() if over else tries), final) if one is not None and not one.ended]
-        return next((one.trial for one in able if has_unused_receipt(self.task.folder.place(one.trial.id))), None)
+        return next(
+            (
+                one.trial
+                for one in able
+                if has_unused_receipt(self.task.folder.trial_folder_and_private_record(one.trial.id))
+            ),
+            None,
+        )
 
-    def _neighbours_work(self) -> bool:
+    def _is_any_run_being_trained(self) -> bool:
         """Whether a process trains a run of the draw now."""
-        tries, final, _ = self._tries_and_final_run()
+        tries, final, _ = self._tries_final_run_and_whether_over()
         begun = [one for one in (*tries, final) if one is not None and one.begun and not one.ended]
-        return any(is_being_trained(self.task.folder.trial(one.trial.id)) for one in begun)
+        return any(is_being_trained(self.task.folder.trial_folder(one.trial.id)) for one in begun)
 
     @property
-    def _stored(self) -> StoredDraw:
-        stored = self.search.stored
+    def _stored_draw(self) -> StoredDraw:
+        stored = self.secret_draw.stored_draw
         if stored is None:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {self.task.folder.root} holds no draw.")
         return stored
 
-    def _tries_and_final_run(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
+    def _tries_final_run_and_whether_over(self) -> tuple[tuple[DrawnTrial, ...], DrawnTrial | None, bool]:
         """The tries and the final run in their current states, and whether the search is over.
 
         A try that a killed process left has ended, although the coordinator marks it only after this launch.
         """
-        stored = self._stored
+        stored = self._stored_draw
         tries = tuple(
-            replace(one, ended=True) if self._is_killed(one, stored.attempt) else one
-            for one in self.search.tries(stored)
+            replace(one, ended=True) if self._is_run_killed(one, stored.attempt) else one
+            for one in self.secret_draw.states_of_tries(stored)
         )
-        return tries, self.search.final_try(stored), stored.draw.over(scores_of(stored.draw, tries))
+        return (
+            tries,
+            self.secret_draw.state_of_final_run(stored),
+            stored.draw.over(compared_score_by_index_of_ended_try(stored.draw, tries)),
+        )
 
-    def _is_killed(self, one: DrawnTrial, attempt: int) -> bool:
+    def _is_run_killed(self, one: DrawnTrial, attempt: int) -> bool:
         """Whether a run began, has no result, and can no longer end."""
         if one.ended or not one.begun:
             return False
-        return stage_of(self.task.folder.place(one.trial.id), one.trial, attempt) is AttemptState.KILLED
+        return (
+            state_of_started_attempt(self.task.folder.trial_folder_and_private_record(one.trial.id), one.trial, attempt)
+            is AttemptState.KILLED
+        )

@@ -22,11 +22,11 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasa
 
 
 @contextmanager
-def stop_requests(file: Path) -> Iterator[Callable[[], bool]]:
+def stop_request_checker(file: Path) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether to stop: cheap to call after every step, never False after True."""
     requested, last_look = False, -math.inf
 
-    def request(*_: object) -> None:
+    def record_stop_request(*_: object) -> None:
         nonlocal requested
         requested = True
 
@@ -35,21 +35,25 @@ def stop_requests(file: Path) -> Iterator[Callable[[], bool]]:
         if not requested and (now := time.monotonic()) - last_look >= LOOK_SECONDS:
             last_look = now
             if file.exists():
-                request()
+                record_stop_request()
         return requested
 
-    with _handlers_set(dict.fromkeys(SIGNALS, request) | {signal.SIGINT: signal.SIG_IGN} if _is_worker() else {}):
+    with _temporary_signal_handlers(
+        dict.fromkeys(SIGNALS, record_stop_request) | {signal.SIGINT: signal.SIG_IGN}
+        if _may_set_interrupt_handler()
+        else {}
+    ):
         yield should_stop
 
 
-def _is_worker() -> bool:
+def _may_set_interrupt_handler() -> bool:
     """Whether SIGINT has no special handler, and this is the main thread, which alone can set one."""
     default = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
     return default and threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
-def _handlers_set(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+def _temporary_signal_handlers(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
     """Sets these signal handlers and later restores the earlier ones; handlers set outside Python stay in place."""
     before = {number: old for number in handlers if (old := signal.getsignal(number)) is not None}
     for number in before:

@@ -44,10 +44,10 @@ from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrid
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from dpsweep.accounting.durable_files import make_folder
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.printing import visible_lines
-from dpsweep.sweeper.processes import killed_with
+from dpsweep.accounting.printing import escape_invisible_except_line_breaks
+from dpsweep.sweeper.processes import function_to_die_with_parent
 
 WAKE_SECONDS = 0.2
 """The longest sleep of this process: a signal that another of its threads receives does not wake this thread."""
@@ -64,7 +64,7 @@ def can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
-def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
+def run_each_in_forked_process(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
     """Runs the functions, at most `at_once` at a time, and returns their bytes, or an error for a lost process.
 
     An exception in this call kills all processes.
@@ -76,10 +76,10 @@ def fork_each(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProc
             while waiting and len(children.running) < at_once:
                 place, work = waiting.popleft()
                 try:
-                    children.start(place, work)
+                    children.fork_child(place, work)
                 except OSError as cause:
                     ends[place] = ChildProcessError(f"A worker could not be started: {cause.strerror}.")
-            ends |= children.ended()
+            ends |= children.wait_for_ended_outputs()
     return [ends[place] for place in range(len(works))]
 
 
@@ -93,7 +93,7 @@ class _Child:
     pipe: int
     output: bytearray = field(default_factory=bytearray)
 
-    def read_output(self) -> bool:
+    def read_output_and_tell_if_more_may_come(self) -> bool:
         """Reads the available output; returns False at end of file."""
         with suppress(BlockingIOError):
             while part := os.read(self.pipe, CHUNK):
@@ -101,9 +101,9 @@ class _Child:
             return False
         return True
 
-    def end(self) -> bytes | ChildProcessError:
+    def close_and_return_output(self) -> bytes | ChildProcessError:
         """Waits for an ended process, closes its descriptors, and returns its output or an error."""
-        self.read_output()
+        self.read_output_and_tell_if_more_may_come()
         for number in (self.pipe, self.pidfd):
             os.close(number)
         try:
@@ -111,7 +111,7 @@ class _Child:
         except ChildProcessError:  # if this program ignores SIGCHLD, the system keeps no exit status
             code = 0
         if code < 0:
-            return ChildProcessError(f"A worker was ended by {_name(-code)}.")
+            return ChildProcessError(f"A worker was ended by {_signal_name(-code)}.")
         if code or not self.output:
             return ChildProcessError(f"A worker exited with code {code} and no result.")
         return bytes(self.output)
@@ -134,13 +134,13 @@ class _Children:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         for child in self.running:
-            child.end()
+            child.close_and_return_output()
         self._selector.close()
 
-    def start(self, place: int, work: ForkWork) -> None:
+    def fork_child(self, place: int, work: ForkWork) -> None:
         """Forks a process for this function."""
         with _signals_deferred() as mask:
-            pid, pipe = _fork(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
+            pid, pipe = _fork_with_output_pipe(work, (mask | {signal.SIGINT}) - {signal.SIGTERM})
             try:
                 child = _Child(place=place, pid=pid, pidfd=os.pidfd_open(pid), pipe=pipe)
             except BaseException:
@@ -152,7 +152,7 @@ class _Children:
             for number in (child.pipe, child.pidfd):
                 self._selector.register(number, selectors.EVENT_READ, child)
 
-    def ended(self) -> dict[int, bytes | ChildProcessError]:
+    def wait_for_ended_outputs(self) -> dict[int, bytes | ChildProcessError]:
         """Waits for at most `WAKE_SECONDS` and returns the outputs or errors of processes that ended."""
         ready = self._selector.select(WAKE_SECONDS)
         ends = {}
@@ -161,9 +161,9 @@ class _Children:
                 with suppress(KeyError):
                     self._selector.unregister(number)
             self.running.remove(child)
-            ends[child.place] = child.end()
+            ends[child.place] = child.close_and_return_output()
         for key, _ in ready:
-            if key.data in self.running and not key.data.read_output():
+            if key.data in self.running and not key.data.read_output_and_tell_if_more_may_come():
                 self._selector.unregister(key.fd)
         return ends
 
@@ -193,11 +193,11 @@ def _signals_deferred() -> Iterator[set[signal.Signals | int]]:
             signal.raise_signal(number)
 
 
-def _fork(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
+def _fork_with_output_pipe(work: ForkWork, mask: Collection[int]) -> tuple[int, int]:
     """Forks; returns the child's process id and the pipe of its output. The child blocks the signals in `mask`."""
     read, write = os.pipe()
     os.set_blocking(read, False)
-    die_with_parent = killed_with(os.getpid())
+    die_with_parent = function_to_die_with_parent(os.getpid())
     collects = gc.isenabled()
     gc.disable()  # the child freezes the parent's objects before anything can collect them
     try:
@@ -222,19 +222,19 @@ def _run_child(work: ForkWork, write: int, die_with_parent: Callable[[], None], 
         gc.freeze()
         gc.enable()
         die_with_parent()
-        _redirect_descriptors(write)
-        _reset_handlers()
+        _redirect_inherited_descriptors_to_null(write)
+        _reset_signal_handlers()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with open(write, "wb") as pipe, _new_streams():
+        with open(write, "wb") as pipe, _replace_stdout_and_stderr_in_block():
             pipe.write(work())
         os._exit(0)
     except BaseException:  # noqa: BLE001 - the stack frames above are the parent's
-        os.write(STDERR, visible_lines(traceback.format_exc()).encode())
+        os.write(STDERR, escape_invisible_except_line_breaks(traceback.format_exc()).encode())
     finally:
         os._exit(1)
 
 
-def _redirect_descriptors(kept: int) -> None:
+def _redirect_inherited_descriptors_to_null(kept: int) -> None:
     """Redirects all inherited descriptors to the null device, except standard output, standard error and the pipe."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
@@ -243,7 +243,7 @@ def _redirect_descriptors(kept: int) -> None:
 
 
 @contextmanager
-def _new_streams() -> Iterator[None]:
+def _replace_stdout_and_stderr_in_block() -> Iterator[None]:
     """Prints through new stream objects: the parent's have unprinted text, and perhaps a lock of another thread."""
     with (
         open(1, "w", buffering=1, closefd=False) as out,
@@ -254,7 +254,7 @@ def _new_streams() -> Iterator[None]:
         yield
 
 
-def _reset_handlers() -> None:
+def _reset_signal_handlers() -> None:
     """Removes the parent's signal handlers; signals that it ignores stay ignored."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -262,7 +262,7 @@ def _reset_handlers() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def _name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -282,20 +282,20 @@ NEEDED = (
 ADVICE = "hydra/launcher=joblib starts new processes, which can."
 
 
-def prepare_fork(device: str, threads: int) -> None:
+def import_trial_modules_before_fork(device: str, threads: int) -> None:
     """Imports the modules of a trial, or raises `BadInput` if trials on this device cannot be forked from here."""
-    refuse_unforkable(device, threads)
+    refuse_jobs_that_cannot_fork(device, threads)
     for name in NEEDED:
         import_module(name)
 
 
-def refuse_unforkable(device: str = "cpu", threads: int = 1) -> None:
+def refuse_jobs_that_cannot_fork(device: str = "cpu", threads: int = 1) -> None:
     """Raises `BadInput` if jobs with this device and number of threads cannot be forked from this process."""
     if not can_fork():
         raise BadInput(
             f"Expected hydra/launcher=fork on Linux only, got {sys.platform}; hydra/launcher=joblib runs here."
         )
-    if _has_cuda():
+    if _has_initialised_cuda():
         raise BadInput(f"Expected this process not to use CUDA yet: forked jobs cannot go on with it. {ADVICE}")
     if device != "cpu":
         raise BadInput(f"Expected compute.device={device} to be cpu: a forked job can use no other. {ADVICE}")
@@ -303,7 +303,7 @@ def refuse_unforkable(device: str = "cpu", threads: int = 1) -> None:
         raise BadInput(f"Expected compute.threads={threads} to be 1 or null: more can hang a forked job. {ADVICE}")
 
 
-def _has_cuda() -> bool:
+def _has_initialised_cuda() -> bool:
     """Whether this process has begun to use CUDA."""
     return "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized()
 
@@ -318,27 +318,29 @@ class Jobs:
 
     def launch(self, overrides: Sequence[Sequence[str]], first: int, at_once: int) -> list[JobReturn]:
         """Runs a job for each list of overrides; an error in one job does not end the others."""
-        refuse_unforkable()
+        refuse_jobs_that_cannot_fork()
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        make_folder(Path(str(self.config.hydra.sweep.dir)))
+        make_folder_and_missing_parents(Path(str(self.config.hydra.sweep.dir)))
         log.info("Forking %d jobs, %d at once", len(overrides), at_once)
         works = [partial(self._run_to_bytes, job, number) for number, job in enumerate(overrides, first)]
-        ends = fork_each(works, at_once)
-        return [_job_return(end, job) for end, job in zip(ends, overrides, strict=True)]
+        ends = run_each_in_forked_process(works, at_once)
+        return [_job_return_from_process_output(end, job) for end, job in zip(ends, overrides, strict=True)]
 
     def _run_to_bytes(self, overrides: Sequence[str], number: int) -> bytes:
         """Runs a job in its process, from its overrides to its pickled `JobReturn`."""
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         try:
-            return _to_bytes(self._run(overrides, number))
+            return _pickle_job_return(self._run_job(overrides, number))
         except Exception as error:  # noqa: BLE001 - the parent gets it
-            return _to_bytes(_failed_job_return(error, overrides))
+            return _pickle_job_return(_failed_job_return(error, overrides))
         except BaseException as error:  # noqa: BLE001 - it ends this job only
-            return _to_bytes(_failed_job_return(ChildProcessError(f"A job left by {_sentence(error)}"), overrides))
+            return _pickle_job_return(
+                _failed_job_return(ChildProcessError(f"A job left by {_error_type_and_message(error)}"), overrides)
+            )
 
-    def _run(self, overrides: Sequence[str], number: int) -> JobReturn:
+    def _run_job(self, overrides: Sequence[str], number: int) -> JobReturn:
         log.info("\t#%d : %s", number, " ".join(filter_overrides(overrides)))
         config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
@@ -353,7 +355,7 @@ class Jobs:
         )
 
 
-def _to_bytes(job: JobReturn) -> bytes:
+def _pickle_job_return(job: JobReturn) -> bytes:
     """The pickled `JobReturn`; an error that cannot be pickled is replaced by a `RuntimeError` with its message."""
     if job.status is not JobStatus.FAILED:
         return pickle.dumps(job)
@@ -363,12 +365,12 @@ def _to_bytes(job: JobReturn) -> bytes:
         pickled = pickle.dumps(job)
         pickle.loads(pickled)
     except Exception:  # noqa: BLE001 - the pickling of a user's class may raise any exception
-        job.return_value = RuntimeError(_sentence(error))
+        job.return_value = RuntimeError(_error_type_and_message(error))
         pickled = pickle.dumps(job)
     return pickled
 
 
-def _job_return(end: bytes | ChildProcessError, overrides: Sequence[str]) -> JobReturn:
+def _job_return_from_process_output(end: bytes | ChildProcessError, overrides: Sequence[str]) -> JobReturn:
     """The job's `JobReturn`; a failed one if its process was lost."""
     if isinstance(end, ChildProcessError):
         return _failed_job_return(end, overrides)
@@ -376,7 +378,7 @@ def _job_return(end: bytes | ChildProcessError, overrides: Sequence[str]) -> Job
         job: JobReturn = pickle.loads(end)
     except Exception as error:  # noqa: BLE001 - an unreadable value fails one job only
         return _failed_job_return(
-            ChildProcessError(f"A job's return value cannot be read: {_sentence(error)}"), overrides
+            ChildProcessError(f"A job's return value cannot be read: {_error_type_and_message(error)}"), overrides
         )
     return job
 
@@ -385,5 +387,5 @@ def _failed_job_return(error: Exception, overrides: Sequence[str]) -> JobReturn:
     return JobReturn(overrides=list(overrides), status=JobStatus.FAILED, _return_value=error)
 
 
-def _sentence(error: BaseException) -> str:
+def _error_type_and_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

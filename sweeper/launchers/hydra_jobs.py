@@ -36,27 +36,27 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.processes import end_with
+from dpsweep.sweeper.processes import end_process_with_parent
 
 QUIET = "ignore:resource_tracker"
 """A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""
 
 
-def is_pool(launcher: Any) -> bool:
+def is_joblib_launcher(launcher: Any) -> bool:
     """Whether this is joblib's launcher, which passes its settings to `joblib.Parallel`."""
     return isinstance(getattr(launcher, "joblib", None), dict)
 
 
 def prepare_joblib_launcher(launcher: Any) -> None:
     """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
-    if not is_pool(launcher):
+    if not is_joblib_launcher(launcher):
         return
-    launcher.joblib |= {"initializer": end_with, "initargs": (os.getpid(),)}
-    with _mask_kept(), _suppress_tracker_warnings():
-        _start_trackers()
+    launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(),)}
+    with _restore_signal_mask_at_end(), _suppress_tracker_warnings():
+        _start_resource_trackers()
 
 
-def _start_trackers() -> None:
+def _start_resource_trackers() -> None:
     """Starts the trackers; joblib does not start them again while they run."""
     from multiprocessing import resource_tracker
 
@@ -67,7 +67,7 @@ def _start_trackers() -> None:
 
 
 @contextmanager
-def _mask_kept() -> Iterator[None]:
+def _restore_signal_mask_at_end() -> Iterator[None]:
     """Restores this thread's mask of blocked signals at the end."""
     if os.name != "posix":
         yield
@@ -94,7 +94,7 @@ OBJECT_STORE_BYTES = 78_643_200
 """The memory of Ray's object store where the user gave none, as its launcher sets it."""
 
 
-def start_ray(launcher: Any) -> None:
+def start_ray_if_launcher_uses_it(launcher: Any) -> None:
     """Starts Ray for its launcher, unless it runs; for other launchers nothing is done."""
     if f"{type(launcher).__module__}.{type(launcher).__name__}" != RAY:
         return
@@ -155,9 +155,9 @@ class JobLauncher:
 
         Raises what the launcher itself complains of. `first` is the number of the first job.
         """
-        start_ray(self.launcher)
-        returned = self.launcher.launch([overrides(job) for job in jobs], initial_job_idx=first)
-        return [_error(job) for job in returned]
+        start_ray_if_launcher_uses_it(self.launcher)
+        returned = self.launcher.launch([overrides_from_values(job) for job in jobs], initial_job_idx=first)
+        return [_error_of_failed_job(job) for job in returned]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,44 +168,44 @@ class HydraJobs:
     task: TaskFunction
     config: DictConfig
 
-    def of_plan(self, plan_id: str) -> HydraJobs:
+    def for_plan(self, plan_id: str) -> HydraJobs:
         """The same for the jobs of this plan."""
         config = copy.deepcopy(self.config)
         OmegaConf.update(config, "plan.id", plan_id, force_add=True)  # hydra.sweep.dir is named after it
         return HydraJobs(context=self.context, task=self.task, config=config)
 
     @property
-    def folder(self) -> Path:
+    def sweep_folder_path(self) -> Path:
         """The sweep's folder."""
         return Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def command_overrides(self) -> tuple[str, ...]:
         """The overrides of the command, as they were typed."""
         return tuple(map(str, self.config.hydra.overrides.task))
 
-    def store(self, path: Path) -> None:
+    def write_config(self, path: Path) -> None:
         """Writes down the command's configuration."""
         OmegaConf.save(self.config, path)
 
     def try_launcher_setup(self) -> None:
         """Sets a launcher up and drops it: what is wrong with its settings shows before anything is charged."""
-        self._instantiate(self.config)
+        self._instantiate_launcher(self.config)
 
-    def launcher(self, root: Path) -> JobLauncher:
+    def job_launcher_for_folder(self, root: Path) -> JobLauncher:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
-        config = _for_jobs(self.config)
+        config = _config_without_parts_no_job_reads(self.config)
         config.hydra.sweep.dir = str(root)
-        launcher = self._instantiate(config)
+        launcher = self._instantiate_launcher(config)
         prepare_joblib_launcher(launcher)
         return JobLauncher(launcher=launcher)
 
-    def _instantiate(self, config: DictConfig) -> Any:
+    def _instantiate_launcher(self, config: DictConfig) -> Any:
         context: Any = HydraContext(config_loader=JobConfigs(), callbacks=self.context.callbacks)  # type: ignore[arg-type]
         return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=self.task, config=config)
 
 
-def _for_jobs(config: DictConfig) -> DictConfig:
+def _config_without_parts_no_job_reads(config: DictConfig) -> DictConfig:
     """A copy without what no job reads: Hydra copies, and a pool pickles, all of `hydra` several times for each job."""
     config = copy.deepcopy(config)
     hydra = config.hydra
@@ -216,7 +216,7 @@ def _for_jobs(config: DictConfig) -> DictConfig:
     return config
 
 
-def require_launcher(config: DictConfig) -> None:
+def require_known_launcher_in_config(config: DictConfig) -> None:
     """Raises `BadInput` unless `hydra.launcher` names one of the launchers that Hydra has found; builds nothing."""
     target = OmegaConf.select(config, "hydra.launcher._target_", default=None)
     if target not in {f"{kind.__module__}.{kind.__name__}" for kind in Plugins.instance().discover(Launcher)}:
@@ -226,22 +226,22 @@ def require_launcher(config: DictConfig) -> None:
         )
 
 
-def overrides(values: Mapping[str, Value]) -> list[str]:
+def overrides_from_values(values: Mapping[str, Value]) -> list[str]:
     """Hydra overrides that give back exactly these values; text is quoted: 488993726622 and 12e45 are names."""
-    return [f"{key}={_literal(value)}" for key, value in values.items()]
+    return [f"{key}={_override_literal(value)}" for key, value in values.items()]
 
 
-def _literal(value: Value) -> str:
+def _override_literal(value: Value) -> str:
     if value is None:
         return "null"
     if isinstance(value, list):
-        return f"[{','.join(map(_literal, value))}]"
+        return f"[{','.join(map(_override_literal, value))}]"
     if isinstance(value, str):
         return QuotedString(text=value, quote=Quote.single).with_quotes()
     return str(value)
 
 
-def _error(job: JobReturn) -> Exception | None:
+def _error_of_failed_job(job: JobReturn) -> Exception | None:
     """What ended a job that did not end well; asking prints its overrides, which tell a user nothing."""
     try:
         with redirect_stderr(io.StringIO()):

@@ -54,17 +54,17 @@ class Workers:
     here: bool = False
 
     @classmethod
-    def of(cls, launcher: Settings, cores: int) -> Workers:
+    def from_launcher_settings(cls, launcher: Settings, cores: int) -> Workers:
         """The workers of a launcher with these settings, started from a machine with this number of cores.
 
-        >>> Workers.of({"n_jobs": 2}, cores=8)
+        >>> Workers.from_launcher_settings({"n_jobs": 2}, cores=8)
         Workers(jobs=2, threads=4, batch=128, elsewhere=False, here=False)
         """
         known = next((read(launcher, cores) for key, read in _READ.items() if launcher.get(key) is not None), None)
         one_by_one = cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
         return replace(known or one_by_one, here=launcher.get("_target_") in HERE)
 
-    def workers_for_secret_draw(self) -> Workers:
+    def limited_for_secret_draw(self) -> Workers:
         """The workers that share the tries of a secret draw: one where others may see a list of jobs.
 
         *Guarantee*: `Runner` starts a number of jobs that no draw changes, and where jobs are listed it is one. A list
@@ -72,7 +72,7 @@ class Workers:
         """
         return self if self.here else replace(self, jobs=1, batch=1)
 
-    def refusal_under_a_draw(self, rule: str, processes: int) -> str:
+    def refusal_sentence_of_secret_draw(self, rule: str, processes: int) -> str:
         """Why these workers, with so many processes for each training, may not run a secret draw; empty if they may."""
         if processes > 1:
             return (
@@ -82,49 +82,49 @@ class Workers:
         return ""
 
 
-def pool_size(asked: int, cores: int) -> int:
+def pool_size_from_n_jobs(asked: int, cores: int) -> int:
     """The number of processes for joblib's `n_jobs`; a negative -n leaves n - 1 cores free."""
     if not asked:
         raise BadInput("Expected hydra.launcher.n_jobs=0 to be a number of workers; -1 is one for each core.")
     return asked if asked > 0 else max(1, cores + 1 + asked)
 
 
-def is_forked(launcher: Settings) -> bool:
+def is_fork_launcher(launcher: Settings) -> bool:
     """Whether this launcher's jobs are forked from the coordinator, with one thread each."""
     return bool(launcher.get("_target_") == FORKED)
 
 
-def _processes(launcher: Settings, cores: int) -> Workers:
+def _process_pool_workers(launcher: Settings, cores: int) -> Workers:
     """A pool of processes on this machine."""
-    jobs = pool_size(launcher["n_jobs"], cores)
-    threads = 1 if is_forked(launcher) else max(1, cores // jobs)
-    return Workers(jobs=jobs, threads=threads, batch=_batch(jobs))
+    jobs = pool_size_from_n_jobs(launcher["n_jobs"], cores)
+    threads = 1 if is_fork_launcher(launcher) else max(1, cores // jobs)
+    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs))
 
 
 def _job_queue_workers(launcher: Settings, cores: int) -> Workers:
     """A queue that runs `array_parallelism` jobs at once, each on its granted cores."""
-    _one_process(launcher)
+    _require_one_process_per_job(launcher)
     jobs = launcher["array_parallelism"]
-    return Workers(jobs=jobs, threads=launcher.get("cpus_per_task") or 1, batch=_batch(jobs), elsewhere=True)
+    return Workers(jobs=jobs, threads=launcher.get("cpus_per_task") or 1, batch=_jobs_per_batch(jobs), elsewhere=True)
 
 
-def _simultaneous_workers(launcher: Settings, cores: int) -> Workers:
+def _local_workers_started_at_once(launcher: Settings, cores: int) -> Workers:
     """Processes on this machine that all start at once, so a batch has no more jobs than the cores allow."""
-    _one_process(launcher)
+    _require_one_process_per_job(launcher)
     threads = launcher.get("cpus_per_task") or 1
     jobs = max(1, cores // threads)
     return Workers(jobs=jobs, threads=threads, batch=jobs)
 
 
-def _cluster(launcher: Settings, cores: int) -> Workers:
+def _ray_cluster_workers(launcher: Settings, cores: int) -> Workers:
     """A cluster that grants each job its requested cores; an unknown size is assumed to be that of this machine."""
-    threads = max(1, int(_setting(launcher, "ray.remote.num_cpus") or 1))
-    jobs = max(1, (_setting(launcher, "ray.init.num_cpus") or cores) // threads)
-    elsewhere = _setting(launcher, "ray.init.address") is not None
-    return Workers(jobs=jobs, threads=threads, batch=_batch(jobs), elsewhere=elsewhere)
+    threads = max(1, int(_nested_setting(launcher, "ray.remote.num_cpus") or 1))
+    jobs = max(1, (_nested_setting(launcher, "ray.init.num_cpus") or cores) // threads)
+    elsewhere = _nested_setting(launcher, "ray.init.address") is not None
+    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs), elsewhere=elsewhere)
 
 
-def _one_process(launcher: Settings) -> None:
+def _require_one_process_per_job(launcher: Settings) -> None:
     for key in ("nodes", "tasks_per_node"):
         if launcher.get(key, 1) != 1:
             raise BadInput(
@@ -133,7 +133,7 @@ def _one_process(launcher: Settings) -> None:
             )
 
 
-def _setting(launcher: Settings, key: str) -> Any:
+def _nested_setting(launcher: Settings, key: str) -> Any:
     """The setting with this dotted key; None if the key or one of its parents is missing."""
     node: Any = launcher
     for part in key.split("."):
@@ -141,14 +141,14 @@ def _setting(launcher: Settings, key: str) -> Any:
     return node
 
 
-def _batch(jobs: int) -> int:
+def _jobs_per_batch(jobs: int) -> int:
     return min(MOST, ROUNDS * jobs)
 
 
 _READ: Mapping[str, Callable[[Settings, int], Workers]] = {
-    "n_jobs": _processes,
+    "n_jobs": _process_pool_workers,
     "array_parallelism": _job_queue_workers,
-    "tasks_per_node": _simultaneous_workers,
-    "ray": _cluster,
+    "tasks_per_node": _local_workers_started_at_once,
+    "ray": _ray_cluster_workers,
 }
 """The setting that identifies each kind of launcher, and the function that reads its workers."""

@@ -23,12 +23,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from dpsweep.accounting.durable_files import digest, write_json
+from dpsweep.accounting.durable_files import short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, DpsweepError
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.accounting.stored_names.tags import is_below_ours
+from dpsweep.accounting.stored_names.tags import is_path_in_our_packages
 
 Value = str | int | float | bool
 
@@ -88,7 +88,7 @@ Loggers = Mapping[str, ResultLogger]
 """Loggers by their names in the configuration."""
 
 
-def check_loggers(loggers: Loggers, rule: SelectionRule) -> None:
+def check_loggers_allowed_and_installed(loggers: Loggers, rule: SelectionRule) -> None:
     """Raises `BadInput` if the rule hides scores that a logger would show, or if a library is not installed."""
     for name, logger in loggers.items():
         home = type(logger).__module__
@@ -100,29 +100,35 @@ def check_loggers(loggers: Loggers, rule: SelectionRule) -> None:
                 "price covers less. tuning=composition and tuning=disjoint cover all scores."
             )
         if find_spec(logger.package) is None:
-            way = "pip install 'dpsweep[loggers]'" if is_below_ours(home) else f"it needs the package {logger.package}"
+            way = (
+                "pip install 'dpsweep[loggers]'"
+                if is_path_in_our_packages(home)
+                else f"it needs the package {logger.package}"
+            )
             raise BadInput(f"Expected {logger.title} for logger={name}: {way}.")
 
 
-def log_results(loggers: Loggers, folder: SweepFolder, ledger: Ledger) -> list[str]:
+def log_results_and_collect_failures(loggers: Loggers, folder: SweepFolder, ledger: Ledger) -> list[str]:
     """Gives each logger the runs that it does not have yet; returns a sentence for each logger that failed."""
     if not loggers:
         return []
     from dpsweep.reports.content import sweep_table
-    from dpsweep.sweeper.loggers.covered_results import covered_results
+    from dpsweep.sweeper.loggers.covered_results import logged_sweep_of_ended_runs
 
     try:
-        sweep = covered_results(sweep_table.read(folder.root, ledger))
+        sweep = logged_sweep_of_ended_runs(sweep_table.read_sweep(folder.root, ledger))
     except DpsweepError as cause:
         return [f"The runs were not logged: {cause}"]
-    return [warning for name, logger in loggers.items() if (warning := _copy(name, logger, sweep, folder))]
+    return [
+        warning for name, logger in loggers.items() if (warning := _log_new_runs_to_logger(name, logger, sweep, folder))
+    ]
 
 
-def _copy(name: str, logger: ResultLogger, sweep: LoggedSweep, folder: SweepFolder) -> str | None:
+def _log_new_runs_to_logger(name: str, logger: ResultLogger, sweep: LoggedSweep, folder: SweepFolder) -> str | None:
     """Writes the runs that are new to a logger; returns a sentence if that failed."""
-    place = f"{name} {digest(asdict(logger) if is_dataclass(logger) else {})}"
+    place = f"{name} {short_digest_of_json(asdict(logger) if is_dataclass(logger) else {})}"
     try:
-        known = json.loads(folder.logged.read_text()) if folder.logged.exists() else {}
+        known = json.loads(folder.logged_runs_path.read_text()) if folder.logged_runs_path.exists() else {}
         given = known.setdefault(place, [])
         new = [run for run in sweep.runs if run.key not in given]
         try:
@@ -131,7 +137,7 @@ def _copy(name: str, logger: ResultLogger, sweep: LoggedSweep, folder: SweepFold
                 given.append(run.key)
         finally:
             if new:
-                write_json(folder.logged, known)
+                write_json(folder.logged_runs_path, known)
     except Exception as cause:  # noqa: BLE001 - a foreign library may raise anything, and the results are stored
         reason = next(iter(str(cause).splitlines()), "") or type(cause).__name__
         return (

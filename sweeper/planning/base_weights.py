@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpsweep.accounting.stored_names.stored_classes import name_of
-from dpsweep.trainers.data.published_files import PretrainedFolder, require_extra, words_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.trainers.data.published_files import (
+    PretrainedFolder,
+    number_of_tokenizer_entries,
+    require_installed_package,
+)
 
 PATH, CLASSES = "path", "classes"
 
 Facts = Callable[[PretrainedFolder], Mapping[str, Callable[[], object]]]
 
 
-def with_base_weights(config: Mapping[str, Any]) -> dict[str, Any]:
+def config_with_base_weight_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     """A point's configuration with the facts of the folders that its model and its vocabulary name.
 
     A data set's number of classes that is null becomes the number of words of its model, or of its vocabulary.
@@ -32,44 +36,47 @@ def with_base_weights(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(dataset.get("vocabulary"), Mapping):
         completed["dataset"] = {**dataset, "vocabulary": _add_facts_to_part(dataset["vocabulary"])}
     if dataset.get(CLASSES, 0) is None:
-        completed["dataset"] = {**completed["dataset"], CLASSES: _words(completed["model"], completed["dataset"])}
+        completed["dataset"] = {
+            **completed["dataset"],
+            CLASSES: _vocabulary_size(completed["model"], completed["dataset"]),
+        }
     return completed
 
 
-def _words(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> object:
+def _vocabulary_size(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> object:
     """The number of words whose logits a language model gives: its architecture's, else the vocabulary's."""
     words = model.get("architecture", {}).get("vocab_size")
     return dataset.get("vocabulary", {}).get("words") if words is None else words
 
 
 def _add_facts_to_part(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    facts = FACTS.get(name_of(node))
+    facts = FACTS.get(tag_or_path_of_class(node))
     if facts is None:
         return node
-    require_extra("transformers")
+    require_installed_package("transformers")
     known = facts(PretrainedFolder(path=node.get(PATH, "")))
     return {**node, **{key: fact() for key, fact in known.items() if node.get(key) is None}}
 
 
-def _of_model(folder: PretrainedFolder) -> Mapping[str, Callable[[], object]]:
+def _model_folder_facts(folder: PretrainedFolder) -> Mapping[str, Callable[[], object]]:
     return {
-        "sha256": folder.checksum,
-        "architecture": lambda: folder.architecture,
-        "padding": lambda: folder.padding,
+        "sha256": folder.checksum_of_weights,
+        "architecture": lambda: folder.architecture_settings,
+        "padding": lambda: folder.padding_token_number,
         "name": lambda: folder.name,
         "licence": lambda: folder.licence,
     }
 
 
-def _of_tokenizer(folder: PretrainedFolder) -> Mapping[str, Callable[[], object]]:
+def _tokenizer_folder_facts(folder: PretrainedFolder) -> Mapping[str, Callable[[], object]]:
     return {
-        "sha256": lambda: hashlib.sha256(folder.tokenizer()).hexdigest(),
-        "words": lambda: words_of(folder.tokenizer(), folder.path),
-        "padding": lambda: folder.padding,
+        "sha256": lambda: hashlib.sha256(folder.tokenizer_file_bytes()).hexdigest(),
+        "words": lambda: number_of_tokenizer_entries(folder.tokenizer_file_bytes(), folder.path),
+        "padding": lambda: folder.padding_token_number,
     }
 
 
 FACTS: Mapping[str, Facts] = MappingProxyType(
-    {"hf": _of_model, "hf_causal": _of_model, "folder_tokenizer": _of_tokenizer}
+    {"hf": _model_folder_facts, "hf_causal": _model_folder_facts, "folder_tokenizer": _tokenizer_folder_facts}
 )
 """By the tag of a part that names a folder in `path`: how to compute each of its keys."""

@@ -28,13 +28,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
-from dpsweep.accounting.stored_names.stored_classes import TARGET, class_name
-from dpsweep.sweeper.planning.keys import is_known
+from dpsweep.accounting.stored_names.stored_classes import TARGET, class_name_without_module
+from dpsweep.sweeper.planning.keys import is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
-from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, choice_of
-from dpsweep.sweeper.planning.unknown_keys import in_our_words, unknown_key
-from dpsweep.sweeper.trial.script_run import pin_script_checksum
-from dpsweep.sweeper.trial.spec import declare, train_records
+from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
+from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
+from dpsweep.sweeper.trial.script_run import config_with_script_checksum
+from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_training_units_of_config
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -79,7 +79,7 @@ class _Method:
     chosen_by: tuple[str, ...]
 
 
-def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
+def sort_overrides_into_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
     """Sorts Hydra overrides by kind; refuses continuous intervals and axes that one plan cannot have."""
     fixed: list[str] = []
     groups: dict[str, tuple[str, ...]] = {}
@@ -90,7 +90,7 @@ def read_request(arguments: Sequence[str], loader: ConfigLoader) -> Request:
         if not override.is_sweep_override():
             fixed.append(str(override.input_line))
             continue
-        _check_axis(override, arguments)
+        _check_axis_is_discrete_and_allowed(override, arguments)
         options = tuple(_unquoted_value(value) for value in override.sweep_iterator(transformer=Transformer.identity))
         if loader.get_group_options(key):
             groups[key] = tuple(str(option) for option in options)
@@ -123,34 +123,40 @@ class Grid:
         for method in _methods(request, base):
             for choice in itertools.product(*others.values()):
                 choices = dict(zip(others, choice, strict=True))
-                config = self._chosen(method, choices)
-                axes, default_axes = self._axes(config, method.name)
+                config = self._compose_config_of_method(method, choices)
+                axes, default_axes = self._axes_of_method(config, method.name)
                 resolution = Resolution(config, method.name, axes)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
-                    resolved = pin_script_checksum(resolution.at(values), request.keys)
+                    resolved = config_with_script_checksum(resolution.resolved_config_with_values(values), request.keys)
                     yield Point(method=method.name, axes=choices | values, config=resolved, default_axes=default_axes)
 
-    def _axes(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
+    def _axes_of_method(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
         """The axes of one method, and whether default ones of the method are among them.
 
         They are the grid's axes for the method, or, where it has none, the method's default axes
         (`conf/trainer/axes`); then the grid's panels; then the command line's axes, which replace all others.
         """
         by_method, panels = (_as_mapping(f"grid.{key}", config.grid.get(key)) for key in ("axes", "panels"))
-        axes = {name: self._kept(f"grid.axes.{name}", by_method[name]) for name in by_method}.get(method)
+        axes = {
+            name: self._axes_without_overridden_keys(f"grid.axes.{name}", by_method[name]) for name in by_method
+        }.get(method)
         has_default = axes is None and method in self.loader.get_group_options(DEFAULT_AXES)
         if axes is None and has_default:
-            file = self._file(f"{DEFAULT_AXES}/{method}").config
-            axes = self._kept(f"{DEFAULT_AXES}/{method}", _as_mapping(f"{DEFAULT_AXES}/{method}", file).get(method))
+            file = self._load_option_file(f"{DEFAULT_AXES}/{method}").config
+            axes = self._axes_without_overridden_keys(
+                f"{DEFAULT_AXES}/{method}", _as_mapping(f"{DEFAULT_AXES}/{method}", file).get(method)
+            )
         if axes is None and not self.request.values:
             raise BadInput(
                 f"Expected trainer={method} to have axes: this grid has none for it, and there are no default ones in "
                 f"{DEFAULT_AXES}. Give them on the command line (trainer.lr=0.1,0.2)."
             )
-        return (axes or {}) | self._kept("grid.panels", panels) | dict(self.request.values), has_default and bool(axes)
+        return (axes or {}) | self._axes_without_overridden_keys("grid.panels", panels) | dict(
+            self.request.values
+        ), has_default and bool(axes)
 
-    def _kept(self, place: str, axes: object) -> dict[str, tuple[Any, ...]]:
+    def _axes_without_overridden_keys(self, place: str, axes: object) -> dict[str, tuple[Any, ...]]:
         """The axes that a file has at a place, without those that the command line fixes or replaces."""
         if not isinstance(axes, dict):
             raise BadInput(f"Expected {place}={axes!r} to map keys to lists of values.")
@@ -160,7 +166,7 @@ class Grid:
                 raise BadInput(f"Expected axis {key}={values!r} of {place} to be a non-empty list of values.")
         return {key: tuple(values) for key, values in kept.items()}
 
-    def point(self, method: str, values: Mapping[str, Any]) -> Point:
+    def point_with_values(self, method: str, values: Mapping[str, Any]) -> Point:
         """The one point of a method with these values, which another sweep has found; the command line's own win.
 
         Raises `BadInput` if the command line has axes.
@@ -169,20 +175,22 @@ class Grid:
             raise BadInput(f"Expected {key} to have one value: one point runs, the one that was found.")
         own = {key: value for key, value in values.items() if key not in self.request.keys}
         choices = {key: str(value) for key, value in own.items() if self.loader.get_group_options(key)}
-        config = self._chosen(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
+        config = self._compose_config_of_method(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
         others = {key: value for key, value in own.items() if key not in choices}
         return Point(
             method=method,
             axes=own,
-            config=pin_script_checksum(Resolution(config, method, others).at(others), self.request.keys),
+            config=config_with_script_checksum(
+                Resolution(config, method, others).resolved_config_with_values(others), self.request.keys
+            ),
         )
 
-    def offered_rules(self) -> dict[str, Mapping[str, Any]]:
+    def selection_rule_configs_by_name(self) -> dict[str, Mapping[str, Any]]:
         """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
 
         The rule that the command line chose includes the command line's overrides.
         """
-        chosen = choice_of(self.master, "tuning")
+        chosen = chosen_option_of_group(self.master, "tuning")
         names = [name for name in self.loader.get_group_options("tuning") if name != chosen]
         rules = {chosen: self.master.tuning} | self._compose_rules(names)
         complete = {name: rule for name, rule in rules.items() if not OmegaConf.missing_keys(rule)}
@@ -191,8 +199,8 @@ class Grid:
 
     def _compose_rules(self, names: Sequence[str]) -> dict[str, DictConfig]:
         """These selection rules within the configuration; Hydra composes only those that use its defaults lists."""
-        files = {name: self._file(f"tuning/{name}") for name in names}
-        plain = {name: file.config for name, file in files.items() if _is_plain(file)}
+        files = {name: self._load_option_file(f"tuning/{name}") for name in names}
+        plain = {name: file.config for name, file in files.items() if _has_neither_defaults_nor_package(file)}
         config = copy.deepcopy(self.master)
         with open_dict(config):
             config[OFFERS] = plain
@@ -201,13 +209,13 @@ class Grid:
         rules = {**config[OFFERS], **composed}
         return {name: rules[name] for name in names}
 
-    def _file(self, path: str) -> ConfigResult:
+    def _load_option_file(self, path: str) -> ConfigResult:
         """The file of a config group's option, from the first folder of Hydra's search path that has it."""
         return next(source for source in self.loader.get_sources() if source.is_config(path)).load_config(path)
 
-    def _chosen(self, method: _Method, choices: Mapping[str, str]) -> DictConfig:
+    def _compose_config_of_method(self, method: _Method, choices: Mapping[str, str]) -> DictConfig:
         """The fixed overrides with this method and these choices of other groups; a copy, which may be updated."""
-        if not choices and method.name == choice_of(self.master, "trainer"):
+        if not choices and method.name == chosen_option_of_group(self.master, "trainer"):
             return copy.deepcopy(self.master)
         groups = (f"{key}={value}" for key, value in choices.items())
         return self._compose_config([*self.request.fixed, *method.chosen_by, *groups])
@@ -217,31 +225,31 @@ class Grid:
             return self.loader.load_sweep_config(self.master, list(overrides))
         except HydraException as cause:
             running = [method.name for method in _methods(self.request, self.master)]
-            sentence = in_our_words(cause, self.request.fixed, running=running)
+            sentence = wrong_override_sentence(cause, self.request.fixed, running=running)
             raise BadInput(sentence or str(cause).splitlines()[0]) from cause
 
 
-def _is_plain(file: ConfigResult) -> bool:
+def _has_neither_defaults_nor_package(file: ConfigResult) -> bool:
     """Whether a file has neither a defaults list nor a package of its own: its contents are the option."""
     return file.header["package"] is None and DEFAULTS not in file.config
 
 
 def _methods(request: Request, config: DictConfig) -> Iterator[_Method]:
     """The methods to run: those that the command line or a file names; `by_grid` stands for the grid's methods."""
-    for name in request.groups.get("trainer", (choice_of(config, "trainer"),)):
+    for name in request.groups.get("trainer", (chosen_option_of_group(config, "trainer"),)):
         if name != BY_GRID:
             yield _Method(name=name, chosen_by=(f"trainer={name}",))
         elif "trainer" not in request.groups and config.trainer.get(TARGET) is not None:
-            yield _Method(name=_own_name(request, config), chosen_by=())
+            yield _Method(name=_name_of_method_given_as_class(request, config), chosen_by=())
         else:
             for method in config.grid.trainers:
                 yield _Method(name=str(method), chosen_by=(f"trainer={method}",))
 
 
-def _own_name(request: Request, config: DictConfig) -> str:
+def _name_of_method_given_as_class(request: Request, config: DictConfig) -> str:
     """The name of a method that is given as a class: `trainer={_target_: ...}` as it was typed, or the class."""
     typed = [line.partition("=")[2] for line in request.fixed if line.startswith("trainer={")]
-    return typed[-1] if typed else class_name({TARGET: config.trainer[TARGET]})
+    return typed[-1] if typed else class_name_without_module({TARGET: config.trainer[TARGET]})
 
 
 def _as_mapping(place: str, node: Any) -> dict[str, Any]:
@@ -252,7 +260,7 @@ def _as_mapping(place: str, node: Any) -> dict[str, Any]:
     return {str(key): value for key, value in (plain or {}).items()}
 
 
-def _check_axis(override: Override, words: Sequence[str]) -> None:
+def _check_axis_is_discrete_and_allowed(override: Override, words: Sequence[str]) -> None:
     key = override.key_or_group
     if not override.is_discrete_sweep():
         raise BadInput(
@@ -260,8 +268,8 @@ def _check_axis(override: Override, words: Sequence[str]) -> None:
             f"check before the charge. Write {key}=a,b,c, as finely as you like: search=tpe pays for its trials alone."
         )
     if not any(key == root or key.startswith(f"{root}.") for root in SWEEPABLE):
-        if not is_known(key):
-            raise BadInput(unknown_key(key, words))
+        if not is_root_of_key_known(key):
+            raise BadInput(unknown_key_sentence(key, words))
         raise BadInput(
             f"Expected {key} to have one value: a plan has one data set, one budget and one rule. "
             f"An axis may be one of {', '.join(SWEEPABLE)}; for several values of {key} run a sweep each."
@@ -277,23 +285,23 @@ DIGITS = 4
 """Significant digits of a carried learning rate."""
 
 
-def with_finals(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
+def points_with_final_runs(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
     """The points as the rule runs them, each with its final run if the rule has one."""
-    run = rule.final_run
+    run = rule.final_run_terms
     for point in points:
         if run is None:
             yield point
         else:
-            search, final = (_in_part(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
+            search, final = (_point_on_part_of_records(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
             yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
 
 
-def carry_over_learning_rate(trial: Trial, rule: SelectionRule) -> Trial:
+def carry_learning_rate_to_final_run(trial: Trial, rule: SelectionRule) -> Trial:
     """The trial with the learning rate of its final run carried over from its own noise per example."""
-    run = rule.final_run
+    run = rule.final_run_terms
     if trial.final is None or run is None or run.carry is None or "lr" not in trial.config["trainer"]:
         return trial
-    own, final = (_noise_per_example(one.config) for one in (trial, trial.final))
+    own, final = (_noise_multiplier_over_batch_size(one.config) for one in (trial, trial.final))
     if not own or not final:
         return trial
     rate = float(f"{trial.config['trainer']['lr'] * (own / final) ** run.carry:.{DIGITS}g}")
@@ -304,17 +312,17 @@ def carry_over_learning_rate(trial: Trial, rule: SelectionRule) -> Trial:
     return replace(trial, final=replace(trial.final, axes=axes, config=config))
 
 
-def _in_part(point: Point, part: Mapping[str, Any] | None) -> Point:
+def _point_on_part_of_records(point: Point, part: Mapping[str, Any] | None) -> Point:
     """The point on a part of the records, with the sample rate that it has on all of them."""
     if part is None:
         return point
     config = {**point.config, "part": part}
     if isinstance(batch_size := config["sampler"].get("batch_size"), int):
-        share = train_records(config) / train_records(point.config)
+        share = nominal_training_units_of_config(config) / nominal_training_units_of_config(point.config)
         config["sampler"] = {**config["sampler"], "batch_size": max(1, round(batch_size * share))}
     return replace(point, config=config)
 
 
-def _noise_per_example(config: Mapping[str, Any]) -> float:
+def _noise_multiplier_over_batch_size(config: Mapping[str, Any]) -> float:
     """The standard deviation of the noise on a mean of bounded gradients, in units of the bound."""
-    return float(config["privacy"]["noise_multiplier"]) / declare(config).sampler.batch_size
+    return float(config["privacy"]["noise_multiplier"]) / declaration_from_config(config).sampler.batch_size

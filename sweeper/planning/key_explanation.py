@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.planning.keys import (
     DocumentedKey,
-    choices,
+    choice_file_path,
+    choices_by_group,
     commented_keys,
     default_choices,
     documented_keys,
     file_header_comment,
-    file_of,
     first_sentence,
-    is_inner,
+    is_key_users_never_set,
 )
-from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, unknown_key
+from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, unknown_key_sentence
 
 _LONGEST = 100
 """Characters of a meaning in a list; the whole of it stands where the key is explained."""
@@ -37,8 +37,8 @@ hydra.run.dir and the other keys of a single run have no effect: nothing trains 
 
 def groups_and_keys_text() -> str:
     """All groups with their options, and all keys with their meanings, one a line."""
-    groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices().items() if options]
-    keys = list(_key_lines(_given_keys()))
+    groups = [f"  {f'{group}=':16}{', '.join(options)}" for group, options in choices_by_group().items() if options]
+    keys = list(_key_lines(_keys_users_may_set()))
     ending = f"`dpsweep help KEY` explains one, `dpsweep help {HYDRA}` where Hydra's own are."
     return "\n".join(("choices:", *groups, "", "keys:", *keys, "", ending))
 
@@ -49,11 +49,11 @@ def explanation_text(word: str) -> str:
     Raises `BadInput` for a word that is none of them.
     """
     group, equals, choice = word.partition("=")
-    if equals and choice in choices().get(group, ()):
-        return _choice(group, choice)
-    if word in choices():
-        return _group(word)
-    keys = _given_keys()
+    if equals and choice in choices_by_group().get(group, ()):
+        return _choice_explanation(group, choice)
+    if word in choices_by_group():
+        return _group_explanation(word)
+    keys = _keys_users_may_set()
     found = [keys[word]] if word in keys else [key for name, key in keys.items() if name.endswith(f".{word}")]
     below = [key for name, key in keys.items() if name.startswith(f"{word}.")]
     if found or below:
@@ -64,12 +64,16 @@ def explanation_text(word: str) -> str:
         return _HYDRA
     if word in SYNONYMS:
         return explanation_text(SYNONYMS[word].format(word))
-    raise BadInput(unknown_key(word, ()))
+    raise BadInput(unknown_key_sentence(word, ()))
 
 
-def _given_keys() -> Mapping[str, DocumentedKey]:
+def _keys_users_may_set() -> Mapping[str, DocumentedKey]:
     """The keys that a user may give."""
-    return {name: key for name, key in documented_keys().items() if any(key.values.values()) and not is_inner(name)}
+    return {
+        name: key
+        for name, key in documented_keys().items()
+        if any(key.values.values()) and not is_key_users_never_set(name)
+    }
 
 
 def _key_lines(keys: Mapping[str, DocumentedKey]) -> Iterator[str]:
@@ -90,23 +94,26 @@ def _key_explanation(key: DocumentedKey) -> str:
     return "\n".join((f"{key.name}: {key.meaning}", *meanings, "", "its value (??? is yours to give)", *values))
 
 
-def _group(group: str) -> str:
+def _group_explanation(group: str) -> str:
     """A group's options, each with its first sentence."""
-    options = choices()[group]
+    options = choices_by_group()[group]
     width = max(map(len, options)) + 2
     default = default_choices().get(group)
-    lines = (f"  {option:{width}}{first_sentence(file_header_comment(file_of(group, option)))}" for option in options)
+    lines = (
+        f"  {option:{width}}{first_sentence(file_header_comment(choice_file_path(group, option)))}"
+        for option in options
+    )
     begins = f"{group}=, {default} unless something else is said" if default in options else f"{group}="
     return "\n".join((begins, *lines))
 
 
-def _choice(group: str, choice: str) -> str:
+def _choice_explanation(group: str, choice: str) -> str:
     """What a choice is, and its keys."""
-    path = file_of(group, choice)
+    path = choice_file_path(group, choice)
     known = documented_keys()
     names = (key if key.name in known else f"{group}.{key.name}" for key in commented_keys(path))
     keys = {name if isinstance(name, str) else name.name for name in names}
-    own = {name: key for name, key in _given_keys().items() if name in keys}
+    own = {name: key for name, key in _keys_users_may_set().items() if name in keys}
     place = f"{group}={choice}"
     lines = [f"  {name} = {key.values[place]}: {key.comments.get(place, key.meaning)}" for name, key in own.items()]
     return "\n".join((f"{group}={choice}: {file_header_comment(path)}", *(["", "its keys", *lines] if lines else [])))

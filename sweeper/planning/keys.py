@@ -38,7 +38,7 @@ def commented_keys(path: Path) -> Iterator[CommentedKey]:
     text = path.read_text(encoding="utf-8")
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if isinstance(node, yaml.MappingNode):
-        yield from _keys_below(node, "", text, text.splitlines())
+        yield from _commented_keys_below_node(node, "", text, text.splitlines())
 
 
 def file_header_comment(path: Path) -> str:
@@ -59,19 +59,21 @@ def first_sentence(text: str) -> str:
     return sentence.replace("et al", "et al.")
 
 
-def _keys_below(node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str]) -> Iterator[CommentedKey]:
+def _commented_keys_below_node(
+    node: yaml.MappingNode, prefix: str, text: str, lines: Sequence[str]
+) -> Iterator[CommentedKey]:
     for key, value in node.value:
         if key.value in HIDDEN:
             continue
-        name, comment = prefix + key.value, _comment(lines, key.start_mark.line)
+        name, comment = prefix + key.value, _comment_of_line(lines, key.start_mark.line)
         below = isinstance(value, yaml.MappingNode) and bool(value.value)
         written = "" if below else text[value.start_mark.index : value.end_mark.index].strip()
         yield CommentedKey(name=name, value=written, comment=comment)
         if isinstance(value, yaml.MappingNode):
-            yield from _keys_below(value, f"{name}.", text, lines)
+            yield from _commented_keys_below_node(value, f"{name}.", text, lines)
 
 
-def _comment(lines: Sequence[str], line: int) -> str | None:
+def _comment_of_line(lines: Sequence[str], line: int) -> str | None:
     """The comment on a line, or else the one on lines of its own right above it, unless that is the file's."""
     if trailing := _TRAILING.search(lines[line]):
         return trailing["text"].strip()
@@ -131,7 +133,7 @@ class DocumentedKey:
     @property
     def is_number(self) -> bool:
         """Whether any of its values is a number."""
-        return any(_is_number(value) for value in self.values.values())
+        return any(_is_number_text(value) for value in self.values.values())
 
 
 @cache
@@ -139,9 +141,9 @@ def documented_keys(conf: Path = CONF) -> Mapping[str, DocumentedKey]:
     """The keys of a configuration folder by name, those of no group first."""
     values: dict[str, dict[str, str]] = {}
     comments: dict[str, dict[str, str]] = {}
-    for place, key in _all_keys(conf):
+    for place, key in _commented_keys_of_all_files(conf):
         values.setdefault(key.name, {})[place] = key.value
-        if key.comment and _explains(place, key.name):
+        if key.comment and _does_place_explain_key(place, key.name):
             comments.setdefault(key.name, {})[place] = key.comment
     return {
         name: DocumentedKey(name=name, values=found, comments=comments.get(name, {})) for name, found in values.items()
@@ -149,7 +151,7 @@ def documented_keys(conf: Path = CONF) -> Mapping[str, DocumentedKey]:
 
 
 @cache
-def choices(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
+def choices_by_group(conf: Path = CONF) -> Mapping[str, tuple[str, ...]]:
     """The options of every group, without those in folders below."""
     groups = sorted(path for path in conf.iterdir() if path.is_dir())
     return {group.name: tuple(sorted(file.stem for file in group.glob("*.yaml"))) for group in groups}
@@ -162,41 +164,45 @@ def default_choices(conf: Path = CONF) -> Mapping[str, str]:
     return {group: str(choice) for item in defaults if isinstance(item, dict) for group, choice in item.items()}
 
 
-def file_of(group: str, choice: str, conf: Path = CONF) -> Path:
+def choice_file_path(group: str, choice: str, conf: Path = CONF) -> Path:
     """The YAML of a choice."""
     return conf / group / f"{choice}.yaml"
 
 
-def is_known(key: str) -> bool:
+def is_root_of_key_known(key: str) -> bool:
     """Whether the first part of a key is a group, or a key, of conf/ or of Hydra's."""
     root = key.partition(".")[0].partition("/")[0]
-    return root == "hydra" or root in choices() or any(name.partition(".")[0] == root for name in documented_keys())
+    return (
+        root == "hydra"
+        or root in choices_by_group()
+        or any(name.partition(".")[0] == root for name in documented_keys())
+    )
 
 
-def is_inner(name: str) -> bool:
+def is_key_users_never_set(name: str) -> bool:
     """Whether a key describes a published file, or is filled in by the program, so that nobody gives it."""
     return name.startswith(INNER)
 
 
-def _all_keys(conf: Path) -> Iterator[tuple[str, CommentedKey]]:
+def _commented_keys_of_all_files(conf: Path) -> Iterator[tuple[str, CommentedKey]]:
     for key in commented_keys(conf / f"{ROOT}.yaml"):
         yield "", key
-    for group, options in choices(conf).items():
+    for group, options in choices_by_group(conf).items():
         if group in NOT_EXPLAINED:
             continue
         for choice in options:
-            path = file_of(group, choice, conf)
+            path = choice_file_path(group, choice, conf)
             prefix = "" if path.read_text(encoding="utf-8").startswith(GLOBAL) else f"{group}."
             for key in commented_keys(path):
                 yield f"{group}={choice}", CommentedKey(name=prefix + key.name, value=key.value, comment=key.comment)
 
 
-def _explains(place: str, name: str) -> bool:
+def _does_place_explain_key(place: str, name: str) -> bool:
     """Whether a comment there says what a key means; in a file of another group it says why that value was chosen."""
     return not place or place.partition("=")[0] == name.partition(".")[0]
 
 
-def _is_number(text: str) -> bool:
+def _is_number_text(text: str) -> bool:
     try:
         float(text)
     except ValueError:
@@ -207,11 +213,13 @@ def _is_number(text: str) -> bool:
 _VARIABLE = re.compile(r"\$\{oc\.env:[^{}]+\}")
 
 
-def number_from_environment(word: str) -> str:
+def override_decoding_environment_number(word: str) -> str:
     """An override whose value is an environment variable, read as a number where its key has numbers.
 
-    >>> number_from_environment("privacy.epsilon=${oc.env:EPSILON}"), number_from_environment("data=${oc.env:FOLDER}")
-    ("privacy.epsilon='${oc.decode:${oc.env:EPSILON}}'", 'data=${oc.env:FOLDER}')
+    >>> override_decoding_environment_number("privacy.epsilon=${oc.env:EPSILON}")
+    "privacy.epsilon='${oc.decode:${oc.env:EPSILON}}'"
+    >>> override_decoding_environment_number("data=${oc.env:FOLDER}")
+    'data=${oc.env:FOLDER}'
     """
     key, _, value = word.partition("=")
     if not _VARIABLE.fullmatch(value):  # asked first: to read all of conf/ takes a tenth of a command's time

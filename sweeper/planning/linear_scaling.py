@@ -19,7 +19,7 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Phase, Plan, Trial
-from dpsweep.accounting.searches.proposed_points import choices_of
+from dpsweep.accounting.searches.proposed_points import require_allowed_point_indices_per_turn
 from dpsweep.sweeper.planning.optuna_samplers import Seen
 from dpsweep.sweeper.planning.plan_settings import Point
 
@@ -46,7 +46,7 @@ class LinearScaling:
             if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 < noise < math.inf:
                 raise ValueError(f"Expected noise_multipliers={noises!r} to be numbers > 0 and finite.")
 
-    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+    def split_runs_into_phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
         """One phase per level, all equally long, then one run at the noise that the remaining budget allows.
 
         Raises `BadInput` unless all points have the same method and differ only in their learning rate.
@@ -65,31 +65,31 @@ class LinearScaling:
         cheap = (Phase(trials=each, noise_multiplier=float(noise)) for noise in self.noise_multipliers)
         return (*cheap, Phase(trials=1, noise_multiplier=None))
 
-    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+    def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The point of the next run: a random one that was not run yet; for the last run, the nearest to the line."""
-        choices = choices_of(plan)
+        choices = require_allowed_point_indices_per_turn(plan)
         choice, rng = choices[len(seen)], Random(self.seed)
-        best = _best(plan, seen)
+        best = _best_rate_by_epsilon(plan, seen)
         if len(seen) < len(choices) - 1 or not best:
             tried = {run.point for run in seen}
             return rng.choice([point for point in choice if point not in tried] or list(choice))
-        target = _line(best, _epsilon(plan, plan.trials[choice[0]]))
-        return min(choice, key=lambda point: _rate_distance(_rate(plan.trials[point]), target))
+        target = _rate_on_fitted_line(best, _epsilon_of_trial_by_renyi(plan, plan.trials[choice[0]]))
+        return min(choice, key=lambda point: _rate_distance(_learning_rate_of_trial(plan.trials[point]), target))
 
 
-def _best(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
+def _best_rate_by_epsilon(plan: Plan, seen: Sequence[Seen]) -> Mapping[float, float]:
     """The learning rate with the best score at each level's epsilon; ties go to the first run."""
     best: dict[float, tuple[float, float]] = {}
     for run in seen:
         if run.score is not None:
             trial = plan.trials[run.point]
-            level = _epsilon(plan, trial)
+            level = _epsilon_of_trial_by_renyi(plan, trial)
             if level not in best or run.score > best[level][0]:
-                best[level] = run.score, _rate(trial)
+                best[level] = run.score, _learning_rate_of_trial(trial)
     return {level: rate for level, (_, rate) in best.items()}
 
 
-def _line(best: Mapping[float, float], epsilon: float) -> float:
+def _rate_on_fitted_line(best: Mapping[float, float], epsilon: float) -> float:
     """The rate at this epsilon on the least-squares line; with one level, the line passes through the origin."""
     if len(best) == 1:
         ((level, rate),) = best.items()
@@ -103,10 +103,10 @@ def _rate_distance(rate: float, target: float) -> float:
     return abs(math.log(rate / target)) if target > 0 else rate
 
 
-def _epsilon(plan: Plan, trial: Trial) -> float:
+def _epsilon_of_trial_by_renyi(plan: Plan, trial: Trial) -> float:
     """The epsilon of training this run, by Renyi curves; used as an abscissa only, not claimed as a guarantee."""
     return plan_epsilon(Rdp(), PlanEvent(training=trial.event.training), plan.delta, plan.adjacency)
 
 
-def _rate(trial: Trial) -> float:
+def _learning_rate_of_trial(trial: Trial) -> float:
     return float(trial.axes[RATE] or 0)

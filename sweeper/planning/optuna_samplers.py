@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Phase, Plan, Value
-from dpsweep.accounting.stored_names.stored_classes import written_name
+from dpsweep.accounting.stored_names.stored_classes import class_name_as_written
 from dpsweep.sweeper.planning.plan_settings import Point
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 
 if TYPE_CHECKING:
     import optuna
@@ -38,31 +38,33 @@ class Seen:
 class Chooser(Protocol):
     """Chooses the points of a plan's runs, one after another."""
 
-    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+    def split_runs_into_phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
         """The phases of `trials` runs, none if every run may be of any point; `BadInput` for unsuitable points."""
         ...
 
-    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+    def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The point of the next run after those in `seen`, by its index in the plan, among the points of its phase."""
         ...
 
 
-def chooser_of(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
+def chooser_from_config(sampler: Mapping[str, Any], seed: int | None = None) -> Chooser:
     """The chooser that this configures: one of Optuna's samplers or a `Chooser`; raises `BadInput` otherwise."""
     import optuna
 
     if "seed" in sampler:
         raise BadInput(f"Expected search.seed={sampler['seed']} not to be there: seed= is for the sweep as a whole.")
     with _silence_optuna_warnings():
-        chooser = build({**sampler, "seed": seed}, "search")
+        chooser = build_object_of_config_part({**sampler, "seed": seed}, "search")
     if isinstance(chooser, optuna.samplers.BaseSampler):
         return ByOptuna(sampler=chooser)
     if isinstance(chooser, Chooser):
         return chooser
-    raise BadInput(f"Expected search._target_={written_name(sampler)} to be one of Optuna's samplers, or a Chooser.")
+    raise BadInput(
+        f"Expected search._target_={class_name_as_written(sampler)} to be one of Optuna's samplers, or a Chooser."
+    )
 
 
-def propose(plan: Plan, seen: Sequence[Seen]) -> int:
+def propose_next_point_index(plan: Plan, seen: Sequence[Seen]) -> int:
     """The point that the plan's sampler proposes after these runs, by its index in the plan.
 
     The sampler reads only results that were paid for, so its randomness need not be secret; with the sweep's seed, the
@@ -72,7 +74,7 @@ def propose(plan: Plan, seen: Sequence[Seen]) -> int:
         raise BadInput(f"Expected plan {plan.id} to have a sampler.")
     seed = plan.trials[0].config.get("seed")
     own = None if seed is None else Random(f"{seed}, turn {len(seen)}").getrandbits(32)
-    return chooser_of(plan.proposed.sampler, own).choose(plan, seen)
+    return chooser_from_config(plan.proposed.sampler, own).choose_next_point_index(plan, seen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +83,19 @@ class ByOptuna:
 
     sampler: optuna.samplers.BaseSampler
 
-    def phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
+    def split_runs_into_phases(self, trials: int, points: Sequence[Point]) -> tuple[Phase, ...]:
         """No phases: every run may be of any point."""
         return ()
 
-    def choose(self, plan: Plan, seen: Sequence[Seen]) -> int:
+    def choose_next_point_index(self, plan: Plan, seen: Sequence[Seen]) -> int:
         """The suggested point, or the nearest point of the grid."""
         import optuna
 
-        space = _Space.of(plan)
+        space = _Space.from_plan(plan)
         with _silence_optuna_warnings():
             study = optuna.create_study(direction="maximize", sampler=self.sampler)
-            study.add_trials([space.trial(run) for run in seen])
-            return space.suggested(study.ask())
+            study.add_trials([space.optuna_trial_of_run(run) for run in seen])
+            return space.suggest_point_index(study.ask())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ class _Space:
     points: tuple[tuple[str, Mapping[str, int]], ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> _Space:
+    def from_plan(cls, plan: Plan) -> _Space:
         """The space of a plan's points."""
         axes_by_method: dict[str, dict[str, dict[str, Value]]] = {}
         for trial in plan.trials:
@@ -131,7 +133,7 @@ class _Space:
         )
         return cls(axes=ordered, points=tuple(points))
 
-    def trial(self, run: Seen) -> optuna.trial.FrozenTrial:
+    def optuna_trial_of_run(self, run: Seen) -> optuna.trial.FrozenTrial:
         """A run as the Optuna trial that a sampler receives."""
         import optuna
 
@@ -140,16 +142,17 @@ class _Space:
         return optuna.trial.create_trial(
             state=ended if run.ended else states.RUNNING,
             value=run.score,
-            params={METHOD: method} | {_name(method, key): place for key, place in places.items()},
+            params={METHOD: method} | {_parameter_name(method, key): place for key, place in places.items()},
             distributions={METHOD: optuna.distributions.CategoricalDistribution(tuple(self.axes))}
-            | {_name(method, key): _distribution(values) for key, values in self.axes[method].items()},
+            | {_parameter_name(method, key): _index_distribution(values) for key, values in self.axes[method].items()},
         )
 
-    def suggested(self, trial: optuna.Trial) -> int:
+    def suggest_point_index(self, trial: optuna.Trial) -> int:
         """The point that a new trial suggests, or the nearest point of the grid."""
         own_method = trial.suggest_categorical(METHOD, tuple(self.axes))
         suggestion = {
-            key: _suggest_index(trial, _name(own_method, key), values) for key, values in self.axes[own_method].items()
+            key: _suggest_index(trial, _parameter_name(own_method, key), values)
+            for key, values in self.axes[own_method].items()
         }
         distances = {
             point: sum(abs(place - suggestion[key]) for key, place in places.items())
@@ -159,31 +162,31 @@ class _Space:
         return min(distances, key=distances.__getitem__)
 
 
-def _name(method: str, key: str) -> str:
+def _parameter_name(method: str, key: str) -> str:
     return f"{method} {key}"
 
 
 def _ordered_values(values: Iterable[Value]) -> tuple[Value, ...]:
     """Numbers in ascending order, names in their given order."""
     ordered = tuple(values)
-    return tuple(sorted(ordered, key=lambda value: float(value or 0))) if _numeric(ordered) else ordered
+    return tuple(sorted(ordered, key=lambda value: float(value or 0))) if _are_numbers(ordered) else ordered
 
 
 def _suggest_index(trial: optuna.Trial, name: str, values: Sequence[Value]) -> int:
-    if _numeric(values):
+    if _are_numbers(values):
         return trial.suggest_int(name, 0, len(values) - 1)
     return trial.suggest_categorical(name, range(len(values)))
 
 
-def _distribution(values: Sequence[Value]) -> optuna.distributions.BaseDistribution:
+def _index_distribution(values: Sequence[Value]) -> optuna.distributions.BaseDistribution:
     import optuna
 
-    if _numeric(values):
+    if _are_numbers(values):
         return optuna.distributions.IntDistribution(0, len(values) - 1)
     return optuna.distributions.CategoricalDistribution(range(len(values)))
 
 
-def _numeric(values: Iterable[Value]) -> bool:
+def _are_numbers(values: Iterable[Value]) -> bool:
     return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 

@@ -11,23 +11,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpsweep.accounting.durable_files import digest
+from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, price_search
-from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
+from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
+from dpsweep.accounting.records.plan import REPEAT, Plan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Proposals, Search, SelectionRule, rule_from_config
-from dpsweep.accounting.stored_names.stored_classes import identity_config
+from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
+from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.sweeper.planning import search_options as asked
-from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_anew
-from dpsweep.sweeper.planning.grid import carry_over_learning_rate, with_finals
-from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point, amount, require_meant
-from dpsweep.sweeper.trial.blocks import blocks_of
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_point_of_trial
+from dpsweep.sweeper.planning.grid import carry_learning_rate_to_final_run, points_with_final_runs
+from dpsweep.sweeper.planning.plan_settings import (
+    BudgetSettings,
+    PlanSettings,
+    Point,
+    require_settings_within_limits,
+    require_valid_epsilon_or_delta,
+)
+from dpsweep.sweeper.trial.blocks import group_points_into_blocks
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.methods.script import is_script
+from dpsweep.trainers.methods.script import is_script_config
 
 FINAL = "final"
 """The tag of the rule that adds a final run to another one."""
@@ -36,43 +42,49 @@ SOLVED = ("noise", "steps", "points")
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
 
-def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
+def compose_priced_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
     """The priced plan of these points under the settings' rule, accountants and budget."""
-    privacy, budget = settings.privacy, read_budget(settings.budget)
-    delta = amount("privacy.delta", privacy["delta"])
+    privacy, budget = settings.privacy, budget_from_settings(settings.budget)
+    delta = require_valid_epsilon_or_delta("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
-    repeats = asked.repeats(settings)
-    distinct, notes = _distinct(_repeat_points(points, repeats))
-    require_meant(distinct)
-    proposed = asked.proposed_runs(settings.search, repeats, distinct)
-    distinct = list(asked.points_by_phase(distinct, proposed))
+    repeats = asked.repeats_per_point(settings)
+    distinct, notes = _distinct_points_and_note(_repeat_points(points, repeats))
+    require_settings_within_limits(distinct)
+    proposed = asked.sampler_run_count_and_phases_or_none(settings.search, repeats, distinct)
+    distinct = list(asked.points_repeated_at_noise_of_each_phase(distinct, proposed))
     search = Search(
         proposals=Proposals.ADAPTIVE if proposed else Proposals.FIXED,
         pruning="pruner" in settings.search,
-        shared=asked.shares_subsamples(settings.subsample, settings.checkpoint_every),
+        shared=asked.do_points_share_subsamples(settings.subsample, settings.checkpoint_every),
         repeats=repeats,
-        spares=asked.spare_attempts(settings.spare_attempts),
+        spares=asked.require_valid_spare_attempts(settings.spare_attempts),
         curves_every=settings.looks_every,
-        scripts=any(is_script(point.config) for point in distinct),
+        scripts=any(is_script_config(point.config) for point in distinct),
     )
-    if budget.vacuous:
-        _require_no_promise(settings)
-    panel = build(settings.accountant, "accountant")
-    spending = asked.steps_are_open(distinct, settings.solve)
-    target = None if budget.vacuous else _target(settings, distinct, "steps" if spending else settings.solve)
+    if budget.promises_nothing:
+        _refuse_private_settings_on_public_data(settings)
+    panel = build_object_of_config_part(settings.accountant, "accountant")
+    spending = asked.are_steps_solved_for(distinct, settings.solve)
+    target = (
+        None
+        if budget.promises_nothing
+        else _target_epsilon(settings, distinct, "steps" if spending else settings.solve)
+    )
     if spending and "_target_" not in settings.tuning:
         raise BadInput("Expected tuning=auto to be a rule by name with steps=when_budget_spent: prices follow from it.")
-    priced = price_search(
+    priced = solve_and_price_search(
         SearchSpec(
             runs_under=lambda rule: _declare_points(
-                with_finals(distinct, rule), target, one_step=spending and target is not None
+                points_with_final_runs(distinct, rule), target, one_step=spending and target is not None
             ),
             search=search,
             panel=panel,
             budget=budget,
             delta=delta,
-            rule=_with_final(settings.tuning, settings.final) if "_target_" in settings.tuning else None,
+            rule=_rule_with_final_run_if_wanted(settings.tuning, settings.final)
+            if "_target_" in settings.tuning
+            else None,
             offered=_comparable_rules(settings),
             show=settings.show,
             target=target,
@@ -82,18 +94,18 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
             pruner=settings.search.get("pruner"),
         )
     )
-    trials = [carry_over_learning_rate(trial, priced.rule) for trial in priced.trials]
+    trials = [carry_learning_rate_to_final_run(trial, priced.rule) for trial in priced.trials]
     plan = Plan(
-        account=_account(settings.account),
+        account=_require_account_name(settings.account),
         budget=budget,
         delta=delta,
         rule=priced.rule_config,
-        blocks=blocks_of(trials, shared=search.shared),
+        blocks=group_points_into_blocks(trials, shared=search.shared),
         event=priced.event,
         target_epsilon=priced.target_epsilon,
-        proposed=asked.with_solved_noise(proposed, distinct, trials),
+        proposed=asked.proposals_with_solved_noise(proposed, distinct, trials),
         spares=search.spares,
-        notes=(*notes, *_on_default_axes(distinct), *priced.notes),
+        notes=(*notes, *_default_axes_note(distinct), *priced.notes),
     )
     return PricedPlan(
         plan=plan,
@@ -102,14 +114,14 @@ def compose_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
         quote=priced.quote,
         single_run=priced.single_run,
         offers=priced.offers,
-        units=nominal_units(declared_anew(priced.trials[0]).declaration.dataset),
-        run_of=declared_anew,
+        units=nominal_units(declared_point_of_trial(priced.trials[0]).declaration.dataset),
+        run_of=declared_point_of_trial,
         accept_delta=privacy.get("accept_delta"),
         budget_given=not settings.keys.isdisjoint(BUDGET_KEYS),
     )
 
 
-def read_budget(settings: BudgetSettings) -> Guarantee:
+def budget_from_settings(settings: BudgetSettings) -> Guarantee:
     """The budget that the settings declare for their data set's account."""
     adjacency = settings.adjacency
     if not isinstance(adjacency, str) or adjacency not in list(Adjacency):
@@ -122,14 +134,14 @@ def read_budget(settings: BudgetSettings) -> Guarantee:
     if settings.unit_column is not None and settings.unit != settings.column_unit:
         raise BadInput(f"Expected privacy.unit={settings.unit!r} to be dataset.unit={settings.column_unit!r}.")
     return Guarantee(
-        epsilon=math.inf if settings.public else amount("budget.epsilon", settings.epsilon),
-        delta=amount("budget.delta", settings.delta),
+        epsilon=math.inf if settings.public else require_valid_epsilon_or_delta("budget.epsilon", settings.epsilon),
+        delta=require_valid_epsilon_or_delta("budget.delta", settings.delta),
         adjacency=Adjacency(adjacency),
         unit=str(settings.unit),
     )
 
 
-def _require_no_promise(settings: PlanSettings) -> None:
+def _refuse_private_settings_on_public_data(settings: PlanSettings) -> None:
     """Raises `BadInput` if the settings ask of data declared public what makes sense only for protected data."""
     for key in ("budget.epsilon", "privacy.epsilon"):
         if key in settings.keys:
@@ -147,27 +159,32 @@ def _require_no_promise(settings: PlanSettings) -> None:
 
 def _declare_points(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    first_steps = [_at_one_step(point) for point in points] if one_step else points
-    return tuple(DeclaredPoint.of(point, needs_noise=target is None) for point in first_steps)
+    first_steps = [_point_with_one_step(point) for point in points] if one_step else points
+    return tuple(DeclaredPoint.from_point(point, needs_noise=target is None) for point in first_steps)
 
 
-def _at_one_step(point: Point) -> Point:
-    final = None if point.final is None else _at_one_step(point.final)
+def _point_with_one_step(point: Point) -> Point:
+    final = None if point.final is None else _point_with_one_step(point.final)
     return replace(point, config={**point.config, "steps": 1}, final=final)
 
 
-def _distinct(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
+def _distinct_points_and_note(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:
     """The points without duplicates, and a note that says how many were dropped."""
     distinct: dict[str, Point] = {}
     repeated = 0
     for point in points:
-        repeated += distinct.setdefault(digest(identity_config(_finite(point))), point) is not point
+        repeated += (
+            distinct.setdefault(
+                short_digest_of_json(identity_form_of_trial_config(_require_finite_values(point))), point
+            )
+            is not point
+        )
     if not distinct:
         raise BadInput("Expected a grid of at least one point, got none.")
     return list(distinct.values()), (f"{repeated} repeated points were dropped.",) if repeated else ()
 
 
-def _on_default_axes(points: Sequence[Point]) -> Iterator[str]:
+def _default_axes_note(points: Sequence[Point]) -> Iterator[str]:
     """A note that names the methods whose axes are not the grid's."""
     default = [point.method for point in points if point.default_axes]
     if methods := list(dict.fromkeys(default)):
@@ -176,18 +193,18 @@ def _on_default_axes(points: Sequence[Point]) -> Iterator[str]:
         yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."
 
 
-def _finite(point: Point) -> Mapping[str, Any]:
-    for key, value in (*point.axes.items(), *_leaves(point.config)):
+def _require_finite_values(point: Point) -> Mapping[str, Any]:
+    for key, value in (*point.axes.items(), *_leaf_values_with_keys(point.config)):
         if isinstance(value, float) and not math.isfinite(value):
             raise BadInput(f"Expected {key}={value} to be finite.")
     return point.config
 
 
-def _leaves(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaf_values_with_keys(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """The leaf values of a configuration, with their dotted keys."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
+            yield from _leaf_values_with_keys(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
 
@@ -201,7 +218,7 @@ def _repeat_points(points: Iterable[Point], repeats: int) -> Iterator[Point]:
             yield replace(point, config={**point.config, REPEAT: repeat})
 
 
-def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
+def _rule_with_final_run_if_wanted(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
     """The rule, followed by one more run of the winner if `final` is true."""
     if not isinstance(final, bool):
         raise BadInput(f"Expected final={final!r} to be true or false.")
@@ -210,11 +227,11 @@ def _with_final(rule: Mapping[str, Any], final: object) -> Mapping[str, Any]:
 
 def _comparable_rules(settings: PlanSettings) -> dict[str, Mapping[str, Any]]:
     """The rules that may be compared; with final=true, those that a final run may follow, followed by one."""
-    rules = {label: _with_final(rule, settings.final) for label, rule in settings.offered.items()}
-    return {label: rule for label, rule in rules.items() if not settings.final or _is_rule(rule)}
+    rules = {label: _rule_with_final_run_if_wanted(rule, settings.final) for label, rule in settings.offered.items()}
+    return {label: rule for label, rule in rules.items() if not settings.final or _is_valid_rule_config(rule)}
 
 
-def _is_rule(config: Mapping[str, Any]) -> bool:
+def _is_valid_rule_config(config: Mapping[str, Any]) -> bool:
     """Whether a rule may be made of this configuration."""
     try:
         rule_from_config(config)
@@ -223,18 +240,18 @@ def _is_rule(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:
+def _target_epsilon(settings: PlanSettings, points: Sequence[Point], solve: str) -> float | None:
     """The epsilon that the whole plan may cost; None if the noise is given instead and nothing else is open."""
     if solve not in SOLVED:
         raise BadInput(f"Expected solve={solve} to be one of {', '.join(SOLVED)}.")
-    are_fixed = [noise is not None for noise in asked.open_noises(points)]
+    are_fixed = [noise is not None for noise in asked.given_noises_or_none(points)]
     if solve != "noise":
         if not all(are_fixed):
             raise BadInput(
                 f"Expected privacy.noise_multiplier to be given: solve={solve} and steps=when_budget_spent leave it as "
                 "it is."
             )
-        return amount("privacy.epsilon", settings.privacy["epsilon"])
+        return require_valid_epsilon_or_delta("privacy.epsilon", settings.privacy["epsilon"])
     if all(are_fixed):
         if "privacy.epsilon" in settings.keys:
             raise BadInput(
@@ -242,10 +259,10 @@ def _target(settings: PlanSettings, points: Sequence[Point], solve: str) -> floa
                 "With both, solve=steps or solve=points finds the most that fits."
             )
         return None
-    return amount("privacy.epsilon", settings.privacy["epsilon"])
+    return require_valid_epsilon_or_delta("privacy.epsilon", settings.privacy["epsilon"])
 
 
-def _account(name: object) -> str:
+def _require_account_name(name: object) -> str:
     """The name of a data set's account, which is also the name of a folder."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise BadInput(f"Expected dataset.name={name!r} to be of letters, digits, '_', '.' and '-'.")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 
 NOISE = "privacy.noise_multiplier"
 
@@ -32,7 +32,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 """The smallest and the largest accepted value of each key."""
 
 
-def require_meant(points: Iterable[Point]) -> None:
+def require_settings_within_limits(points: Iterable[Point]) -> None:
     """Raises `BadInput` if a setting of a point lies beyond its limits.
 
     Other functions check values that are null, 0 or not numbers.
@@ -42,7 +42,7 @@ def require_meant(points: Iterable[Point]) -> None:
             group, _, name = key.partition(".")
             for place, value in _values_with_name(point.config.get(group), name, group):
                 if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-                    _require_within(key, float(value), place)
+                    _require_within_limits(key, float(value), place)
 
 
 def _values_with_name(part: object, name: str, place: str) -> Iterator[tuple[str, object]]:
@@ -54,14 +54,14 @@ def _values_with_name(part: object, name: str, place: str) -> Iterator[tuple[str
             yield from _values_with_name(value, name, f"{place}.{key}")
 
 
-def amount(key: str, value: object) -> float:
+def require_valid_epsilon_or_delta(key: str, value: object) -> float:
     """An epsilon or a delta that the user gave: a number above 0, within its limits."""
-    number = positive(key, value)
-    _require_within(key, number)
+    number = require_positive_number(key, value)
+    _require_within_limits(key, number)
     return number
 
 
-def positive(name: str, value: object) -> float:
+def require_positive_number(name: str, value: object) -> float:
     """The value as a finite number above 0; otherwise raises `BadInput` with its name."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise BadInput(f"Expected {name}={value!r} to be a number.")
@@ -70,21 +70,24 @@ def positive(name: str, value: object) -> float:
     return float(value)
 
 
-def require_no_typo(key: str, value: float, name: str) -> None:
+def require_below_upper_limit(key: str, value: float, name: str) -> None:
     """Raises `BadInput` if an amount called `name` is above the upper limit of this key."""
     most = LIMITS[key][1]
     if value > most:
         raise BadInput(
-            f"Expected {name}={all_digits(value)} <= {all_digits(most)}: anything above is taken for a typo."
+            f"Expected {name}={text_with_all_digits(value)} <= {text_with_all_digits(most)}: anything above is taken "
+            "for a typo."
         )
 
 
-def _require_within(key: str, value: float, name: str = "") -> None:
+def _require_within_limits(key: str, value: float, name: str = "") -> None:
     """Raises `BadInput` if a value is beyond the limits of a key; messages use `name`, if given, instead of the key."""
     least, most = LIMITS[key]
     if not least <= value <= most:
-        limits = f"{all_digits(least)} to {all_digits(most)}"
-        raise BadInput(f"Expected {name or key}={all_digits(value)} in {limits}: anything else is taken for a typo.")
+        limits = f"{text_with_all_digits(least)} to {text_with_all_digits(most)}"
+        raise BadInput(
+            f"Expected {name or key}={text_with_all_digits(value)} in {limits}: anything else is taken for a typo."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.format_defaults import part_defaults, without_defaults
-from dpsweep.accounting.stored_names.stored_classes import stored_form
+from dpsweep.accounting.stored_names.format_defaults import defaults_of_plan_or_config_part, without_defaults
+from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.stored_names.tags import PARTS
-from dpsweep.sweeper.planning.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
 
 BY_GRID = "by_grid"
 """The trainer that stands for the methods of the grid."""
@@ -61,46 +61,47 @@ class Resolution:
         self._trainer = trainer
         self._changing = {axis.partition(".")[0] for axis in axes}
         self._constant: dict[str, Any] = {}
-        self._by_grid = choice_of(config, "trainer") == BY_GRID
+        self._by_grid = chosen_option_of_group(config, "trainer") == BY_GRID
         if OmegaConf.is_dict(own := config.trainer.get(HYPERPARAMETERS)):
             OmegaConf.set_struct(own, False)  # a script's hyperparameters have names of its own
 
-    def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def resolved_config_with_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The identity part of the configuration with these values; raises `BadInput` for a key that it lacks."""
         for key, value in values.items():
             try:
                 OmegaConf.update(self._config, key, value)
             except OmegaConfBaseException:
                 raise BadInput(
-                    f"Expected {key} to be a field of trainer={self._trainer}; {_fields(self._config, key)}."
+                    f"Expected {key} to be a field of trainer={self._trainer}; "
+                    f"{_fields_of_group_text(self._config, key)}."
                 ) from None
-        return _without_group_defaults(with_base_weights(dict(self._parts())))
+        return _without_group_defaults(config_with_base_weight_facts(dict(self._config_parts_in_stored_form_by_key())))
 
-    def _parts(self) -> Iterator[tuple[str, Any]]:
+    def _config_parts_in_stored_form_by_key(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:
-            yield key, self._part(key)
+            yield key, self._config_part_in_stored_form(key)
         for key in WHERE_GIVEN:
-            if (part := self._part(key)) not in (None, {}):
+            if (part := self._config_part_in_stored_form(key)) not in (None, {}):
                 yield key, part
 
-    def _part(self, key: str) -> Any:
+    def _config_part_in_stored_form(self, key: str) -> Any:
         """One part of the configuration in its stored form."""
         if key in self._constant:
             return self._constant[key]
-        resolved = self._resolve_part(key)
-        part = stored_form(resolved, key) if key in PARTS else resolved
-        if self._is_constant(key):
+        resolved = self._config_part_as_plain_values(key)
+        part = stored_form_of_config_part(resolved, key) if key in PARTS else resolved
+        if self._is_part_same_for_all_points(key):
             self._constant[key] = part
         return part
 
-    def _resolve_part(self, key: str) -> Any:
+    def _config_part_as_plain_values(self, key: str) -> Any:
         node = self._config[key]
         part: Any = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
         if key == "trainer" and self._by_grid:  # a user's class gets no unset keys
             return {name: value for name, value in dict(part).items() if value is not None}
         return part
 
-    def _is_constant(self, key: str) -> bool:
+    def _is_part_same_for_all_points(self, key: str) -> bool:
         """Whether no axis lies in a part, and it refers to constant parts alone."""
         if key in self._changing:
             return False
@@ -111,17 +112,19 @@ class Resolution:
         return plain and all(reference.partition(".")[0] in self._constant for reference in references)
 
 
-def choice_of(config: DictConfig, group: str) -> str:
+def chosen_option_of_group(config: DictConfig, group: str) -> str:
     """The option that a composed configuration uses for a config group."""
     return str(OmegaConf.select(config, f"hydra.runtime.choices.{group}"))
 
 
 def _without_group_defaults(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration without the groups' own keys where they are at their default."""
-    return config | {group: without_defaults(config[group], part_defaults(group)) for group in OF_GROUPS}
+    return config | {
+        group: without_defaults(config[group], defaults_of_plan_or_config_part(group)) for group in OF_GROUPS
+    }
 
 
-def _fields(config: DictConfig, key: str) -> str:
+def _fields_of_group_text(config: DictConfig, key: str) -> str:
     """The fields that the group of a wrong key has."""
     group = key.partition(".")[0]
     node = config.get(group)

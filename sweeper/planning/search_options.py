@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.notation import noise_up
+from dpsweep.accounting.notation import noise_text_rounded_up
 from dpsweep.accounting.records.plan import Proposed, Trial
-from dpsweep.sweeper.planning.optuna_samplers import chooser_of
+from dpsweep.sweeper.planning.optuna_samplers import chooser_from_config
 from dpsweep.sweeper.planning.plan_settings import NOISE, PlanSettings, Point
 
 INDEPENDENT, SHARED = "independent", "shared"
 WHEN_BUDGET_SPENT = "when_budget_spent"
 
 
-def repeats(settings: PlanSettings) -> int:
+def repeats_per_point(settings: PlanSettings) -> int:
     """The runs of each point: as many as the user says, or as the rule's configuration does (`tuning.repeats`)."""
     asked = settings.tuning.get("repeats", 1) if settings.repeats is None else settings.repeats
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
@@ -24,7 +24,9 @@ def repeats(settings: PlanSettings) -> int:
     return asked
 
 
-def proposed_runs(search: Mapping[str, Any], repeats: int, points: Sequence[Point]) -> Proposed | None:
+def sampler_run_count_and_phases_or_none(
+    search: Mapping[str, Any], repeats: int, points: Sequence[Point]
+) -> Proposed | None:
     """How many runs a sampler proposes, which sampler, and in which phases; None without a sampler."""
     if "_target_" not in search:
         if strange := [key for key in search if key != "pruner"]:
@@ -37,10 +39,10 @@ def proposed_runs(search: Mapping[str, Any], repeats: int, points: Sequence[Poin
         )
     sampler = {key: value for key, value in search.items() if key not in ("trials", "pruner")}
     plain = Proposed(trials=search.get("trials", 0), sampler=sampler)
-    return replace(plain, phases=chooser_of(sampler).phases(plain.trials, points))
+    return replace(plain, phases=chooser_from_config(sampler).split_runs_into_phases(plain.trials, points))
 
 
-def points_by_phase(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
+def points_repeated_at_noise_of_each_phase(points: Sequence[Point], proposed: Proposed | None) -> Iterator[Point]:
     """The points; with phases, each point once at the noise multiplier of every phase."""
     if proposed is None or not proposed.phases:
         yield from points
@@ -57,7 +59,9 @@ def points_by_phase(points: Sequence[Point], proposed: Proposed | None) -> Itera
             )
 
 
-def with_solved_noise(proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]) -> Proposed | None:
+def proposals_with_solved_noise(
+    proposed: Proposed | None, points: Sequence[Point], trials: Sequence[Trial]
+) -> Proposed | None:
     """The proposals with the noise multiplier that these points left open and that was solved for these trials.
 
     Raises `BadInput` unless it is below all given noise multipliers: the runs at those must be the cheaper ones.
@@ -65,23 +69,23 @@ def with_solved_noise(proposed: Proposed | None, points: Sequence[Point], trials
     if proposed is None or not proposed.phases:
         return proposed
     solved = [trial.config["privacy"]["noise_multiplier"] for trial in trials]
-    noise = next(own for own, fixed in zip(solved, open_noises(points), strict=True) if fixed is None)
-    if any(fixed is not None and fixed <= noise for fixed in open_noises(points)):
+    noise = next(own for own, fixed in zip(solved, given_noises_or_none(points), strict=True) if fixed is None)
+    if any(fixed is not None and fixed <= noise for fixed in given_noises_or_none(points)):
         raise BadInput(
-            f"Expected search.noise_multipliers to be above {noise_up(noise)}, which the last run has for "
+            f"Expected search.noise_multipliers to be above {noise_text_rounded_up(noise)}, which the last run has for "
             "privacy.epsilon: those before it are to be cheaper. More noise for them leaves it more of the budget."
         )
-    return proposed.at_noise(noise)
+    return proposed.with_missing_noise_filled(noise)
 
 
-def spare_attempts(value: object) -> int:
+def require_valid_spare_attempts(value: object) -> int:
     """The number of spare attempts that the plan pays for in advance."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
     return value
 
 
-def shares_subsamples(subsample: object, checkpoint_every: object) -> bool:
+def do_points_share_subsamples(subsample: object, checkpoint_every: object) -> bool:
     """Whether all points use the same subsamples; refuses checkpoints then, since some runs could resume alone."""
     if subsample not in (INDEPENDENT, SHARED):
         raise BadInput(f"Expected subsample={subsample} to be {INDEPENDENT} or {SHARED}.")
@@ -93,7 +97,7 @@ def shares_subsamples(subsample: object, checkpoint_every: object) -> bool:
     return subsample == SHARED
 
 
-def steps_are_open(points: Sequence[Point], solve: object) -> bool:
+def are_steps_solved_for(points: Sequence[Point], solve: object) -> bool:
     """Whether planning solves for the steps; then `BadInput` unless all steps are open and `solve` is noise."""
     open_steps = [point.config["steps"] == WHEN_BUDGET_SPENT for point in points]
     if any(open_steps) and not all(open_steps):
@@ -103,6 +107,6 @@ def steps_are_open(points: Sequence[Point], solve: object) -> bool:
     return any(open_steps)
 
 
-def open_noises(points: Sequence[Point]) -> list[float | None]:
+def given_noises_or_none(points: Sequence[Point]) -> list[float | None]:
     """Each point's noise multiplier as it was given, None where it is open."""
     return [point.config["privacy"]["noise_multiplier"] for point in points]

@@ -16,7 +16,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.planning.keys import choices, default_choices, documented_keys, is_inner
+from dpsweep.sweeper.planning.keys import choices_by_group, default_choices, documented_keys, is_key_users_never_set
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
 _UNKNOWN_CHOICE = re.compile(r"Could not find '(?P<group>[\w/]+)/(?P<choice>[^'/]+)'")
@@ -41,33 +41,36 @@ SIMILAR = 0.7
 """The least similarity, of difflib's ratio, at which a word is proposed."""
 
 
-def in_our_words(error: BaseException, words: Sequence[str], *, running: Sequence[str] = ()) -> str | None:
+def wrong_override_sentence(error: BaseException, words: Sequence[str], *, running: Sequence[str] = ()) -> str | None:
     """What is wrong with a word, in our terms; None for an exception of Hydra's that is about something else.
 
     `words` are the command's, `running` the methods that run.
     """
     message = str(error)
     if isinstance(error, OverrideParseException) or isinstance(error.__cause__, OverrideParseException):
-        return _ungrammatical(error)
+        return _unparsable_override_sentence(error)
     if unset := _UNSET.search(message):
         return f"Expected the environment variable {unset['name']} to be set: the configuration reads it."
     if missing := _UNKNOWN_CHOICE.search(message):
-        return unknown_choice(missing["group"], missing["choice"], error)
+        return unknown_choice_sentence(missing["group"], missing["choice"], error)
     if unknown := _UNKNOWN_KEY.search(message):
-        return unknown_key(unknown["key"] or unknown["full"], words, running=running)
+        return unknown_key_sentence(unknown["key"] or unknown["full"], words, running=running)
     return None
 
 
-def unknown_choice(group: str, choice: str, error: BaseException | None = None) -> str:
+def unknown_choice_sentence(group: str, choice: str, error: BaseException | None = None) -> str:
     """The sentence for `group=choice` where the group has no such option."""
     found = error.options if isinstance(error, MissingConfigException) else None
-    options = list(found or choices().get(group, ()))
+    options = list(found or choices_by_group().get(group, ()))
     if not options and group.partition("/")[0] == EXPERIMENT:
         return IN_CHECKOUT
-    return f"Expected {group}={choice} to be one of {', '.join(options)}.{_did_you_mean(choice, options, f'{group}=')}"
+    return (
+        f"Expected {group}={choice} to be one of "
+        f"{', '.join(options)}.{_did_you_mean_question(choice, options, f'{group}=')}"
+    )
 
 
-def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:
+def unknown_key_sentence(key: str, words: Sequence[str], *, running: Sequence[str] = ()) -> str:
     """The sentence for a key that the configuration lacks: another tool's word, another choice's key, or a typo."""
     word = next((one for one in words if one.lstrip("+~").partition("=")[0] == key), key)
     value = word.partition("=")[2]
@@ -75,15 +78,15 @@ def unknown_key(key: str, words: Sequence[str], *, running: Sequence[str] = ()) 
     if key == EXPERIMENT:
         return IN_CHECKOUT
     if key in known:
-        return _of_another_choice(key, word, words, running)
-    if ours := our_word(key, value, words):
-        return f"Expected {word} in dpsweep's words: {ours}.{_method_of(ours, words)}"
-    names = [name for name in known if not is_inner(name)]
-    similar = _did_you_mean(key, [*names, *choices()], "")
+        return _key_of_another_choice_sentence(key, word, words, running)
+    if ours := translate_foreign_override(key, value, words):
+        return f"Expected {word} in dpsweep's words: {ours}.{_hint_to_name_method(ours, words)}"
+    names = [name for name in known if not is_key_users_never_set(name)]
+    similar = _did_you_mean_question(key, [*names, *choices_by_group()], "")
     return f"Expected {word} to be a key of the configuration.{similar or ' `dpsweep help` lists the keys.'}"
 
 
-def _of_another_choice(key: str, word: str, words: Sequence[str], running: Sequence[str]) -> str:
+def _key_of_another_choice_sentence(key: str, word: str, words: Sequence[str], running: Sequence[str]) -> str:
     """The sentence for a key that other choices of its group have."""
     group, having = key.partition(".")[0], _choices_with_key(key)
     named = any(one.startswith(f"{group}=") for one in words)
@@ -101,7 +104,7 @@ def _choices_with_key(key: str) -> list[str]:
     return [choice for root, _, choice in places if root == group and choice != BY_GRID]
 
 
-def _method_of(ours: str, words: Sequence[str]) -> str:
+def _hint_to_name_method(ours: str, words: Sequence[str]) -> str:
     """A hint to name the method where a key is not every method's."""
     key = ours.partition("=")[0]
     known = documented_keys().get(key)
@@ -110,7 +113,7 @@ def _method_of(ours: str, words: Sequence[str]) -> str:
     return f" Name the method with it ({', '.join(_choices_with_key(key))})."
 
 
-def _did_you_mean(word: str, known: Sequence[str], prefix: str) -> str:
+def _did_you_mean_question(word: str, known: Sequence[str], prefix: str) -> str:
     """A question that proposes the most similar known word; empty where none is similar."""
     similar = get_close_matches(word, known, n=1, cutoff=SIMILAR)
     if not similar:
@@ -119,7 +122,7 @@ def _did_you_mean(word: str, known: Sequence[str], prefix: str) -> str:
     return f" Did you mean {prefix}{similar[0]}?" if similar else ""
 
 
-def _ungrammatical(error: BaseException) -> str:
+def _unparsable_override_sentence(error: BaseException) -> str:
     """The sentence for a word that Hydra cannot parse."""
     cause = error if isinstance(error, OverrideParseException) else error.__cause__
     assert isinstance(cause, HydraException)
@@ -178,12 +181,12 @@ SYNONYMS: Mapping[str, str] = {
 """Our key, or group, by another tool's name for it; `{}` stands for that name."""
 
 
-def our_word(name: str, value: str, words: Sequence[str]) -> str | None:
+def translate_foreign_override(name: str, value: str, words: Sequence[str]) -> str | None:
     """Our word for another tool's `name=value` in a command of these words; None where the name is unknown.
 
     Epochs become steps where the command, or the configuration of its data set, says how many records there are.
 
-    >>> our_word("max_grad_norm", "1", [])
+    >>> translate_foreign_override("max_grad_norm", "1", [])
     'trainer.clip_norm=1'
     """
     last = name.rpartition(".")[2]
@@ -191,36 +194,39 @@ def our_word(name: str, value: str, words: Sequence[str]) -> str | None:
         return None
     key = SYNONYMS[last].format(last)
     if last in EPOCHS:
-        return _steps(value, words)
+        return _steps_override_from_epochs(value, words)
     return f"{key}={value}" if value else key
 
 
-def _steps(epochs: str, words: Sequence[str]) -> str:
+def _steps_override_from_epochs(epochs: str, words: Sequence[str]) -> str:
     """`steps=` for so many epochs, each value by itself; the formula where a size is unknown."""
-    records, batch_size = _size("dataset.records", words), _size("sampler.batch_size", words)
-    numbers = [_number(value) for value in epochs.split(",")]
+    records, batch_size = (
+        _number_given_for_key("dataset.records", words),
+        _number_given_for_key("sampler.batch_size", words),
+    )
+    numbers = [_parse_number_or_none(value) for value in epochs.split(",")]
     if records is None or batch_size is None or None in numbers:
         return "steps=..., epochs x training records / sampler.batch_size"
-    step = batch_size / (records - math.floor(records * _held_out(words)))
+    step = batch_size / (records - math.floor(records * _held_out_share(words)))
     return "steps=" + ",".join(str(math.ceil(number / step)) for number in numbers if number is not None)
 
 
-def _held_out(words: Sequence[str]) -> float:
+def _held_out_share(words: Sequence[str]) -> float:
     """The share of the records that is held out for private scores."""
     if "score=private" not in words and any(word.startswith("score=") for word in words):
         return 0.0
     given = next((word.partition("=")[2] for word in words if word.startswith("score.fraction=")), None)
-    return _number(given or documented_keys()["score.fraction"].values["score=private"]) or 0.0
+    return _parse_number_or_none(given or documented_keys()["score.fraction"].values["score=private"]) or 0.0
 
 
-def _size(key: str, words: Sequence[str]) -> float | None:
+def _number_given_for_key(key: str, words: Sequence[str]) -> float | None:
     """A key's number on the command line, else in the data set's configuration."""
     given = dict(word.split("=", 1) for word in words if "=" in word)
     data_set = given.get("dataset", default_choices()["dataset"])
-    return _number(given.get(key, documented_keys()[key].values.get(f"dataset={data_set}", "")))
+    return _parse_number_or_none(given.get(key, documented_keys()[key].values.get(f"dataset={data_set}", "")))
 
 
-def _number(text: str) -> float | None:
+def _parse_number_or_none(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
@@ -233,13 +239,13 @@ NOT_NEEDED = {"budget.epsilon": "dataset.public", "budget.delta": "dataset.publi
 """Keys that may stay empty where another key is true."""
 
 
-def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
+def refuse_keys_without_value(config: DictConfig, given: Collection[str]) -> None:
     """Raises `BadInput` with all keys at `???`, and what each means, except those in `given`: they are axes."""
     from dpsweep.accounting.rehearsal import WITHOUT_SPENDING  # help needs no ledger
 
     missing = [
         key
-        for key in _missing(config)
+        for key in _keys_without_value(config)
         if key not in given and OmegaConf.select(config, NOT_NEEDED.get(key, "")) is not True
     ]
     if not missing:
@@ -252,7 +258,7 @@ def refuse_missing(config: DictConfig, given: Collection[str]) -> None:
     )
 
 
-def _missing(node: DictConfig, prefix: str = "") -> Iterator[str]:
+def _keys_without_value(node: DictConfig, prefix: str = "") -> Iterator[str]:
     """The keys at `???`; interpolations are left to those that they name."""
     for key in map(str, node):
         name = f"{prefix}{key}"
@@ -261,7 +267,7 @@ def _missing(node: DictConfig, prefix: str = "") -> Iterator[str]:
         if OmegaConf.is_missing(node, key):
             yield name
         elif OmegaConf.is_dict(below := node[key]):
-            yield from _missing(below, f"{name}.")
+            yield from _keys_without_value(below, f"{name}.")
 
 
 def _key_meaning(key: str, config: DictConfig) -> str:

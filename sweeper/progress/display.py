@@ -22,14 +22,14 @@ from types import TracebackType
 from typing import Protocol
 
 from dpsweep.accounting.ledger.account import Statement
-from dpsweep.accounting.notation import epsilon_down, epsilon_up
-from dpsweep.accounting.printing import visible
+from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
+from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import SelectionRule
-from dpsweep.sweeper.terminal import Terminal, bar_of, draws_bars
-from dpsweep.sweeper.timing.time_estimate import about
+from dpsweep.sweeper.terminal import Terminal, can_draw_progress_bar, progress_bar_on_terminal
+from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.session import PROGRESS
 
 AHEAD = 512
@@ -78,26 +78,31 @@ class StepProgress:
     _ended: int = 0
     _failed: int = 0
 
-    def watch_trials(self, trials: Sequence[Trial]) -> None:
+    def add_watched_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         for trial in trials:
-            place = self.folder.trial(trial.id)
+            place = self.folder.trial_folder(trial.id)
             self._waiting[trial.id] = _WatchedTrial(
                 steps=max(1, int(trial.config["steps"])),
-                result=_written(place / RESULT_FILE),
-                progress=_written(place / PROGRESS),
+                result=_modification_time_ns(place / RESULT_FILE),
+                progress=_modification_time_ns(place / PROGRESS),
             )
 
     @property
-    def waiting(self) -> int:
+    def number_of_unfinished_watched_trials(self) -> int:
         """The number of watched trials that are not over."""
         return len(self._waiting)
 
-    def look(self, ahead: int = AHEAD) -> Snapshot:
+    def take_snapshot(self, ahead: int = AHEAD) -> Snapshot:
         """The runs now; at most so many of the waiting ones are looked at."""
         first = list(islice(self._waiting.items(), ahead))
-        ended = tuple(self._ends(first))
-        lines = [line for trial, watched in first if trial in self._waiting for line in self._line(trial, watched)]
+        ended = tuple(self._newly_ended_results(first))
+        lines = [
+            line
+            for trial, watched in first
+            if trial in self._waiting
+            for line in self._progress_line_if_newly_written(trial, watched)
+        ]
         features = next((parts for line in lines if (parts := _FEATURES.match(line))), None)
         return Snapshot(
             ended=ended,
@@ -109,11 +114,11 @@ class StepProgress:
             features=None if features is None else (int(features[1]), int(features[2])),
         )
 
-    def _ends(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[TrialResult]:
+    def _newly_ended_results(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[TrialResult]:
         """The trials that ended since the last look, each once."""
         for trial, watched in first:
-            place = self.folder.trial(trial)
-            if _written(place / RESULT_FILE) in (None, watched.result):
+            place = self.folder.trial_folder(trial)
+            if _modification_time_ns(place / RESULT_FILE) in (None, watched.result):
                 continue
             if (result := TrialResult.read(place)) is not None:
                 del self._waiting[trial]
@@ -122,10 +127,10 @@ class StepProgress:
                 self._failed += result.status is Status.FAILED
                 yield result
 
-    def _line(self, trial: str, watched: _WatchedTrial) -> Iterator[str]:
+    def _progress_line_if_newly_written(self, trial: str, watched: _WatchedTrial) -> Iterator[str]:
         """What a running trial's job wrote, if it wrote since it was expected; its steps are kept."""
-        path = self.folder.trial(trial) / PROGRESS
-        if _written(path) in (None, watched.progress):
+        path = self.folder.trial_folder(trial) / PROGRESS
+        if _modification_time_ns(path) in (None, watched.progress):
             return
         try:
             line = path.read_text()
@@ -145,7 +150,7 @@ class StepProgress:
         return min(1.0, (here + mean * before) / whole) if whole else 0.0
 
 
-def _written(path: Path) -> int | None:
+def _modification_time_ns(path: Path) -> int | None:
     """When a file was written last, in nanoseconds; None if it does not exist."""
     try:
         return path.stat().st_mtime_ns
@@ -177,9 +182,9 @@ class RemainingTime:
         self._start = self._start or (share, now)
         if self._first is None and share > self._start[0]:
             self._first = (share, now)
-        pace = self._pace(self._first, share, now)
+        pace = self._total_seconds_at_pace(self._first, share, now)
         if self.planned is None:
-            pace = pace or self._pace(self._start, share, now)
+            pace = pace or self._total_seconds_at_pace(self._start, share, now)
             return None if pace is None else pace * (1 - share)
         planned = self.planned * (1 - share)
         if pace is None or self._first is None:
@@ -189,7 +194,7 @@ class RemainingTime:
         return weight * pace * (1 - share) + (1 - weight) * planned
 
     @staticmethod
-    def _pace(since: tuple[float, float] | None, share: float, now: float) -> float | None:
+    def _total_seconds_at_pace(since: tuple[float, float] | None, share: float, now: float) -> float | None:
         """The seconds of all steps at the pace since then; None if there was no step since."""
         if since is None or share <= since[0] or now <= since[1]:
             return None
@@ -227,13 +232,21 @@ class CountedTrials:
     def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
         """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
         before, total = snapshot.done - len(snapshot.ended), snapshot.total
-        to_go = "" if seconds is None else f"{about(seconds)} to go"
+        to_go = "" if seconds is None else f"{rough_duration_text(seconds)} to go"
         to_go = "done" if snapshot.done == total else to_go
-        parts = (to_go, _features(snapshot) or _steps(snapshot.running), f"{snapshot.failed} failed", self.budget)
+        parts = (
+            to_go,
+            _features_progress_text(snapshot) or _running_steps_text(snapshot.running),
+            f"{snapshot.failed} failed",
+            self.budget,
+        )
         return Shown(
             counts=f"{snapshot.done}/{total}",
             state=" | ".join(filter(None, parts)),
-            ended=tuple(f"{before + place}/{total} {_ended(one)}" for place, one in enumerate(snapshot.ended, start=1)),
+            ended=tuple(
+                f"{before + place}/{total} {_ended_trial_text(one)}"
+                for place, one in enumerate(snapshot.ended, start=1)
+            ),
             share=snapshot.share,
         )
 
@@ -250,25 +263,28 @@ class HiddenTries:
 
     def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
         """That the search is at work, and the planned time: the number of tries is as secret as the noise."""
-        planned = "" if self.planned is None else f"{about(self.planned)} in the mean over all draws"
-        state = " | ".join(filter(None, (_features(snapshot) or "searching", self.budget, planned)))
+        planned = "" if self.planned is None else f"{rough_duration_text(self.planned)} in the mean over all draws"
+        state = " | ".join(filter(None, (_features_progress_text(snapshot) or "searching", self.budget, planned)))
         return Shown(counts="", state=state, ended=(), share=None)
 
 
 def budget_in_words(statement: Statement) -> str:
     """The account's reserved and remaining epsilon; data declared public have neither."""
-    if statement.budget.vacuous:
+    if statement.budget.promises_nothing:
         return "data declared public: nobody is protected"
-    return f"epsilon reserved {epsilon_up(statement.reserved[0])}, left {epsilon_down(statement.left[0])}"
+    return (
+        f"epsilon reserved {epsilon_text_rounded_up(statement.reserved_epsilon_and_delta[0])}, left "
+        f"{epsilon_text_rounded_down(statement.remaining_epsilon_and_delta[0])}"
+    )
 
 
-def _ended(result: TrialResult) -> str:
+def _ended_trial_text(result: TrialResult) -> str:
     """A trial that ended, its state and its score."""
     score = "" if result.score is None else f", score {result.score['value']:.3f}"
     return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
 
 
-def _steps(running: Sequence[tuple[int, int]]) -> str:
+def _running_steps_text(running: Sequence[tuple[int, int]]) -> str:
     """The steps of the running trials."""
     if not running:
         return ""
@@ -276,12 +292,12 @@ def _steps(running: Sequence[tuple[int, int]]) -> str:
     return f"{len(running)} running, step {done}{f' to {most}' if most > done else ''} of {steps}"
 
 
-def _features(snapshot: Snapshot) -> str:
+def _features_progress_text(snapshot: Snapshot) -> str:
     """The features that are computed before the first step."""
     return "" if snapshot.features is None else "features of {} of {} records".format(*snapshot.features)
 
 
-def words_of(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
+def display_words_for_rule(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
     """What the display of a search under this rule may say; `seconds` is the planned time."""
     return HiddenTries(budget=budget, planned=seconds) if rule.draws_in_secret else CountedTrials(budget=budget)
 
@@ -310,7 +326,9 @@ class Display:
         self._stop, self._looking = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._watch_folder, daemon=True)
         self._terminal = Terminal(soft_wrap=True)
-        self._bar = bar_of(self._terminal, NARROW, disable=not draws_bars(self._terminal.console))
+        self._bar = progress_bar_on_terminal(
+            self._terminal, NARROW, disable=not can_draw_progress_bar(self._terminal.console)
+        )
         self._task = self._bar.add_task("trials", total=None, counts="", state="")
 
     def __enter__(self) -> Display:
@@ -323,30 +341,30 @@ class Display:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._look(self._runs.waiting)
+        self._refresh_display(self._runs.number_of_unfinished_watched_trials)
         self._bar.stop()
 
-    def watch_trials(self, trials: Sequence[Trial]) -> None:
+    def add_watched_trials(self, trials: Sequence[Trial]) -> None:
         """Also watches these trials, which are about to be run."""
         with self._looking:
-            self._runs.watch_trials(trials)
+            self._runs.add_watched_trials(trials)
 
     def _watch_folder(self) -> None:
         turn = 0
         while not self._stop.wait(SECONDS):
             turn += 1
-            if self._runs.waiting <= MANY or turn % SELDOM == 0:
-                self._look()
+            if self._runs.number_of_unfinished_watched_trials <= MANY or turn % SELDOM == 0:
+                self._refresh_display()
 
-    def _look(self, *ahead: int) -> None:
+    def _refresh_display(self, *ahead: int) -> None:
         with self._looking:
-            snapshot = self._runs.look(*ahead)
+            snapshot = self._runs.take_snapshot(*ahead)
             now = time.monotonic()
             words = self._words.shown(snapshot, self._rest.seconds(snapshot.share, now))
             if self._bar.disable:
                 self._print_progress_lines(snapshot.features, words, now)
             else:
-                total, state = None if words.share is None else 1.0, visible(words.state)
+                total, state = None if words.share is None else 1.0, escape_invisible_characters(words.state)
                 self._bar.update(self._task, total=total, completed=words.share, counts=words.counts, state=state)
 
     def _print_progress_lines(self, features: tuple[int, int] | None, words: Shown, now: float) -> None:

@@ -14,7 +14,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import class_of_kind, search_of
+from dpsweep.accounting.searches.interface import class_for_search_kind, search_for_plan
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.runner import Runner
@@ -43,17 +43,17 @@ class RunQueue:
     losses: str
     all_known: bool = False
     more: Callable[[int], tuple[Trial, ...]] = no_further_runs
-    run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks
+    run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks_and_collect_errors
 
     @property
-    def runs(self) -> tuple[Trial, ...]:
+    def known_runs(self) -> tuple[Trial, ...]:
         """All runs that are known so far."""
-        return self.log.runs()
+        return self.log.known_runs()
 
     @property
-    def unproposed_runs(self) -> int:
+    def number_of_unproposed_runs(self) -> int:
         """The number of runs that are not proposed yet."""
-        return 0 if self.all_known else self.total - len(self.runs)
+        return 0 if self.all_known else self.total - len(self.known_runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +74,18 @@ class AdmittedSearch(ABC):
         return self.priced.plan
 
     @abstractmethod
-    def is_over(self) -> bool:
+    def are_all_runs_finished(self) -> bool:
         """Whether every run has finished, so that nothing is run or charged unless all is repeated."""
 
     @abstractmethod
-    def queue(self) -> RunQueue:
+    def charge_and_queue_due_runs(self) -> RunQueue:
         """Charges what is not charged yet, and returns the runs that are due; or raises `BudgetRefused`."""
 
 
-def admitted_search(priced: PricedPlan, folder: SweepFolder, ledger: Ledger, retry: Retry) -> AdmittedSearch:
+def admitted_search_for_plan(priced: PricedPlan, folder: SweepFolder, ledger: Ledger, retry: Retry) -> AdmittedSearch:
     """The search of this plan, of the kind that its rule names."""
-    kind = type(search_of(priced.plan, folder)).__module__.rpartition(".")[2]
-    admitted: AdmittedSearch = class_of_kind(__package__, kind, "Admitted")(
+    kind = type(search_for_plan(priced.plan, folder)).__module__.rpartition(".")[2]
+    admitted: AdmittedSearch = class_for_search_kind(__package__, kind, "Admitted")(
         priced=priced, folder=folder, ledger=ledger, retry=retry
     )
     return admitted

@@ -13,16 +13,21 @@ from typing import ClassVar
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.searches.interface import search_of
-from dpsweep.accounting.searches.open_search import OpenSearch, read_final, recover_final, store_final
+from dpsweep.accounting.searches.interface import search_for_plan
+from dpsweep.accounting.searches.open_search import (
+    OpenSearch,
+    read_chosen_final_run,
+    recover_choice_of_final_run,
+    store_choice_of_final_run,
+)
 from dpsweep.sweeper.searches.admission import (
     Retry,
-    attempts_of,
+    are_all_runs_finished,
+    attempts_of_plan_in_ledger,
     charge_and_admit_runs,
-    is_over,
-    open_account,
-    reconcile_store_with_ledger,
-    record_launch,
+    open_account_or_check_budget,
+    record_launch_and_return_nonce,
+    void_open_attempts_if_store_was_lost,
 )
 from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
@@ -43,51 +48,53 @@ class AdmittedOpenSearch(AdmittedSearch):
     """What messages call the runs."""
 
     @cached_property
-    def search(self) -> OpenSearch:
+    def search_of_plan(self) -> OpenSearch:
         """The search of the plan."""
-        search = search_of(self.plan, self.folder)
+        search = search_for_plan(self.plan, self.folder)
         assert isinstance(search, OpenSearch)
         return search
 
-    def is_over(self) -> bool:
+    def are_all_runs_finished(self) -> bool:
         """Whether the plan is charged and each run that it pays for has a result."""
-        if self.plan.account not in self.ledger.accounts():
+        if self.plan.account not in self.ledger.account_names():
             return False
-        return is_over(self.search, attempts_of(self.plan, self.ledger))
+        return are_all_runs_finished(self.search_of_plan, attempts_of_plan_in_ledger(self.plan, self.ledger))
 
-    def recover_choices(self, started: Container[str]) -> None:
+    def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
-        recover_final(self.plan, self.folder.final, started)
+        recover_choice_of_final_run(self.plan, self.folder.final_point_path, started)
 
-    def more(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
         return no_further_runs
 
-    def queue(self) -> RunQueue:
+    def charge_and_queue_due_runs(self) -> RunQueue:
         """The admitted runs, followed by the final run if the plan has one."""
         plan, folder, ledger = self.plan, self.folder, self.ledger
-        open_account(self.priced, ledger)
-        reconcile_store_with_ledger(plan, ledger, folder)
-        self.recover_choices(attempts_of(plan, ledger).started)
-        due = charge_and_admit_runs(self.priced, self.search, ledger, self.retry)
-        to_come = due or len(self.search.search_runs()) < self.search.total
-        to_come = to_come or (plan.finals and read_final(plan, folder.final) is None)
+        open_account_or_check_budget(self.priced, ledger)
+        void_open_attempts_if_store_was_lost(plan, ledger, folder)
+        self.restore_choices_in_folder_from_ledger(attempts_of_plan_in_ledger(plan, ledger).started)
+        due = charge_and_admit_runs(self.priced, self.search_of_plan, ledger, self.retry)
+        to_come = due or len(self.search_of_plan.search_trials_so_far()) < self.search_of_plan.number_of_search_runs
+        to_come = to_come or (plan.final_runs and read_chosen_final_run(plan, folder.final_point_path) is None)
         log = LedgerAttemptLog(
-            search=self.search, ledger=ledger, nonce=record_launch(plan, ledger, folder.private) if to_come else ""
+            search=self.search_of_plan,
+            ledger=ledger,
+            nonce=record_launch_and_return_nonce(plan, ledger, folder.private_store) if to_come else "",
         )
         queue = RunQueue(
-            total=self.search.total,
+            total=self.search_of_plan.number_of_search_runs,
             due=due,
             log=log,
-            more=self.more(log),
+            more=self.next_runs_callback(log),
             notice="",
-            idle=self.idle.format(total=self.search.total),
+            idle=self.idle.format(total=self.search_of_plan.number_of_search_runs),
             losses=LOSSES.replace("{runs}", self.runs),
         )
-        if not plan.finals:
+        if not plan.final_runs:
             return queue
-        final = FinalRun(search=self.search, queue=queue, ledger=ledger, retry=self.retry)
-        return replace(queue, total=queue.total + 1, more=final.more)
+        final = FinalRun(search=self.search_of_plan, queue=queue, ledger=ledger, retry=self.retry)
+        return replace(queue, total=queue.total + 1, more=final.next_runs_or_final_run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +106,23 @@ class FinalRun:
     ledger: Ledger
     retry: Retry
 
-    def more(self, many: int) -> tuple[Trial, ...]:
+    def next_runs_or_final_run(self, many: int) -> tuple[Trial, ...]:
         """The next runs of the search; after the last one, the final run; then none."""
         plan, folder = self.search.plan, self.search.folder
         runs = self.queue.more(many)
-        if runs or folder.stop.exists() or self._search_has_open_runs() or read_final(plan, folder.final):
+        if (
+            runs
+            or folder.stop_file_path.exists()
+            or self._has_search_unfinished_runs()
+            or read_chosen_final_run(plan, folder.final_point_path)
+        ):
             return runs
-        point = self.search.best_point(self.ledger.statement(plan.account, plan.id))
-        return () if point is None else (store_final(plan, folder.final, point),)
+        point = self.search.best_point_index(self.ledger.statement(plan.account, plan.id))
+        return () if point is None else (store_choice_of_final_run(plan, folder.final_point_path, point),)
 
-    def _search_has_open_runs(self) -> bool:
-        where = self.queue.log.states()
+    def _has_search_unfinished_runs(self) -> bool:
+        where = self.queue.log.states_of_runs()
         repeated = () if self.retry is Retry.NONE else where.killed
-        return bool(self.queue.unproposed_runs or where.fresh or where.interrupted or where.working or repeated)
+        return bool(
+            self.queue.number_of_unproposed_runs or where.fresh or where.interrupted or where.working or repeated
+        )

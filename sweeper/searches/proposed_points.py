@@ -21,9 +21,14 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.open_search import OpenSearch
-from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, store_proposals
+from dpsweep.accounting.searches.proposed_points import (
+    read_proposed_point_indices,
+    require_allowed_point_indices_per_turn,
+    store_proposals_and_return_trials,
+    trial_of_point_at_turn,
+)
 from dpsweep.sweeper.job.attempt_state import AttemptStates
-from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
 from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
@@ -36,26 +41,29 @@ class Proposer:
     search: OpenSearch
     log: LedgerAttemptLog
 
-    def more(self, many: int) -> tuple[Trial, ...]:
+    def propose_and_store_next_runs(self, many: int) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
 
         Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
         work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
         plan, folder = self.search.plan, self.search.folder
-        proposals, where = read_proposals(plan, folder.proposals), self.log.states()
-        past, ahead = choices_of(plan)[: len(proposals)], choices_of(plan)[len(proposals) :]
-        if not ahead or where.fresh or where.interrupted or folder.stop.exists():
+        proposals, where = read_proposed_point_indices(plan, folder.proposals_path), self.log.states_of_runs()
+        past, ahead = (
+            require_allowed_point_indices_per_turn(plan)[: len(proposals)],
+            require_allowed_point_indices_per_turn(plan)[len(proposals) :],
+        )
+        if not ahead or where.fresh or where.interrupted or folder.stop_file_path.exists():
             return ()
         if where.working and past[-1] != ahead[0]:
             return ()
-        seen = self._seen_runs(proposals, where)
+        seen = self._runs_as_seen_by_sampler(proposals, where)
         for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
-            seen.append(Seen(point=propose(plan, seen)))
-        runs = store_proposals(plan, folder.proposals, [run.point for run in seen])
+            seen.append(Seen(point=propose_next_point_index(plan, seen)))
+        runs = store_proposals_and_return_trials(plan, folder.proposals_path, [run.point for run in seen])
         return runs[len(proposals) :]
 
-    def _seen_runs(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
+    def _runs_as_seen_by_sampler(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
         """Every run so far, in the form that the sampler receives."""
         at_work = {run.id for run in where.working}
         finished = {run.id for run in where.finished}
@@ -63,14 +71,14 @@ class Proposer:
             Seen(
                 point=point,
                 ended=run.id not in at_work,
-                score=self._score(run) if run.id in finished else None,
+                score=self._score_in_result_of_run_or_none(run) if run.id in finished else None,
             )
-            for point, run in zip(proposals, self.search.search_runs(), strict=True)
+            for point, run in zip(proposals, self.search.search_trials_so_far(), strict=True)
         ]
 
-    def _score(self, run: Trial) -> float | None:
-        result = TrialResult.read(self.search.folder.trial(run.id))
-        return None if result is None else result.value
+    def _score_in_result_of_run_or_none(self, run: Trial) -> float | None:
+        result = TrialResult.read(self.search.folder.trial_folder(run.id))
+        return None if result is None else result.score_value
 
 
 class AdmittedProposedPoints(AdmittedOpenSearch):
@@ -79,38 +87,40 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
     runs = "runs"
     idle = "All {total} runs of this plan are over; nothing is run or charged."
 
-    def queue(self) -> RunQueue:
+    def charge_and_queue_due_runs(self) -> RunQueue:
         """The admitted runs, once the sampler has shown that it proposes points of this grid."""
-        require_usable_sampler(self.plan)
-        return super().queue()
+        check_sampler_proposes_grid_points(self.plan)
+        return super().charge_and_queue_due_runs()
 
-    def recover_choices(self, started: Container[str]) -> None:
+    def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Also the proposals."""
-        super().recover_choices(started)
-        recover_proposals(self.plan, self.folder, started)
+        super().restore_choices_in_folder_from_ledger(started)
+        restore_proposals_in_folder_from_ledger(self.plan, self.folder, started)
 
-    def more(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """The next proposals."""
-        return Proposer(search=self.search, log=log).more
+        return Proposer(search=self.search_of_plan, log=log).propose_and_store_next_runs
 
 
-def recover_proposals(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
+def restore_proposals_in_folder_from_ledger(plan: Plan, folder: SweepFolder, started: Container[str]) -> None:
     """Restores from the ledger the proposals that began, if the folder was deleted."""
-    proposals = list(read_proposals(plan, folder.proposals))
+    proposals = list(read_proposed_point_indices(plan, folder.proposals_path))
     known = len(proposals)
-    for turn in range(known, len(choices_of(plan))):
-        starts = [point for point in range(len(plan.trials)) if run_at(plan, turn, point).id in started]
+    for turn in range(known, len(require_allowed_point_indices_per_turn(plan))):
+        starts = [point for point in range(len(plan.trials)) if trial_of_point_at_turn(plan, turn, point).id in started]
         if not starts:
             break
         proposals.append(starts[0])
     if len(proposals) > known:
-        store_proposals(plan, folder.proposals, proposals)
+        store_proposals_and_return_trials(plan, folder.proposals_path, proposals)
 
 
-def require_usable_sampler(plan: Plan) -> None:
+def check_sampler_proposes_grid_points(plan: Plan) -> None:
     """Raises `BadInput` unless the sampler proposes a point for the last run after made-up scores for the others."""
-    *before, _ = enumerate(choices_of(plan))
+    *before, _ = enumerate(require_allowed_point_indices_per_turn(plan))
     try:
-        propose(plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before])
+        propose_next_point_index(
+            plan, [Seen(point=own[turn % len(own)], ended=True, score=turn % 7 / 7) for turn, own in before]
+        )
     except Exception as cause:
         raise BadInput(f"Expected search to be a sampler that proposes points of this grid: {cause}.") from cause

@@ -17,19 +17,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import alone, run_group_commit
+from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths, run_generators_and_flush_in_groups
 from dpsweep.accounting.errors import ContractBroken, DpsweepError
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch
-from dpsweep.sweeper.job.job_task import write_receipt_in_group
+from dpsweep.sweeper.job.job_task import write_receipt_in_group_commit
 from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
-from dpsweep.sweeper.trial.blocks import TRIES, Job, jobs_of
+from dpsweep.sweeper.trial.blocks import TRIES, Job, jobs_with_due_points
 
 LOOK_SECONDS = 0.5
 
@@ -51,67 +51,88 @@ class Runner:
     batch: int
 
     @property
-    def folder(self) -> SweepFolder:
+    def sweep_folder(self) -> SweepFolder:
         """The folder of the sweep."""
         return self.search.folder
 
-    def run_blocks(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+    def run_blocks_and_collect_errors(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Runs one attempt at each trial, or fewer after a stop request; returns errors of the launcher and its jobs.
 
         Raises `ContractBroken` if a job refused its trials and no other job took them.
         """
-        launcher = self.jobs.launcher(self.folder.root)
-        jobs = [*jobs_of(self.search.blocks(), trials, workers=self.workers, together=self.compute.together)]
+        launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
+        jobs = [
+            *jobs_with_due_points(
+                self.search.trainable_blocks(), trials, workers=self.workers, together=self.compute.together
+            )
+        ]
         complaints: list[str] = []
         for first in range(0, len(jobs), self.batch):
-            if not self.folder.stop.exists():
-                complaints += self._start(launcher, jobs[first : first + self.batch], first)
+            if not self.sweep_folder.stop_file_path.exists():
+                complaints += self._launch_jobs_until_taken_return_errors(
+                    launcher, jobs[first : first + self.batch], first
+                )
         return tuple(dict.fromkeys(complaints))
 
-    def run_workers_in_turn(self, trials: Sequence[Trial]) -> tuple[str, ...]:
-        """Does what `run_blocks` does, by a job for each worker, which take the trials in turn.
+    def run_tries_on_workers_and_collect_errors(self, trials: Sequence[Trial]) -> tuple[str, ...]:
+        """Does what `run_blocks_and_collect_errors` does, by a job for each worker, which take the trials in turn.
 
         It ends with a launch in which no trial was taken. Only trials that no worker took, because workers were lost
         or refused them, are launched again.
         """
-        launcher = self.jobs.launcher(self.folder.root)
+        launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
         due, progress = tuple(trials), True
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
-        while progress and not self.folder.stop.exists():
-            receipts = self.log.start(due)
+        while progress and not self.sweep_folder.stop_file_path.exists():
+            receipts = self.log.start_and_issue_receipts(due)
             due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
             if not due:
                 break
             for receipt in receipts:
-                alone(write_receipt_in_group(receipt, self.folder.trial(receipt.trial)))
+                run_generator_and_flush_yielded_paths(
+                    write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
+                )
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
-            errors = self._launch_jobs(launcher, jobs, 0)
-            self.log.settle()
-            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
-            used = {receipt.trial for receipt in receipts if receipt.used(self.folder.place(receipt.trial))}
+            errors = self._launch_jobs_once_and_return_errors(launcher, jobs, 0)
+            self.log.record_ended_attempts()
+            complaints += [
+                _error_type_and_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)
+            ]
+            used = {
+                receipt.trial
+                for receipt in receipts
+                if receipt.is_claimed(self.sweep_folder.trial_folder_and_private_record(receipt.trial))
+            }
             due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
             self._require_plan_and_receipts(due)
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
 
-    def _start(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> list[str]:
+    def _launch_jobs_until_taken_return_errors(
+        self, launcher: JobLauncher, jobs: Sequence[Job], first: int
+    ) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
-        receipts = self.log.start([trial for job in jobs for trial in job.due])
-        run_group_commit(write_receipt_in_group(receipt, self.folder.trial(receipt.trial)) for receipt in receipts)
+        receipts = self.log.start_and_issue_receipts([trial for job in jobs for trial in job.due])
+        run_generators_and_flush_in_groups(
+            write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
+            for receipt in receipts
+        )
         receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
         progress = True
-        while waiting and progress and not self.folder.stop.exists():
-            errors = self._launch_jobs(launcher, waiting, first)
-            complaints += [_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)]
-            remaining = [job for job in waiting if not self._is_taken(job, receipts_by_trial)]
+        while waiting and progress and not self.sweep_folder.stop_file_path.exists():
+            errors = self._launch_jobs_once_and_return_errors(launcher, waiting, first)
+            complaints += [
+                _error_type_and_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)
+            ]
+            remaining = [job for job in waiting if not self._has_worker_taken_job(job, receipts_by_trial)]
             progress, waiting = len(remaining) < len(waiting), remaining
             self._require_plan_and_receipts([trial for job in remaining for trial in job.due])
-        self.log.settle()
+        self.log.record_ended_attempts()
         for refusal in (errors[job] for job in waiting if isinstance(errors.get(job), DpsweepError)):
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
@@ -119,47 +140,51 @@ class Runner:
     def _require_plan_and_receipts(self, trials: Sequence[Trial]) -> None:
         """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
         for trial in trials:
-            self.folder.plan.stat()
-            (self.folder.trial(trial.id) / RECEIPT_FILE).stat()
+            self.sweep_folder.plan_path.stat()
+            (self.sweep_folder.trial_folder(trial.id) / RECEIPT_FILE).stat()
 
-    def _launch_jobs(self, launcher: JobLauncher, jobs: Sequence[Job], first: int) -> dict[Job, Exception]:
+    def _launch_jobs_once_and_return_errors(
+        self, launcher: JobLauncher, jobs: Sequence[Job], first: int
+    ) -> dict[Job, Exception]:
         """The errors, by job; an error of the launcher itself applies to all jobs."""
         try:
-            errors = launcher.launch([self._settings(job) for job in jobs], first)
+            errors = launcher.launch([self._settings_passed_to_job(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
-            self._wait_for_remaining_runs()
+            self._wait_for_runs_still_in_training()
             return dict.fromkeys(jobs, cause)
         return {job: error for job, error in zip(jobs, errors, strict=True) if error is not None}
 
-    def _wait_for_remaining_runs(self) -> None:
+    def _wait_for_runs_still_in_training(self) -> None:
         """Waits for the runs that jobs still make after their launcher failed."""
-        for trial in self.log.runs():
-            while is_being_trained(self.folder.trial(trial.id)):
+        for trial in self.log.known_runs():
+            while is_being_trained(self.sweep_folder.trial_folder(trial.id)):
                 time.sleep(LOOK_SECONDS)
 
-    def _is_taken(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
+    def _has_worker_taken_job(self, job: Job, receipts: Mapping[str, Receipt]) -> bool:
         own = (receipts[trial.id] for trial in job.due if trial.id in receipts)
-        return any(receipt.used(self.folder.place(receipt.trial)) for receipt in own)
+        return any(
+            receipt.is_claimed(self.sweep_folder.trial_folder_and_private_record(receipt.trial)) for receipt in own
+        )
 
-    def _settings(self, job: Job) -> dict[str, Value]:
+    def _settings_passed_to_job(self, job: Job) -> dict[str, Value]:
         """The settings by which a job finds its part of a block; the plan holds everything about the trials."""
         return {
             "block": job.block,
             "part": job.part,
             "parts": job.parts,
-            "trusted": sorted(self.search.plan.foreign_names),
-            "hydra.sweep.dir": str(self.folder.root),
-            "store": str(self.folder.private.root),
+            "trusted": sorted(self.search.plan.names_of_user_classes_and_scripts),
+            "hydra.sweep.dir": str(self.sweep_folder.root),
+            "store": str(self.sweep_folder.private_store.root),
             "data": None if self.data is None else str(self.data.absolute()),
             **{f"compute.{key}": value for key, value in asdict(self.compute).items()},
         }
 
 
-def results(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
+def stored_results_of_trials(trials: Sequence[Trial], folder: SweepFolder) -> tuple[TrialResult, ...]:
     """The results of these trials so far."""
-    stored = (TrialResult.read(folder.trial(trial.id)) for trial in trials)
+    stored = (TrialResult.read(folder.trial_folder(trial.id)) for trial in trials)
     return tuple(result for result in stored if result is not None)
 
 
-def _first_line(error: Exception) -> str:
+def _error_type_and_first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]

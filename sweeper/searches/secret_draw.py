@@ -32,20 +32,26 @@ from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.pricing.alternatives import advice_to_fit
+from dpsweep.accounting.pricing.alternatives import advice_sentences_to_fit_budget
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import (
     SearchOutcome,
     SearchRecord,
     StoredDraw,
-    check_draw,
-    has_secret_part,
+    is_on_secret_part_of_records,
+    require_draw_paid_by_plan,
 )
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
-from dpsweep.sweeper.searches.admission import Retry, attempts_of, charge, open_account, record_launch
+from dpsweep.sweeper.searches.admission import (
+    Retry,
+    attempts_of_plan_in_ledger,
+    charge_event_to_account,
+    open_account_or_check_budget,
+    record_launch_and_return_nonce,
+)
 from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue
 from dpsweep.sweeper.searches.runner import Runner
 
@@ -57,28 +63,28 @@ class AdmittedSecretDraw(AdmittedSearch):
     """The tries of a secret draw, of which the ledger knows the search as a whole."""
 
     @cached_property
-    def search(self) -> SecretDraw:
+    def search_of_plan(self) -> SecretDraw:
         """The search of the plan."""
-        search = search_of(self.plan, self.folder)
+        search = search_for_plan(self.plan, self.folder)
         assert isinstance(search, SecretDraw)
         return search
 
-    def is_over(self) -> bool:
+    def are_all_runs_finished(self) -> bool:
         """False: only the admitted search knows, from the private store."""
         return False
 
-    def queue(self) -> RunQueue:
+    def charge_and_queue_due_runs(self) -> RunQueue:
         """The tries that may begin or resume, in turn by as many jobs as there are workers."""
-        log = self.admit()
+        log = self.charge_and_start_or_continue_search()
         if log.receipt.launch:
-            log.settle()  # the last try may have ended without a coordinator to see it
-        where = log.states()
+            log.record_ended_attempts()  # the last try may have ended without a coordinator to see it
+        where = log.states_of_runs()
         return RunQueue(
-            total=len(log.tries()) + bool(self.plan.finals),
+            total=len(log.drawn_tries_in_current_state()) + bool(self.plan.final_runs),
             due=where.fresh + where.interrupted if log.receipt.launch else (),
             log=log,
-            more=log.next_final,
-            run=Runner.run_workers_in_turn,
+            more=log.final_run_if_due,
+            run=Runner.run_tries_on_workers_and_collect_errors,
             all_known=True,
             notice=f"{self.priced.rule.name} lets out the winner alone: what follows here, the exit code, the time it "
             f"takes and all of {self.folder.root} but release/ are for the curator only.",
@@ -87,7 +93,7 @@ class AdmittedSecretDraw(AdmittedSearch):
             "repeated. Their logs are in {folder}.",
         )
 
-    def admit(self) -> HiddenSearchLog:
+    def charge_and_start_or_continue_search(self) -> HiddenSearchLog:
         """Charges the search unless it was charged, stores its draw and starts it; or continues the stored search.
 
         Raises `BudgetRefused` if the search does not fit, and `BadInput` if `retry` asks to repeat trials.
@@ -99,103 +105,116 @@ class AdmittedSecretDraw(AdmittedSearch):
                 f"{self.priced.rule.name} a try that ended is never repeated, since its price is that of tries made "
                 "without looking. Another search is another charge: give it another hydra.sweep.dir."
             )
-        open_account(self.priced, ledger)
+        open_account_or_check_budget(self.priced, ledger)
         statement = ledger.statement(plan.account, plan.id)
-        stored = self.search.stored
+        stored = self.search_of_plan.stored_draw
         if stored is None:
-            stored = self._new_draw()
-        elif stored.attempt > statement.covered(plan.id, plan.id):
-            raise _unknown_search_error(folder, statement)
-        record = self.search.record(stored)
-        if stored.attempt > attempts_of(plan, ledger).started[plan.id]:
-            record.begin(folder.draw)
-            _record_search_start(plan, ledger)
-        _record_search_ends(plan, ledger, stored.attempt)
-        log = HiddenSearchLog(search=self.search, stored=stored, receipt=_receipt(plan, ledger, stored))
-        if self._has_ended(stored, record):
+            stored = self._charge_and_store_new_draw()
+        elif stored.attempt > statement.number_of_paid_attempts(plan.id, plan.id):
+            raise _error_for_search_missing_in_ledger(folder, statement)
+        record = self.search_of_plan.private_record_of_draw(stored)
+        if stored.attempt > attempts_of_plan_in_ledger(plan, ledger).started[plan.id]:
+            record.store_digest_of_draw(folder.draw_path)
+            _record_start_of_search_attempt(plan, ledger)
+        _record_ends_of_search_attempts(plan, ledger, stored.attempt)
+        log = HiddenSearchLog(
+            search=self.search_of_plan, stored=stored, receipt=_receipt_of_whole_search(plan, ledger, stored)
+        )
+        if self._has_search_ended_in_folder_and_store(stored, record):
             return log
-        self._require_agreement(stored, record)
-        return replace(log, receipt=replace(log.receipt, launch=record_launch(plan, ledger, folder.private)))
+        self._require_store_agrees_with_folder(stored, record)
+        return replace(
+            log, receipt=replace(log.receipt, launch=record_launch_and_return_nonce(plan, ledger, folder.private_store))
+        )
 
-    def _has_ended(self, stored: StoredDraw, record: SearchRecord) -> bool:
+    def _has_search_ended_in_folder_and_store(self, stored: StoredDraw, record: SearchRecord) -> bool:
         """Whether the folder holds the outcome of the search, its final run ended, and the store, if any, agrees.
 
         A search of no trials has not ended before its first launch; otherwise the missing launch would reveal it.
         """
-        outcome, final = SearchOutcome.read(self.folder.outcome), self.search.final_try(stored)
+        outcome, final = SearchOutcome.read(self.folder.outcome_path), self.search_of_plan.state_of_final_run(stored)
         if outcome is None or outcome.attempt != stored.attempt or (record.exists and record.outcome != outcome):
             return False
         return final is None or final.ended
 
-    def _require_agreement(self, stored: StoredDraw, record: SearchRecord) -> None:
+    def _require_store_agrees_with_folder(self, stored: StoredDraw, record: SearchRecord) -> None:
         """Raises `BadInput` if the private store is lost, was restored, or contradicts the folder."""
         plan, folder = self.plan, self.folder
         ending = "Another search is another charge: give it another hydra.sweep.dir."
-        if not record.exists or not folder.private.agrees(attempts_of(plan, self.ledger).launch):
+        if not record.exists or not folder.private_store.has_launch_nonce(
+            attempts_of_plan_in_ledger(plan, self.ledger).launch
+        ):
             raise BadInput(
-                f"Expected the private store {folder.private.root} to know how far the search in {folder.root} went: "
+                f"Expected the private store {folder.private_store.root} to know how far the search in {folder.root} "
+                "went: "
                 f"it is lost, or an older copy of it, so nothing trains. {ending}"
             )
-        if difference := self.search.difference(stored):
+        if difference := self.search_of_plan.difference_from_private_store_text(stored):
             raise BadInput(
                 f"Expected {folder.root} to be where the search of plan {plan.id} was made last: it {difference}. It "
                 f"is an older copy, or was changed, so nothing trains. {ending}"
             )
 
-    def _new_draw(self) -> StoredDraw:
+    def _charge_and_store_new_draw(self) -> StoredDraw:
         """Draws, charges unless an unused charge exists, and stores the draw; a refused charge leaves no draw behind.
 
         A draw that the store has a record of, and that did not start, uses its charge.
         """
         priced, plan, folder, ledger = self.priced, self.plan, self.folder, self.ledger
         statement = ledger.statement(plan.account, plan.id)
-        covered, attempt = statement.covered(plan.id, plan.id), statement.started(plan.id, plan.id) + 1
-        lost = attempt <= covered and SearchRecord(store=folder.private, attempt=attempt).exists
+        covered, attempt = (
+            statement.number_of_paid_attempts(plan.id, plan.id),
+            statement.number_of_started_attempts(plan.id, plan.id) + 1,
+        )
+        lost = attempt <= covered and SearchRecord(store=folder.private_store, attempt=attempt).exists
         attempt += lost
-        if any(folder.trials.glob(f"*/claim-{attempt}")):
-            raise _unknown_search_error(folder, statement)
-        draw = check_draw(plan, priced.rule.draw(len(plan.trials), SystemRandom()))
-        coins = token_hex(COIN_BYTES) if any(has_secret_part(trial) for trial in plan.trials) else ""
+        if any(folder.trials_folder.glob(f"*/claim-{attempt}")):
+            raise _error_for_search_missing_in_ledger(folder, statement)
+        draw = require_draw_paid_by_plan(plan, priced.rule.draw_tries(len(plan.trials), SystemRandom()))
+        coins = token_hex(COIN_BYTES) if any(is_on_secret_part_of_records(trial) for trial in plan.trials) else ""
         stored = StoredDraw(plan=plan.id, attempt=attempt, draw=draw, salt=new_nonce(), coins=coins)
         if attempt > covered:
             if attempt > 1 and self.retry is Retry.NONE:
                 raise BadInput(
-                    f"Expected {folder.draw} to hold the draw of the search that was charged: it is lost, and with "
+                    f"Expected {folder.draw_path} to hold the draw of the search that was charged: it is lost, and "
+                    "with "
                     f"hydra.sweeper.retry={self.retry} another search is not paid for."
                 )
             reason = "plan" if attempt == 1 else "repeat"
-            ways = partial(advice_to_fit, priced, plan.trials)
-            charge(ledger, priced, ways, plan.event, priced.quote, reason, self.search.paid_by_name)
+            ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
+            charge_event_to_account(
+                ledger, priced, ways, plan.event, priced.quote, reason, self.search_of_plan.names_of_paid_attempts
+            )
         if lost:
-            _record_search_start(plan, ledger)
-        folder.make()
-        stored.write(folder.draw)
+            _record_start_of_search_attempt(plan, ledger)
+        folder.create_folder()
+        stored.write(folder.draw_path)
         return stored
 
 
-def _record_search_start(plan: Plan, ledger: Ledger) -> None:
+def _record_start_of_search_attempt(plan: Plan, ledger: Ledger) -> None:
     """Records the start of the next attempt at the search."""
-    ledger.start(plan.account, plan=plan.id, trials=[plan.id])
+    ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[plan.id])
 
 
-def _record_search_ends(plan: Plan, ledger: Ledger, last: int) -> None:
+def _record_ends_of_search_attempts(plan: Plan, ledger: Ledger, last: int) -> None:
     """Records that the attempts up to this one ended, whose ends nobody may see; each is recorded once."""
     ends = [
         Ended(trial=plan.id, attempt=attempt, resume=0, realised={"status": "kept from the ledger"})
         for attempt in range(1, last + 1)
     ]
-    ledger.settle(plan.account, plan=plan.id, ended=ends)
+    ledger.record_ended_attempts(plan.account, plan=plan.id, ended=ends)
 
 
-def _receipt(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
+def _receipt_of_whole_search(plan: Plan, ledger: Ledger, stored: StoredDraw) -> Receipt:
     """The receipt of the whole search, from the ledger entry of its start."""
     statement = ledger.statement(plan.account, plan.id)
-    charge = statement.attempts(plan.id).charge_of(plan.id, stored.attempt).digest
+    charge = statement.attempts_of_plan(plan.id).charge_entry_covering_attempt(plan.id, stored.attempt).digest
     starts = [entry for entry in statement.entries if entry.kind == Kind.START]
-    return Receipt.of(starts[stored.attempt - 1], charge)
+    return Receipt.from_entry(starts[stored.attempt - 1], charge)
 
 
-def _unknown_search_error(folder: SweepFolder, statement: Statement) -> BadInput:
+def _error_for_search_missing_in_ledger(folder: SweepFolder, statement: Statement) -> BadInput:
     return BadInput(
         f"Expected {folder.root} to hold no search but those of the ledger {statement.account} is kept in. Use the "
         "ledger that it was run with (DPSWEEP_LEDGER), or another hydra.sweep.dir."

@@ -19,12 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.durable_files import digest, write_json
+from dpsweep.accounting.durable_files import short_digest_of_json, write_json
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.stored_names.stored_classes import name_of
+from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.accounting.validation import DAMAGE, non_negative
-from dpsweep.trainers.methods.script import is_script
+from dpsweep.trainers.methods.script import is_script_config
 
 if TYPE_CHECKING:
     from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -52,9 +52,9 @@ class Shape:
     extracts: bool = False
 
     @property
-    def timeable(self) -> bool:
+    def can_be_timed(self) -> bool:
         """Whether a step can be timed beforehand: a script's steps cannot."""
-        return not is_script(self.config)
+        return not is_script_config(self.config)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Cost:
     record: float | None = None
 
 
-def shapes_of(
+def step_shapes_by_timing_key(
     configs: Iterable[Config],
     workers: int = 1,
     together: int | None = None,
@@ -84,7 +84,7 @@ def shapes_of(
     counts: Counter[str] = Counter()
     one_each: dict[str, Config] = {}
     for config in configs:
-        kind = kind_of(config)
+        kind = timing_key_of_config(config)
         counts[kind], one_each[kind] = counts[kind] + 1, config
         if not isinstance(config["steps"], int):  # the budget decides their number: one step takes as long
             one_each[kind] = {**config, "steps": 1}
@@ -96,31 +96,33 @@ def shapes_of(
     }
 
 
-def plan_seconds(priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0) -> float | None:
+def estimated_wall_seconds_of_plan(
+    priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0
+) -> float | None:
     """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
 
     Before them the features of so many `missing` records are extracted, which the workers divide among them.
     None if the time of a step is unknown, as that of a script is before its first run.
     """
     trials = priced.plan.trials
-    if any(kind_of(trial.config) not in costs for trial in trials):
+    if any(timing_key_of_config(trial.config) not in costs for trial in trials):
         return None
 
-    def seconds(trial: Trial) -> float:
-        cost = costs[kind_of(trial.config)]
+    def seconds_of_trial(trial: Trial) -> float:
+        cost = costs[timing_key_of_config(trial.config)]
         return cost.step * float(trial.config["steps"]) + cost.beside
 
     at_once = min(max(1, workers), math.ceil(priced.expected_runs))
-    search = sum(map(seconds, trials)) * priced.expected_runs / len(trials) / at_once
-    finals = [final for final in priced.plan.finals if kind_of(final.config) in costs]
+    search = sum(map(seconds_of_trial, trials)) * priced.expected_runs / len(trials) / at_once
+    finals = [final for final in priced.plan.final_runs if timing_key_of_config(final.config) in costs]
     extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
-    return extraction + search + max(map(seconds, finals), default=0.0)
+    return extraction + search + max(map(seconds_of_trial, finals), default=0.0)
 
 
-def about(seconds: float) -> str:
+def rough_duration_text(seconds: float) -> str:
     """An estimated time in one unit, by its length.
 
-    >>> about(0.2), about(125), about(7322)
+    >>> rough_duration_text(0.2), rough_duration_text(125), rough_duration_text(7322)
     ('about 1 s', 'about 2 min', 'about 2.0 h')
     """
     if seconds < 90:
@@ -128,7 +130,7 @@ def about(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
 
 
-def configs_of(plan: Plan) -> list[Config]:
+def configs_of_plan_runs(plan: Plan) -> list[Config]:
     """The configurations of a plan's runs, of the final ones too."""
     return [trial.config for trial in plan.all_runs]
 
@@ -154,7 +156,7 @@ def time_shapes_in_background(
         process.stdin.close()
         process.stdin = None
 
-    def answer() -> list[Cost] | None:
+    def wait_for_timed_costs() -> list[Cost] | None:
         try:
             output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
             return [Cost(**cost) for cost in json.loads(output.strip().splitlines()[-1])["costs"]]
@@ -162,18 +164,18 @@ def time_shapes_in_background(
             return None
 
     try:
-        yield answer
+        yield wait_for_timed_costs
     finally:
         process.kill()
         process.communicate()
 
 
-def kind_of(config: Config) -> str:
+def timing_key_of_config(config: Config) -> str:
     """The settings that determine how long a step takes, as text."""
     parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
     parts |= {name: config[name] for name in ("augmentation", "features", "adapter") if config.get(name)}
-    script = {"script": config["trainer"]["sha256"]} if is_script(config) else {}
-    return json.dumps(parts | {"trainer": name_of(config["trainer"])} | script, sort_keys=True)
+    script = {"script": config["trainer"]["sha256"]} if is_script_config(config) else {}
+    return json.dumps(parts | {"trainer": tag_or_path_of_class(config["trainer"])} | script, sort_keys=True)
 
 
 _LENGTHS = (2, 3)
@@ -200,85 +202,93 @@ class Speeds:
     processes: int = 1
     extracts: bool = False
 
-    def known(self, configs: Iterable[Config]) -> dict[str, Cost] | None:
+    def costs_if_all_known_else_none(self, configs: Iterable[Config]) -> dict[str, Cost] | None:
         """The cost of each kind of step among these; None unless all of them were timed or ran before."""
-        costs = self.of_shapes(self._shapes(configs))
+        costs = self.known_costs_of_shapes(self._step_shapes_of_configs(configs))
         return None if None in costs.values() else {kind: cost for kind, cost in costs.items() if cost is not None}
 
     @contextmanager
-    def asked(self, configs: Iterable[Config]) -> Iterator[Callable[[], Mapping[str, Cost] | None]]:
+    def time_unknown_costs_in_background(
+        self, configs: Iterable[Config]
+    ) -> Iterator[Callable[[], Mapping[str, Cost] | None]]:
         """The cost of each kind of step: known ones, and the others timed in a separate process in the background.
 
         Yields a function that waits for the times, stores and returns them, or None if there are none.
         """
-        shapes = self._shapes(configs)
-        costs = self.of_shapes(shapes)
+        shapes = self._step_shapes_of_configs(configs)
+        costs = self.known_costs_of_shapes(shapes)
         known = {kind: cost for kind, cost in costs.items() if cost is not None}
-        unknown = {kind: shape for kind, shape in shapes.items() if kind not in known and shape.timeable}
+        unknown = {kind: shape for kind, shape in shapes.items() if kind not in known and shape.can_be_timed}
         if not unknown:
             yield lambda: known
             return
         with time_shapes_in_background(list(unknown.values()), self.device, self.threads, self.most) as answer:
 
-            def timed() -> Mapping[str, Cost] | None:
+            def known_and_newly_timed_costs() -> Mapping[str, Cost] | None:
                 new = answer()
                 if new is None:
                     return None
                 if self.path.parent.is_dir():  # a plan makes no folder beside the ledger
-                    self._store({self._cost_key(*one): cost for one, cost in zip(unknown.items(), new, strict=True)})
+                    self._store_costs(
+                        {self._cost_key(*one): cost for one, cost in zip(unknown.items(), new, strict=True)}
+                    )
                 return {**known, **dict(zip(unknown, new, strict=True))}
 
-            yield timed
+            yield known_and_newly_timed_costs
 
-    def record(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
+    def store_median_speeds_of_results(self, trials: Sequence[Trial], results: Sequence[TrialResult]) -> None:
         """Stores the median seconds per step of these trials' results, by kind of step."""
         configs = [trial.config for trial in trials]
-        shapes = self._shapes(configs)
-        kinds = {trial.id: kind_of(trial.config) for trial in trials}
+        shapes = self._step_shapes_of_configs(configs)
+        kinds = {trial.id: timing_key_of_config(trial.config) for trial in trials}
         times: dict[str, list[float]] = {}
         for result in results:
             if result.steps and (kind := kinds.get(result.trial, "")) in shapes:
                 times.setdefault(kind, []).append(result.seconds / result.steps)
-        costs = self.of_shapes({kind: shapes[kind] for kind in times})
-        self._store(
+        costs = self.known_costs_of_shapes({kind: shapes[kind] for kind in times})
+        self._store_costs(
             {
                 self._cost_key(kind, shapes[kind]): replace(cost or Cost(step=0.0), step=median(seconds))
                 for (kind, seconds), cost in zip(times.items(), costs.values(), strict=True)
             }
         )
 
-    def _shapes(self, configs: Iterable[Config]) -> Mapping[str, Shape]:
-        return shapes_of(configs, self.workers, self.together, processes=self.processes, extracts=self.extracts)
+    def _step_shapes_of_configs(self, configs: Iterable[Config]) -> Mapping[str, Shape]:
+        return step_shapes_by_timing_key(
+            configs, self.workers, self.together, processes=self.processes, extracts=self.extracts
+        )
 
-    def of_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
+    def known_costs_of_shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Cost | None]:
         """The cost of each of these shapes, by kind, where it was timed or ran before."""
-        stored = self._read()
+        stored = self._read_stored_costs()
         costs = {kind: stored.get(self._cost_key(kind, shape)) for kind, shape in shapes.items()}
         return {
             kind: None if cost is None or (shapes[kind].extracts and cost.record is None) else cost
             for kind, cost in costs.items()
         }
 
-    def _store(self, costs: Mapping[str, Cost]) -> None:
-        stored = {**self._read(), **costs}
+    def _store_costs(self, costs: Mapping[str, Cost]) -> None:
+        stored = {**self._read_stored_costs(), **costs}
         with suppress(OSError):  # a full disk must not cost a sweep its report
             lists = {key: [one for one in astuple(cost) if one is not None] for key, cost in stored.items()}
             write_json(self.path, lists)
 
-    def _read(self) -> Mapping[str, Cost]:
+    def _read_stored_costs(self) -> Mapping[str, Cost]:
         try:
             times: dict[str, Any] = json.loads(self.path.read_text())
-            return {key: Cost(*parts) for key, parts in times.items() if _is_cost(parts)}
+            return {key: Cost(*parts) for key, parts in times.items() if _is_list_of_times(parts)}
         except (OSError, *DAMAGE):
             return {}
 
     def _cost_key(self, kind: str, shape: Shape) -> str:
         threads = self.threads or self.most
         several = {} if shape.processes == 1 else {"processes": shape.processes}
-        return digest({"kind": kind, "points": shape.points, "device": self.device, "threads": threads} | several)
+        return short_digest_of_json(
+            {"kind": kind, "points": shape.points, "device": self.device, "threads": threads} | several
+        )
 
 
-def _is_cost(stored: object) -> bool:
+def _is_list_of_times(stored: object) -> bool:
     """Whether a stored value is a list of times."""
     if not isinstance(stored, list) or len(stored) not in _LENGTHS:
         return False

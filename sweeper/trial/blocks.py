@@ -19,8 +19,8 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import REPEAT, Block, Plan, Trial
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build, dataset_of
-from dpsweep.trainers.methods.script import is_script
+from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, build_object_of_config_part, dataset_from_config
+from dpsweep.trainers.methods.script import is_script_config
 
 MOST = 256
 """Largest number of points that a job trains at once: each has an open lock and log, and open files are limited."""
@@ -32,7 +32,7 @@ _FREE = ("trainer", "privacy")
 """The parts of a configuration in which the points of a block may differ in their numbers."""
 
 
-def blocks_of(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
+def group_points_into_blocks(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
     """The blocks of a plan, in the order of their first points; raises `BadInput` if shared ones are several."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -40,24 +40,25 @@ def blocks_of(trials: Sequence[Trial], *, shared: bool) -> tuple[Block, ...]:
     if shared and len(groups) > 1:
         raise BadInput(
             "Expected subsample=shared to have points of one method that differ in its numbers and their noise only; "
-            f"these differ in {', '.join(_differences(trials))}. Run a separate sweep for each, with its own charge."
+            f"these differ in {', '.join(_settings_preventing_one_block(trials))}. Run a separate sweep for each, with "
+            "its own charge."
         )
     if shared and len(trials) > MOST:
         raise BadInput(f"Expected subsample=shared to have at most {MOST} points, got {len(trials)}.")
     return tuple(Block(trials=tuple(group), shared=shared) for group in groups.values())
 
 
-def could_share(plan: Plan, discloses: Collection[Disclosure]) -> bool:
+def can_points_share_subsamples(plan: Plan, discloses: Collection[Disclosure]) -> bool:
     """Whether a plan's points, of which these facts may be shown, could have the same subsamples at every step."""
-    if plan.shared:
+    if plan.has_shared_subsamples:
         return True
     every = plan.trials[0].config["checkpoint"]["every"]
-    if any(is_script(trial.config) for trial in plan.trials):
+    if any(is_script_config(trial.config) for trial in plan.trials):
         return False
     if plan.spares or plan.proposed is not None or every is not None or len(plan.trials) == 1:
         return False
     try:
-        blocks_of(plan.trials, shared=True)
+        group_points_into_blocks(plan.trials, shared=True)
     except BadInput:
         return False
     return Disclosure.ALL_SCORES in discloses
@@ -80,7 +81,7 @@ class Job:
     due: tuple[Trial, ...]
 
 
-def part_of(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
+def points_in_part_of_block(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
     """The points of one part of a block; a block with shared subsamples is never divided."""
     if block.shared:
         return block.trials
@@ -88,7 +89,9 @@ def part_of(block: Block, part: int, parts: int) -> tuple[Trial, ...]:
     return block.trials[points * part // parts : points * (part + 1) // parts]
 
 
-def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, together: int | None) -> Iterator[Job]:
+def jobs_with_due_points(
+    blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, together: int | None
+) -> Iterator[Job]:
     """The jobs of these blocks, without those that have no due point.
 
     `together` is the largest number of points of a job; None stacks as many as possible while every worker has some.
@@ -97,7 +100,7 @@ def jobs_of(blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, toge
     for block in blocks:
         parts = _number_of_parts(block, workers, together)
         for part in range(parts):
-            points = tuple(trial for trial in part_of(block, part, parts) if trial.id in due_ids)
+            points = tuple(trial for trial in points_in_part_of_block(block, part, parts) if trial.id in due_ids)
             if points:
                 yield Job(block=block.id, part=part, parts=parts, due=points)
 
@@ -109,7 +112,7 @@ def can_stack_models(config: Mapping[str, Any]) -> bool:
 
 def most_stacked_points(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
-    if config.get("augmentation") or config.get(ADAPTER) or is_script(config):
+    if config.get("augmentation") or config.get(ADAPTER) or is_script_config(config):
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
     return _cached_most_stacked_points(json.dumps(parts, sort_keys=True))
@@ -121,11 +124,14 @@ def _cached_most_stacked_points(parts: str) -> int:
     from dpsweep.trainers.engines.stacked import Stack
 
     config = json.loads(parts)
-    if not build(config["engine"], "engine").stacks or dataset_of(config).unit_column is not None:
+    if (
+        not build_object_of_config_part(config["engine"], "engine").stacks
+        or dataset_from_config(config).unit_column is not None
+    ):
         return 0
     try:
         model = make_model(config, "any")
-        Stack.of(model)
+        Stack.from_model(model)
     except ValueError:
         return 0
     return min(MOST, max(1, FLOATS // sum(parameter.numel() for parameter in model.parameters())))
@@ -145,14 +151,14 @@ def _config_without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration without the numbers in which the points of a block may differ."""
     form = {key: value for key, value in config.items() if key != REPEAT}
     for name in _FREE:
-        form[name] = _without_numbers(form[name])
+        form[name] = _replace_numbers_by_word(form[name])
     return form
 
 
-def _without_numbers(value: Any) -> Any:
+def _replace_numbers_by_word(value: Any) -> Any:
     """A part of a configuration with a word in place of each number, also below: a transform's bound, say."""
     if isinstance(value, Mapping):
-        return {key: _without_numbers(one) for key, one in value.items()}
+        return {key: _replace_numbers_by_word(one) for key, one in value.items()}
     return "any" if _is_number(value) else value
 
 
@@ -160,7 +166,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _differences(trials: Sequence[Trial]) -> list[str]:
+def _settings_preventing_one_block(trials: Sequence[Trial]) -> list[str]:
     """The parts of the configurations that prevent the points from being one block."""
     forms = [_config_without_numbers(trial.config) for trial in trials]
     keys = {key for form in forms for key in form}

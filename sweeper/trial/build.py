@@ -14,10 +14,23 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
-from dpsweep.accounting.searches.stored_draw import is_try
-from dpsweep.accounting.stored_names.stored_classes import KIND, fields_of, name_of, with_current_paths
-from dpsweep.accounting.stored_names.tags import tag_of
-from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, build, class_of, dataset_of, part_of
+from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw
+from dpsweep.accounting.stored_names.stored_classes import (
+    KIND,
+    fields_without_class_name,
+    tag_or_path_of_class,
+    with_current_paths_of_our_classes,
+)
+from dpsweep.accounting.stored_names.tags import tag_of_path
+from dpsweep.sweeper.trial.spec import (
+    ADAPTER,
+    FEATURES,
+    Declaration,
+    build_object_of_config_part,
+    class_of_config_part,
+    data_part_from_config,
+    dataset_from_config,
+)
 from dpsweep.trainers.features.extracted import Extracted
 
 READS_WEIGHTS = frozenset({"hf", "hf_causal"})
@@ -58,13 +71,13 @@ def make_streams(trial: Trial, receipt: Receipt, secret: Callable[[], Streams] =
     return reproducible_streams(seed, session)
 
 
-def initial_identity(trial: Trial) -> str:
+def identity_for_initial_weights(trial: Trial) -> str:
     """The identity that determines the initial weights: public for a point, secret for a try.
 
     Theorems on hidden losers assume that all tries are the same mechanism; initial weights that a reader can compute
     from a try's place in the draw would make each try a different mechanism.
     """
-    return secrets.token_hex() if is_try(trial) and not trial.reproducible else trial.id
+    return secrets.token_hex() if is_try_of_secret_draw(trial) and not trial.is_reproducible_from_seed else trial.id
 
 
 def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
@@ -73,20 +86,26 @@ def make_model(config: Mapping[str, Any], identity: str) -> nn.Module:
     dpsweep draws the weights of its own models; a user's model has the weights that its constructor draws or loads.
     Raises ValueError if the model cannot read the inputs of the configuration's data set.
     """
-    from dpsweep.trainers.models.checks import check_words
-    from dpsweep.trainers.models.weights import build as build_model
-    from dpsweep.trainers.models.weights import construct
-    from dpsweep.trainers.randomness import initial_seed
+    from dpsweep.trainers.models.checks import check_vocabulary_fits_model
+    from dpsweep.trainers.models.weights import build_model_with_seeded_weights as build_model
+    from dpsweep.trainers.models.weights import construct_user_model
+    from dpsweep.trainers.randomness import public_seed_of_initial_weights
 
-    parameters = with_current_paths(fields_of(config["model"]))
-    dataset = dataset_of(config)
+    parameters = with_current_paths_of_our_classes(fields_without_class_name(config["model"]))
+    dataset = dataset_from_config(config)
     shape, classes = tuple(dataset.shape), dataset.classes
-    factory, name, seed = class_of(config["model"], "model"), name_of(config["model"]), initial_seed(identity)
+    factory, name, seed = (
+        class_of_config_part(config["model"], "model"),
+        tag_or_path_of_class(config["model"]),
+        public_seed_of_initial_weights(identity),
+    )
     make = partial(factory, shape, classes, **parameters)
     model = (
-        construct(make, name, seed) if tag_of(name) in READS_WEIGHTS or not tag_of(name) else build_model(make, seed)
+        construct_user_model(make, name, seed)
+        if tag_of_path(name) in READS_WEIGHTS or not tag_of_path(name)
+        else build_model(make, seed)
     )
-    check_words(model, dataset.vocabulary, shape)
+    check_vocabulary_fits_model(model, dataset.vocabulary, shape)
     return model if not config.get(ADAPTER) else _add_adapters(model, config[ADAPTER], identity)
 
 
@@ -95,13 +114,13 @@ def _add_adapters(model: nn.Module, adapter: Mapping[str, Any], identity: str) -
     import torch
 
     from dpsweep.trainers.models.replaced_layers import attach_adapters
-    from dpsweep.trainers.randomness import initial_seed
+    from dpsweep.trainers.randomness import public_seed_of_initial_weights
 
-    seed = initial_seed(f"{identity}, {ADAPTER}")
-    return attach_adapters(model, build(adapter, ADAPTER), torch.Generator().manual_seed(seed))
+    seed = public_seed_of_initial_weights(f"{identity}, {ADAPTER}")
+    return attach_adapters(model, build_object_of_config_part(adapter, ADAPTER), torch.Generator().manual_seed(seed))
 
 
-def make_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
+def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
     """The declared training run of a configuration, at its noise."""
     from dpsweep.trainers.training.run import Run
 
@@ -112,13 +131,13 @@ def make_run(config: Mapping[str, Any], declaration: Declaration) -> Run:
         bounds=declaration.clip_schedule,
         noise_multiplier=config["privacy"]["noise_multiplier"],
         steps=declaration.steps,
-        train_records=declaration.train_records,
+        train_records=declaration.nominal_training_units,
         ema=declaration.ema,
-        public=declaration.public,
+        public=declaration.is_data_declared_public,
     )
 
 
-def load(
+def load_split_records(
     config: Mapping[str, Any],
     adjacency: Adjacency,
     folder: Path | None,
@@ -127,32 +146,36 @@ def load(
 ) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
 
-    `coins` is `Session.coins`; `features` has the frozen features of the records, None if the trial has none.
+    `coins` is `Session.secret_coin_bits_hex`; `features` has the frozen features of the records, None if the trial has
+    none.
     """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
     request |= {name: config[name] for name in ("part", FEATURES) if name in config}
-    return _load(json.dumps(request, sort_keys=True), folder, coins, features)
+    return _load_split_records_cached(json.dumps(request, sort_keys=True), folder, coins, features)
 
 
 @lru_cache(maxsize=1)
-def _load(request: str, folder: Path | None, coins: str, features: FeatureCache | None) -> Split:
+def _load_split_records_cached(request: str, folder: Path | None, coins: str, features: FeatureCache | None) -> Split:
     config = json.loads(request)
-    dataset = dataset_of(config)
+    dataset = dataset_from_config(config)
     private, test = dataset.load(folder)
     if (private.units is None) != (dataset.unit_column is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     if isinstance(dataset, Extracted):
         if features is None:
             raise ContractBroken(f"Expected frozen features for {dataset.name}, as declared.")
-        private, test = dataset.extract(private, features), None if test is None else dataset.extract(test, features)
+        private, test = (
+            dataset.replace_inputs_by_features(private, features),
+            None if test is None else dataset.replace_inputs_by_features(test, features),
+        )
     adjacency = Adjacency(config["adjacency"])
-    if (part := part_of(config)) is not None:
-        private = part.of(private, adjacency, bytes.fromhex(coins))
-    split: Split = build(config["score"], "score").split(private, test, adjacency)
+    if (part := data_part_from_config(config)) is not None:
+        private = part.records_in_part(private, adjacency, bytes.fromhex(coins))
+    split: Split = build_object_of_config_part(config["score"], "score").split(private, test, adjacency)
     return split
 
 
-def generated_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
+def config_of_generated_records_like_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of generated records in the shape of a data set; raises `BadInput` with the missing keys."""
     if missing := [f"dataset.{key}" for key in SHAPED_BY if dataset.get(key) is None]:
         raise BadInput(
@@ -160,5 +183,5 @@ def generated_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> di
             "from them alone, and opens no file."
         )
     given = {key: dataset[key] for key in (*SHAPED_BY, *TAKEN_OVER) if dataset.get(key) is not None}
-    sequences = {"per_position": True} if build(loss, "loss").per_position else {}
+    sequences = {"per_position": True} if build_object_of_config_part(loss, "loss").per_position else {}
     return {KIND: GENERATED, "test_records": 0, **given, **sequences, "name": f"{PREFIX}{dataset['name']}"}

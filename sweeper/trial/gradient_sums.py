@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.trial.blocks import can_stack_models
 from dpsweep.sweeper.trial.session import Machine, log
-from dpsweep.sweeper.trial.spec import Declaration, build
+from dpsweep.sweeper.trial.spec import Declaration, build_object_of_config_part
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +22,7 @@ CUDA = "cuda"
 
 
 @contextmanager
-def gradient_sums(
+def stacked_or_engine_gradient_sums(
     config: Mapping[str, Any],
     declaration: Declaration,
     models: Sequence[nn.Module],
@@ -41,12 +41,12 @@ def gradient_sums(
     records = train.to(machine.device)
     if can_stack_models(config):
         log.info("engine stacked")
-        stack = Stack.of(models[0], declaration.loss)
+        stack = Stack.from_model(models[0], declaration.loss)
         yield StackedSums(stack=stack, records=records, device=machine.device, chunk=machine.chunk)
         return
     sums = EngineSums(
         models=tuple(models),
-        engine=build(config["engine"], "engine"),
+        engine=build_object_of_config_part(config["engine"], "engine"),
         records=records,
         device=machine.device,
         chunk=machine.chunk,
@@ -57,14 +57,18 @@ def gradient_sums(
     if machine.processes == 1 or declaration.augmentation is not None:
         yield sums
         return
-    from dpsweep.trainers.training.data_parallel import across_processes  # no job without further processes imports it
+    from dpsweep.trainers.training.data_parallel import (
+        start_sums_across_processes,
+    )  # no job without further processes imports it
 
     log.info("%d processes", machine.processes)
-    with across_processes(sums, devices(machine.device, machine.processes), threads=machine.threads) as parallel:
+    with start_sums_across_processes(
+        sums, device_of_each_process(machine.device, machine.processes), threads=machine.threads
+    ) as parallel:
         yield parallel
 
 
-def devices(device: str, processes: int) -> list[str]:
+def device_of_each_process(device: str, processes: int) -> list[str]:
     """A device for each process: the same CPU, or a GPU each; raises `BadInput` where there are too few GPUs."""
     import torch
 

@@ -20,11 +20,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from dpsweep.accounting.durable_files import made_folder, write_bytes
+from dpsweep.accounting.durable_files import make_private_folder_durably, write_bytes
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
-from dpsweep.sweeper.processes import kill_by_variable
+from dpsweep.sweeper.processes import kill_processes_with_variable
 from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
 
 if TYPE_CHECKING:
@@ -44,35 +44,35 @@ TIMELESS = (1980, 1, 1, 0, 0, 0)
 
 
 @contextmanager
-def handed_over(store: PrivateStore, trial: str) -> Iterator[Path]:
+def temporary_session_folder(store: PrivateStore, trial: str) -> Iterator[Path]:
     """A new, empty folder for one session of a trial, removed with all that is in it."""
-    folder = store.handed_over / trial
-    with _script_lock(store, trial):
+    folder = store.script_inputs_folder / trial
+    with _hold_script_lock_or_refuse(store, trial):
         shutil.rmtree(folder, ignore_errors=True)
-        made_folder(folder)
+        make_private_folder_durably(folder)
         try:
             for name in (WORK, KEPT, PROGRAM):
-                made_folder(folder / name)
+                make_private_folder_durably(folder / name)
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_leftovers(store: PrivateStore) -> None:
+def end_scripts_and_remove_files_of_dead_jobs(store: PrivateStore) -> None:
     """Removes what killed jobs left of this plan, and ends the processes that their scripts left."""
-    for folder in store.handed_over.glob("*"):
-        with suppress(Timeout), _lock_if_idle(store, folder.name):
-            kill_by_variable(VARIABLE, str(folder / ATTEMPT_FILE))
+    for folder in store.script_inputs_folder.glob("*"):
+        with suppress(Timeout), _hold_script_lock_or_raise_timeout(store, folder.name):
+            kill_processes_with_variable(VARIABLE, str(folder / ATTEMPT_FILE))
             shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # missing, or a script still runs
-        store.handed_over.rmdir()
+        store.script_inputs_folder.rmdir()
 
 
 @contextmanager
-def _script_lock(store: PrivateStore, trial: str) -> Iterator[None]:
+def _hold_script_lock_or_refuse(store: PrivateStore, trial: str) -> Iterator[None]:
     """Holds the lock of a trial's script; raises `ContractBroken` if another process runs the script."""
-    record = store.record(trial)
-    made_folder(record)
+    record = store.trial_record_folder(trial)
+    make_private_folder_durably(record)
     lock = FileLock(record / LOCK, timeout=PATIENCE_SECONDS, mode=PRIVATE)
     try:
         lock.acquire()
@@ -88,23 +88,23 @@ def _script_lock(store: PrivateStore, trial: str) -> Iterator[None]:
 
 
 @contextmanager
-def _lock_if_idle(store: PrivateStore, trial: str) -> Iterator[None]:
+def _hold_script_lock_or_raise_timeout(store: PrivateStore, trial: str) -> Iterator[None]:
     """Holds the lock of a trial's script, if it has one; raises `Timeout` while a process runs the script."""
-    path = store.record(trial) / LOCK
+    path = store.trial_record_folder(trial) / LOCK
     with FileLock(path, timeout=0, mode=PRIVATE) if path.exists() else nullcontext():
         yield
 
 
-def write_records(records: Records, scored: Records, folder: Path) -> None:
+def write_records_for_script(records: Records, scored: Records, folder: Path) -> None:
     """Writes the training records, and the stored features of the records that are scored, without their labels."""
-    arrays = {"features": _array(records.features), "labels": _array(records.labels)}
+    arrays = {"features": _tensor_to_numpy(records.features), "labels": _tensor_to_numpy(records.labels)}
     if records.units is not None:
         arrays["units"] = records.units.of
-    _save(folder / TRAIN_FILE, arrays)
-    _save(folder / SCORE_FILE, {"features": _array(scored.features)})
+    _save_arrays(folder / TRAIN_FILE, arrays)
+    _save_arrays(folder / SCORE_FILE, {"features": _tensor_to_numpy(scored.features)})
 
 
-def keep_files(folder: Path, target: Path) -> str | None:
+def archive_script_output_and_return_sha256(folder: Path, target: Path) -> str | None:
     """Packs the files that a script hands back into the trial's folder; the archive's SHA-256, None without any.
 
     Raises `ContractBroken` for a link, a folder, or anything else that is no plain file.
@@ -124,12 +124,12 @@ def keep_files(folder: Path, target: Path) -> str | None:
     return sha256(content).hexdigest()
 
 
-def _array(tensor: Any) -> NDArray[Any]:
+def _tensor_to_numpy(tensor: Any) -> NDArray[Any]:
     array: NDArray[Any] = tensor.cpu().numpy()
     return array
 
 
-def _save(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Writes arrays, for the owner alone by the folder that they lie in."""
     with path.open("xb") as stream:
         np.savez(stream, allow_pickle=False, **dict(arrays))

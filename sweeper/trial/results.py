@@ -14,21 +14,25 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.durable_files import Flushing, alone, run_group_commit
+from dpsweep.accounting.durable_files import (
+    Flushing,
+    run_generator_and_flush_yielded_paths,
+    run_generators_and_flush_in_groups,
+)
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.records.step_log import forget_checkpoints, steps_spent
+from dpsweep.accounting.records.step_log import remove_checkpoints, steps_spent_by_attempt
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.trial.session import (
     PROGRESS,
     Machine,
     ReadySession,
     Session,
-    check_company,
-    check_realised,
-    check_scored,
+    check_realised_dp_event_was_charged,
+    check_score_dp_event_was_charged,
+    check_subsample_sharing_was_charged,
 )
-from dpsweep.trainers.declarations.scores import noisy_counts
+from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.training.run import Outcome
 
 
-def blank_result(session: Session, machine: Machine, started: str) -> TrialResult:
+def failed_result_template_before_training(session: Session, machine: Machine, started: str) -> TrialResult:
     """The result of a trial before training: failed, with no steps."""
     return TrialResult(
         trial=session.trial.id,
@@ -49,44 +53,46 @@ def blank_result(session: Session, machine: Machine, started: str) -> TrialResul
         steps=0,
         seconds=0.0,
         device=machine.device,
-        randomness="reproducible" if session.trial.reproducible else "secret",
+        randomness="reproducible" if session.trial.is_reproducible_from_seed else "secret",
         started=started,
         ended=started,
-        versions=dict(_versions()),
+        versions=dict(_software_versions()),
     )
 
 
-def log_begin(session: Session) -> None:
+def log_attempt_begin(session: Session) -> None:
     """Names the attempt in the trial's log."""
-    receipt, axes = session.receipt, session.trial.settings
-    session.log.info("trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes)
+    receipt, axes = session.receipt, session.trial.swept_values_and_repeat
+    session.trial_logger.info(
+        "trial %s, attempt %d, resume %d: %s", receipt.trial, receipt.attempt, receipt.resume, axes
+    )
 
 
-def log_stopped(session: Session, step: int) -> None:
+def log_session_stopped(session: Session, step: int) -> None:
     """Says in the trial's log that the session was stopped; it has no result."""
-    session.log.info("stopped after step %d", step)
+    session.trial_logger.info("stopped after step %d", step)
     (session.place.files / PROGRESS).unlink(missing_ok=True)
 
 
 def write_final_result(session: Session, result: TrialResult) -> None:
     """Writes the final result; the attempt cannot be resumed afterwards."""
-    alone(write_final_result_in_group(session, result))
+    run_generator_and_flush_yielded_paths(write_final_result_in_group_commit(session, result))
 
 
-def write_final_result_in_group(session: Session, result: TrialResult) -> Flushing[None]:
+def write_final_result_in_group_commit(session: Session, result: TrialResult) -> Flushing[None]:
     """Does what `end` does, as a part of a group commit."""
     (session.place.files / PROGRESS).unlink(missing_ok=True)
-    yield from replace(result, ended=now()).writing(session.place.files)
-    forget_checkpoints(session.place.files)
+    yield from replace(result, ended=utc_timestamp()).write_in_group_commit(session.place.files)
+    remove_checkpoints(session.place.files)
     if result.error is not None:
-        session.log.error("%s", result.error)
-    session.log.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
+        session.trial_logger.error("%s", result.error)
+    session.trial_logger.info("%s after %d steps in %.1f s", result.status, result.steps, result.seconds)
 
 
-def end_failed(session: Session, blank: TrialResult, error: Exception, seconds: float) -> None:
+def write_result_of_failed_session(session: Session, blank: TrialResult, error: Exception, seconds: float) -> None:
     """Writes the result of a session that an error ended: all steps that may have run count."""
-    session.log.error("the trial failed", exc_info=error)
-    steps = steps_spent(session.place, session.trial, session.receipt.attempt)
+    session.trial_logger.error("the trial failed", exc_info=error)
+    steps = steps_spent_by_attempt(session.place, session.trial, session.receipt.attempt)
     write_final_result(session, replace(blank, error=f"{type(error).__name__}: {error}", steps=steps, seconds=seconds))
 
 
@@ -95,13 +101,13 @@ def contract_broken_result(result: TrialResult, cause: Exception) -> TrialResult
     return replace(result, status=Status.FAILED, error=f"ContractBroken: {cause}")
 
 
-def empty_parts(data: Split) -> list[str]:
+def names_of_empty_record_parts(data: Split) -> list[str]:
     """The empty parts ("train", "holdout") of the private records."""
     parts = {"train": data.train, "holdout": data.holdout}
-    return [name for name, part in parts.items() if part is not None and not part.available]
+    return [name for name, part in parts.items() if part is not None and not part.number_of_units]
 
 
-def result_with_score(result: TrialResult, measured: Estimate) -> TrialResult:
+def result_with_finite_score_or_failed(result: TrialResult, measured: Estimate) -> TrialResult:
     """The result with its score, or a failed one if the score is no finite number."""
     try:
         right = {} if measured.right is None else {"right": measured.right}
@@ -110,7 +116,7 @@ def result_with_score(result: TrialResult, measured: Estimate) -> TrialResult:
         return contract_broken_result(result, cause)
 
 
-def now() -> str:
+def utc_timestamp() -> str:
     """The time in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -123,7 +129,7 @@ def _score_to_json(estimate: Estimate) -> Mapping[str, Any]:
 
 
 @cache
-def _versions() -> Mapping[str, str]:
+def _software_versions() -> Mapping[str, str]:
     """The software versions that the results depend on."""
     versions = {name: version(name) for name in ("dpsweep", "torch", "opacus", "numpy", "randomgen")}
     return versions | {"python": platform.python_version()}
@@ -146,41 +152,48 @@ class RunEnd:
     blank: Mapping[str, TrialResult]
     failed: Callable[[Session, Exception], None]
 
-    def finish(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
+    def write_results_of_runs(self, runs: Sequence[tuple[ReadySession, Outcome]]) -> None:
         """Writes the result of each run; an error is a result too and does not end the others."""
         for first in range(0, len(runs), AT_ONCE):
-            kept = run_group_commit(
-                _result_or_exception(one, self._kept(one, outcome)) for one, outcome in runs[first : first + AT_ONCE]
+            kept = run_generators_and_flush_in_groups(
+                _result_or_exception(one, self._check_charge_and_save_model(one, outcome))
+                for one, outcome in runs[first : first + AT_ONCE]
             )
-            scored = [self._scored(one, result) for one, result in kept]  # one after another: they share a noise stream
-            run_group_commit(self._write(one, result) for one, result in scored)
+            scored = [
+                self._score_finished_run(one, result) for one, result in kept
+            ]  # one after another: they share a noise stream
+            run_generators_and_flush_in_groups(self._write_result_or_failure(one, result) for one, result in scored)
 
-    def _kept(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
+    def _check_charge_and_save_model(self, one: ReadySession, outcome: Outcome) -> Flushing[TrialResult]:
         """Compares the run with its charge, saves the model, and marks that it is about to be scored."""
-        from dpsweep.trainers.models.weights import saving_model
+        from dpsweep.trainers.models.weights import save_model_in_group_commit
 
         session, declaration = one.session, one.session.declaration
-        result = self._realised(one, outcome)
+        result = self._result_without_score(one, outcome)
         charged = session.trial.event
         try:
-            check_realised(outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps)
-            check_company(outcome.company, shared=self.shared)
+            check_realised_dp_event_was_charged(
+                outcome.event, charged.training, least=0 if outcome.diverged else declaration.steps
+            )
+            check_subsample_sharing_was_charged(outcome.company, shared=self.shared)
             if outcome.diverged:
                 return replace(result, score={"value": 0.0, "low": 0.0, "high": 0.0})
-            model = yield from saving_model(one.model, session.place.files)
+            model = yield from save_model_in_group_commit(one.model, session.place.files)
             result = replace(result, model=model)
             noisy = one.run.noise_multiplier > 0
-            if same := one.initial.check(one.model, session.place.files, noisy=noisy, moved=outcome.moved):
-                session.log.warning("the learning rate is too small to change %s", ", ".join(same))
+            if same := one.initial.check_weight_changes_and_saved_file(
+                one.model, session.place.files, noisy=noisy, moved=outcome.moved
+            ):
+                session.trial_logger.warning("the learning rate is too small to change %s", ", ".join(same))
                 result = replace(result, curator={**result.curator, "unchanged": list(same)})
-            check_scored(declaration.scoring, charged.validation)
+            check_score_dp_event_was_charged(declaration.scoring_dp_event, charged.validation)
             if charged.validation is not None:
-                yield from one.journal.score()
+                yield from one.journal.mark_private_score()
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
         return result
 
-    def _realised(self, one: ReadySession, outcome: Outcome) -> TrialResult:
+    def _result_without_score(self, one: ReadySession, outcome: Outcome) -> TrialResult:
         """The result without a model and a score."""
         declaration = one.session.declaration
         return replace(
@@ -192,22 +205,22 @@ class RunEnd:
             curator={
                 "batch_sizes": asdict(outcome.batch_sizes),
                 "curve": list(outcome.curve),
-                "empty": empty_parts(self.data),
+                "empty": names_of_empty_record_parts(self.data),
             },
-            parameters=_trained_numbers(one.model),
-            counts=noisy_counts(declaration.score, declaration.dataset.classes),
+            parameters=_number_of_trainable_parameters(one.model),
+            counts=number_of_noisy_counts(declaration.score, declaration.dataset.classes),
         )
 
-    def _scored(self, one: ReadySession, result: TrialResult | Exception) -> Ended:
+    def _score_finished_run(self, one: ReadySession, result: TrialResult | Exception) -> Ended:
         """Measures the score of a run that finished as it was charged."""
         if isinstance(result, Exception) or result.status is not Status.FINISHED:
             return one, result
         try:
-            return one, self._measure_score(one, result)
+            return one, self._result_with_measured_score(one, result)
         except Exception as error:  # noqa: BLE001 - any error ends this run alone and is written to its result
             return one, error
 
-    def _measure_score(self, one: ReadySession, result: TrialResult) -> TrialResult:
+    def _result_with_measured_score(self, one: ReadySession, result: TrialResult) -> TrialResult:
         declaration = one.session.declaration
         try:
             measured = declaration.score.measure(
@@ -215,14 +228,14 @@ class RunEnd:
             )
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
-        return result_with_score(result, measured)
+        return result_with_finite_score_or_failed(result, measured)
 
-    def _write(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
+    def _write_result_or_failure(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):
             self.failed(one.session, result)
             return
         try:
-            yield from write_final_result_in_group(one.session, result)
+            yield from write_final_result_in_group_commit(one.session, result)
         except Exception as error:  # noqa: BLE001
             self.failed(one.session, error)
 
@@ -235,6 +248,6 @@ def _result_or_exception(one: ReadySession, call: Flushing[TrialResult]) -> Flus
         return one, error
 
 
-def _trained_numbers(model: nn.Module) -> int:
+def _number_of_trainable_parameters(model: nn.Module) -> int:
     """The number of trainable parameters, which is the number of noisy numbers that a step releases."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -18,17 +18,17 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
-    initial_identity,
-    load,
+    identity_for_initial_weights,
+    load_split_records,
     make_model,
-    make_run,
     make_streams,
+    make_training_run,
     new_secret_streams,
 )
-from dpsweep.sweeper.trial.gradient_sums import gradient_sums
+from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
@@ -44,7 +44,9 @@ class Interrupted(Exception):
     """The job was asked to stop before the first step."""
 
 
-def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]) -> FeatureCache | None:
+def frozen_feature_cache_or_none(
+    group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]
+) -> FeatureCache | None:
     """The frozen features of the user's records, which lie beside the private stores of all plans; None without any.
 
     Before the first one is computed, runs that have not begun get a checkpoint: whatever ends the job before their
@@ -57,10 +59,10 @@ def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Calla
 
     kept = False
 
-    def on_rows(done: int, total: int) -> None:
+    def write_feature_progress_and_stop_if_asked(done: int, total: int) -> None:
         nonlocal kept
         if not kept:
-            _keep_beginnings(group, device)
+            _write_initial_checkpoints(group, device)
             kept = True
         for one in group:
             with suppress(OSError):  # a full disk must not end a job because its progress cannot be written
@@ -69,20 +71,20 @@ def feature_cache(group: Sequence[ReadySession], device: str, should_stop: Calla
         if should_stop():
             raise Interrupted
 
-    store = PrivateStore.of_record(group[0].session.place.record)
-    return FeatureCache(root=store.features, device=device, on_rows=on_rows)
+    store = PrivateStore.from_record_folder(group[0].session.place.record)
+    return FeatureCache(root=store.features_folder, device=device, on_rows=write_feature_progress_and_stop_if_asked)
 
 
-def _keep_beginnings(group: Sequence[ReadySession], device: str) -> None:
+def _write_initial_checkpoints(group: Sequence[ReadySession], device: str) -> None:
     """Writes checkpoints of runs that have not begun."""
     from dpsweep.trainers.training.loop import initial_progress
 
     for one in group:
         if one.since is None and not isinstance(one.run.trainer, OutputPerturbation):
-            one.journal.keep(initial_progress(one.run, one.model.to(device)))
+            one.journal.save_progress(initial_progress(one.run, one.model.to(device)))
 
 
-def run_sessions(
+def train_sessions_and_write_results(
     sessions: Sequence[Session],
     machine: Machine,
     should_stop: Callable[[], bool] = lambda: False,
@@ -94,14 +96,17 @@ def run_sessions(
     A stopped trial leaves a checkpoint and no result; a receipt to resume continues from the checkpoint. With `shared`
     all trials use the same subsamples, as they were charged.
     """
-    started, clock = results.now(), time.perf_counter()
-    blank = {session.trial.id: results.blank_result(session, machine, started) for session in sessions}
+    started, clock = results.utc_timestamp(), time.perf_counter()
+    blank = {
+        session.trial.id: results.failed_result_template_before_training(session, machine, started)
+        for session in sessions
+    }
 
-    def failed(session: Session, error: Exception) -> None:
-        results.end_failed(session, blank[session.trial.id], error, time.perf_counter() - clock)
+    def write_result_of_failure(session: Session, error: Exception) -> None:
+        results.write_result_of_failed_session(session, blank[session.trial.id], error, time.perf_counter() - clock)
 
     for session in sessions:
-        results.log_begin(session)
+        results.log_attempt_begin(session)
     if len(sessions) > 1:
         log.info("trained with %d others%s", len(sessions) - 1, " on the same subsamples" if shared else "")
     ready, secret = [], cache(new_secret_streams)
@@ -109,42 +114,46 @@ def run_sessions(
         try:
             ready.append(_prepare_session(session, machine, secret))
         except Exception as error:  # noqa: BLE001 - a failed session must not end the others
-            failed(session, error)
+            write_result_of_failure(session, error)
     try:
-        groups = [*_groups(ready, shared=shared)]
+        groups = [*_groups_trained_together(ready, shared=shared)]
     except ContractBroken as broken:
         for one in ready:
-            failed(one.session, broken)
+            write_result_of_failure(one.session, broken)
         return
     for group in groups:
         try:
             first = group[0].session
-            features = feature_cache(group, machine.device, should_stop)
-            data = load(first.trial.config, first.declaration.adjacency, machine.data, first.coins, features)
-            _log_no_records(group, data)
-            outcomes = _train(group, data, machine, should_stop, shared=shared)
+            features = frozen_feature_cache_or_none(group, machine.device, should_stop)
+            data = load_split_records(
+                first.trial.config, first.declaration.adjacency, machine.data, first.secret_coin_bits_hex, features
+            )
+            _warn_of_no_training_records(group, data)
+            outcomes = _train_group(group, data, machine, should_stop, shared=shared)
         except Interrupted:
             for one in group:
-                results.log_stopped(one.session, one.step)
+                results.log_session_stopped(one.session, one.steps_already_taken)
             continue
         except Exception as error:  # noqa: BLE001 - any error ends these trials and is written to their results
             for one in group:
-                failed(one.session, error)
+                write_result_of_failure(one.session, error)
             continue
         over = []
         for one, outcome in zip(group, outcomes, strict=True):
             if outcome.stopped:
-                results.log_stopped(one.session, outcome.steps)
+                results.log_session_stopped(one.session, outcome.steps)
             else:
                 over.append((one, outcome))
-        RunEnd(data=data, machine=machine, shared=shared, blank=blank, failed=failed).finish(over)
+        RunEnd(
+            data=data, machine=machine, shared=shared, blank=blank, failed=write_result_of_failure
+        ).write_results_of_runs(over)
 
 
-def _log_no_records(group: Sequence[ReadySession], data: Split) -> None:
+def _warn_of_no_training_records(group: Sequence[ReadySession], data: Split) -> None:
     """Warns in the trial's log, which only the curator sees, if there is no training record; training continues."""
-    if not data.train.available:
+    if not data.train.number_of_units:
         for one in group:
-            one.session.log.warning("there is no training record: the weights are noise alone")
+            one.session.trial_logger.warning("there is no training record: the weights are noise alone")
 
 
 def _prepare_session(session: Session, machine: Machine, secret: Callable[[], Streams]) -> ReadySession:
@@ -161,30 +170,30 @@ def _prepare_session(session: Session, machine: Machine, secret: Callable[[], St
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
     trial, receipt, declaration = session.trial, session.receipt, session.declaration
-    begin = StepLog.begin(session.place, trial, receipt.attempt)
+    begin = StepLog.empty_for_attempt(session.place, trial, receipt.attempt)
     steps = resume_step_log(session.place, trial, receipt) if receipt.resume else begin
-    run = make_run(trial.config, declaration)
-    model = make_model(trial.config, initial_identity(trial))
+    run = make_training_run(trial.config, declaration)
+    model = make_model(trial.config, identity_for_initial_weights(trial))
     since = read_checkpoint(steps, run, machine.device) if receipt.resume else None
     return ReadySession(
         session=session,
         run=run,
         model=model,
-        initial=WeightDelta.before(model, None if since is None else since.fixed),
+        initial=WeightDelta.from_untrained_model(model, None if since is None else since.fixed),
         streams=make_streams(trial, receipt, secret),
-        journal=TrialJournal(receipt=receipt, run=run, every=declaration.stretch, steps=steps),
+        journal=TrialJournal(receipt=receipt, run=run, every=declaration.steps_between_checkpoints, steps=steps),
         since=since,
     )
 
 
-def _groups(ready: Sequence[ReadySession], *, shared: bool) -> Iterator[list[ReadySession]]:
+def _groups_trained_together(ready: Sequence[ReadySession], *, shared: bool) -> Iterator[list[ReadySession]]:
     """The groups that are trained together: at the same step, and of one charge if subsamples are shared.
 
     Raises `ContractBroken` if runs that were charged for the same subsamples would have different ones.
     """
     groups: dict[tuple[object, ...], list[ReadySession]] = {}
     for one in ready:
-        groups.setdefault((one.step, one.session.receipt.charge if shared else None), []).append(one)
+        groups.setdefault((one.steps_already_taken, one.session.receipt.charge if shared else None), []).append(one)
     if shared and len({charge for _, charge in groups}) < len(groups):
         raise ContractBroken(
             "Expected runs that were charged for the same subsamples to be at the same step: they must train together."
@@ -192,7 +201,7 @@ def _groups(ready: Sequence[ReadySession], *, shared: bool) -> Iterator[list[Rea
     yield from groups.values()
 
 
-def _train(
+def _train_group(
     group: Sequence[ReadySession], data: Split, machine: Machine, should_stop: Callable[[], bool], *, shared: bool
 ) -> tuple[Outcome, ...]:
     from dpsweep.trainers.training.loop import train_together
@@ -206,9 +215,11 @@ def _train(
             for one in group
         )
     places = [one.session.place.files for one in group]
-    streams = _streams(group)
+    streams = _streams_per_run_or_shared_if_secret(group)
     first, models = group[0].session, [one.model for one in group]
-    with gradient_sums(first.trial.config, first.declaration, models, data.train, machine, streams) as sums:
+    with stacked_or_engine_gradient_sums(
+        first.trial.config, first.declaration, models, data.train, machine, streams
+    ) as sums:
         return train_together(
             [one.run for one in group],
             models,
@@ -221,11 +232,11 @@ def _train(
             should_stop=should_stop,
             journals=[one.journal for one in group],
             since=[one.since for one in group],
-            watch=_curve_recorder(first, data, machine),
+            watch=_learning_curve_recorder(first, data, machine),
         )
 
 
-def _curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
+def _learning_curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRecorder | None:
     """The recorder of a group's learning curves; None if the score declares none."""
     from dpsweep.trainers.training.learning_curves import CurveRecorder, measure_curve_point
 
@@ -233,13 +244,13 @@ def _curve_recorder(session: Session, data: Split, machine: Machine) -> CurveRec
     every = declaration.score.every
     if every is None:
         return None
-    engine = build(session.trial.config["engine"], "engine")
-    settings = {"data": data, "public": declaration.public, "engine": engine, "loss": declaration.loss}
+    engine = build_object_of_config_part(session.trial.config["engine"], "engine")
+    settings = {"data": data, "public": declaration.is_data_declared_public, "engine": engine, "loss": declaration.loss}
     return CurveRecorder(every=every, look=partial(measure_curve_point, **settings, device=machine.device))
 
 
-def _streams(group: Sequence[ReadySession]) -> list[Streams]:
+def _streams_per_run_or_shared_if_secret(group: Sequence[ReadySession]) -> list[Streams]:
     """One set of streams per run if they are derived from a seed; all runs share secret streams, which is faster."""
-    if group[0].session.trial.reproducible:
+    if group[0].session.trial.is_reproducible_from_seed:
         return [one.streams for one in group]
     return [group[0].streams] * len(group)

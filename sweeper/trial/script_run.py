@@ -37,19 +37,30 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.records.step_log import StepLog, can_resume, resume_step_log, steps_priced
+from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, number_of_priced_steps, resume_step_log
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.accounting.validation import DAMAGE
-from dpsweep.sweeper.processes import killed_with, orphans_adopted
+from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.build import load, make_streams
-from dpsweep.sweeper.trial.handover import PROGRAM, handed_over, keep_files, write_records
-from dpsweep.sweeper.trial.session import Machine, Session, check_company, check_realised, check_scored
+from dpsweep.sweeper.trial.build import load_split_records, make_streams
+from dpsweep.sweeper.trial.handover import (
+    PROGRAM,
+    archive_script_output_and_return_sha256,
+    temporary_session_folder,
+    write_records_for_script,
+)
+from dpsweep.sweeper.trial.session import (
+    Machine,
+    Session,
+    check_realised_dp_event_was_charged,
+    check_score_dp_event_was_charged,
+    check_subsample_sharing_was_charged,
+)
 from dpsweep.trainers.data.arrays import UnreadableArray, read_npy
-from dpsweep.trainers.declarations.scores import noisy_counts, scored_part
-from dpsweep.trainers.methods.script import Script, is_script
+from dpsweep.trainers.declarations.scores import number_of_noisy_counts, scored_records_of_split
+from dpsweep.trainers.methods.script import Script, is_script_config
 from dpsweep.trainers.scripts.handover_files import (
     ATTEMPT_FILE,
     PREDICTIONS_FILE,
@@ -58,10 +69,10 @@ from dpsweep.trainers.scripts.handover_files import (
     VARIABLE,
     WORK,
     Handover,
-    first_stretch,
     require_valid_predictions,
+    steps_in_first_stretch,
 )
-from dpsweep.trainers.scripts.reported_events import check_reported
+from dpsweep.trainers.scripts.reported_events import check_reported_event
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
@@ -79,7 +90,7 @@ OFFLINE = {
 """What keeps usual libraries from sending or fetching anything; a script that wants to can still open a connection."""
 
 
-def bare_environment(folder: Path, modules: Sequence[Path], *, device: str, threads: int) -> dict[str, str]:
+def script_environment_variables(folder: Path, modules: Sequence[Path], *, device: str, threads: int) -> dict[str, str]:
     """The environment of a script in this folder, which may import from the folders `modules` too."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     devices = {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ}
@@ -98,8 +109,8 @@ def bare_environment(folder: Path, modules: Sequence[Path], *, device: str, thre
     }
 
 
-@orphans_adopted()
-def run_script(
+@adopt_orphans_and_kill_at_end()
+def run_script_and_return_exit_status(
     program: Path,
     arguments: Sequence[str],
     environment: Mapping[str, str],
@@ -122,13 +133,15 @@ def run_script(
             stdout=handle,
             stderr=handle,
             start_new_session=True,
-            preexec_fn=_before_program_start(killed_with(os.getpid()) if sys.platform == "linux" else None),
+            preexec_fn=_hook_before_program_start(
+                function_to_die_with_parent(os.getpid()) if sys.platform == "linux" else None
+            ),
         )
     finally:
         os.close(handle)
     asked = False
     try:
-        while not _has_ended(process.pid):
+        while not _has_child_process_ended(process.pid):
             if not asked and should_stop():
                 asked = True
                 process.send_signal(signal.SIGTERM)
@@ -140,18 +153,18 @@ def run_script(
     return status
 
 
-def _before_program_start(bind: Callable[[], None] | None) -> Callable[[], None]:
+def _hook_before_program_start(bind: Callable[[], None] | None) -> Callable[[], None]:
     """What the script's process does before the program starts: it blocks SIGTERM, and binds itself to its job."""
 
-    def prepare() -> None:
+    def block_sigterm_and_bind_to_job() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         if bind is not None:
             bind()
 
-    return prepare
+    return block_sigterm_and_bind_to_job
 
 
-def _has_ended(pid: int) -> bool:
+def _has_child_process_ended(pid: int) -> bool:
     """Whether a child has ended; it keeps its number until it is waited for."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
@@ -160,20 +173,20 @@ MISSING = "???"
 """How a configuration writes a value that the user has to give."""
 
 
-def pin_script_checksum(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+def config_with_script_checksum(config: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     """The configuration with the checksum of its script and without a model; unchanged without a script.
 
     `keys` are the keys on the command line. Raises `BadInput` if a model is among them, if the script cannot be read,
     or if it is no Python program.
     """
-    if not is_script(config):
+    if not is_script_config(config):
         return dict(config)
     trainer = config["trainer"]
     if trainer.get(SCRIPT) in (None, MISSING):
         raise BadInput("Expected script=FILE with trainer=script: the Python file that trains one model.")
     if any(key.partition(".")[0] == "model" for key in keys):
         raise BadInput("Expected model to be left out with trainer=script: the script makes its own.")
-    content = _read_file(str(trainer[SCRIPT]))
+    content = _read_script_file(str(trainer[SCRIPT]))
     try:
         compile(content, str(trainer[SCRIPT]), "exec")
     except (SyntaxError, ValueError) as cause:
@@ -182,9 +195,9 @@ def pin_script_checksum(config: Mapping[str, Any], keys: Collection[str]) -> dic
     return {**config, "model": {}, "trainer": {**trainer, **own}}
 
 
-def charged_content(script: Script) -> bytes:
+def read_unchanged_script_content(script: Script) -> bytes:
     """The content of the script that was charged; raises `ContractBroken` if the file has changed since."""
-    content = _read_file(script.script)
+    content = _read_script_file(script.script)
     if sha256(content).hexdigest() != script.sha256:
         raise ContractBroken(
             f"Expected {script.script} to be as it was charged: its SHA-256 is another, so it does not run. The same "
@@ -198,7 +211,7 @@ def absolute_script_path(script: Script) -> Path:
     return Path(script.script).expanduser().absolute()
 
 
-def _read_file(path: str) -> bytes:
+def _read_script_file(path: str) -> bytes:
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as cause:
@@ -209,7 +222,7 @@ OUTPUT = "script.log"
 """What a script printed; for the curator only."""
 
 
-def run_scripts(
+def run_scripts_and_write_results(
     sessions: Sequence[Session],
     machine: Machine,
     should_stop: Callable[[], bool] = lambda: False,
@@ -218,37 +231,46 @@ def run_scripts(
 ) -> None:
     """Runs the scripts of these trials, one after another, and writes their results; errors are results too."""
     for session in sessions:
-        clock, blank = time.perf_counter(), results.blank_result(session, machine, results.now())
-        results.log_begin(session)
+        clock, blank = (
+            time.perf_counter(),
+            results.failed_result_template_before_training(session, machine, results.utc_timestamp()),
+        )
+        results.log_attempt_begin(session)
         try:
-            check_company(1, shared=shared)
-            result = _ScriptRun(session=session, machine=machine, should_stop=should_stop, blank=blank).result()
+            check_subsample_sharing_was_charged(1, shared=shared)
+            result = _ScriptRun(
+                session=session, machine=machine, should_stop=should_stop, blank=blank
+            ).run_script_and_score_predictions()
         except Exception as error:  # noqa: BLE001 - a failed session must not end the others
-            results.end_failed(session, blank, error, time.perf_counter() - clock)
+            results.write_result_of_failed_session(session, blank, error, time.perf_counter() - clock)
             continue
         if result is None:
-            step = StepLog.read(session.place, session.trial, session.receipt.attempt).header
-            results.log_stopped(session, 0 if step is None else step.step)
+            step = StepLog.read_for_attempt(session.place, session.trial, session.receipt.attempt).header
+            results.log_session_stopped(session, 0 if step is None else step.step)
         else:
             results.write_final_result(session, replace(result, seconds=time.perf_counter() - clock))
 
 
-def predict_by_script(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
+def run_script_and_return_predictions(session: Session, machine: Machine, data: Split) -> np.ndarray[Any, Any]:
     """Runs the script of a claimed session on these records; its predictions for the records that are scored.
 
     Nothing is scored, and nothing of the script is kept. Raises `ContractBroken` if it reports no run, or another one
     than was declared.
     """
-    blank = results.blank_result(session, machine, results.now())
+    blank = results.failed_result_template_before_training(session, machine, results.utc_timestamp())
     run = _ScriptRun(session=session, machine=machine, should_stop=lambda: False, blank=blank)
-    content, log = charged_content(run._script), run._begin_or_resume_log()
-    with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
-        status = run._run(folder, content, log, data)
+    content, log = read_unchanged_script_content(run._declared_script), run._begin_or_resume_step_log()
+    with temporary_session_folder(PrivateStore.from_record_folder(session.place.record), session.trial.id) as folder:
+        status = run._hand_over_records_and_run_script(folder, content, log, data)
         if status or not (folder / REPORT_FILE).exists():
-            raise ContractBroken(_no_report(status))
-        reported, taken, declaration = run._reported_event(folder), _read(folder).get("taken"), session.declaration
-        check_reported(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
-        return run._predictions(folder, len(scored_part(declaration.score, data)))
+            raise ContractBroken(_sentence_why_script_left_no_result(status))
+        reported, taken, declaration = (
+            run._dp_event_in_script_report(folder),
+            _read_report(folder).get("taken"),
+            session.declaration,
+        )
+        check_reported_event(reported, session.trial.event.training, steps=declaration.steps, taken=taken)
+        return run._read_predictions(folder, len(scored_records_of_split(declaration.score, data)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,58 +282,66 @@ class _ScriptRun:
     should_stop: Callable[[], bool]
     blank: TrialResult
 
-    def result(self) -> TrialResult | None:
+    def run_script_and_score_predictions(self) -> TrialResult | None:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
         session, declaration = self.session, self.session.declaration
-        content = charged_content(self._script)
-        log = self._begin_or_resume_log()
-        data = load(session.trial.config, declaration.adjacency, self.machine.data, session.coins)
-        with handed_over(PrivateStore.of_record(session.place.record), session.trial.id) as folder:
-            status = self._run(folder, content, log, data)
-            session.log.info("the script ended with status %d", status)
+        content = read_unchanged_script_content(self._declared_script)
+        log = self._begin_or_resume_step_log()
+        data = load_split_records(
+            session.trial.config, declaration.adjacency, self.machine.data, session.secret_coin_bits_hex
+        )
+        with temporary_session_folder(
+            PrivateStore.from_record_folder(session.place.record), session.trial.id
+        ) as folder:
+            status = self._hand_over_records_and_run_script(folder, content, log, data)
+            session.trial_logger.info("the script ended with status %d", status)
             if not (folder / REPORT_FILE).exists():
-                if self._is_interrupted(status):
+                if self._is_script_interrupted(status):
                     return None
-                raise ChildProcessError(_no_report(status))
+                raise ChildProcessError(_sentence_why_script_left_no_result(status))
             return self._check_and_score_report(folder, status, data)
 
     @property
-    def _script(self) -> Script:
+    def _declared_script(self) -> Script:
         return cast("Script", self.session.declaration.trainer)
 
-    def _begin_or_resume_log(self) -> StepLog:
+    def _begin_or_resume_step_log(self) -> StepLog:
         """The step log of the attempt, which begins or goes on from its checkpoint."""
         session = self.session
         place, trial, receipt = session.place, session.trial, session.receipt
         return (
-            resume_step_log(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+            resume_step_log(place, trial, receipt)
+            if receipt.resume
+            else StepLog.empty_for_attempt(place, trial, receipt.attempt)
         )
 
-    def _run(self, folder: Path, content: bytes, log: StepLog, data: Split) -> int:
+    def _hand_over_records_and_run_script(self, folder: Path, content: bytes, log: StepLog, data: Split) -> int:
         """Marks the first stretch, hands the records over, and runs the script; its exit status."""
-        script, session = self._script, self.session
-        given = self._handover(log, data)
-        marked = log.mark(first_stretch(given))
+        script, session = self._declared_script, self.session
+        given = self._handover_for_script(log, data)
+        marked = log.mark_steps_before_run(steps_in_first_stretch(given))
         replace(given, marked=marked.marked).write(folder)
-        write_records(data.train, scored_part(session.declaration.score, data), folder)
+        write_records_for_script(data.train, scored_records_of_split(session.declaration.score, data), folder)
         if log.header is not None:
-            (folder / STATE_FILE).write_bytes(log.header.content(session.place.files))
+            (folder / STATE_FILE).write_bytes(log.header.read_verified_tensor_bytes(session.place.files))
         where = absolute_script_path(script)
         program = folder / PROGRAM / where.name
         program.write_bytes(content)
-        return run_script(
+        return run_script_and_return_exit_status(
             program,
-            [f"--{name}={value}" for name, value in script.handed_over.items()],
-            bare_environment(folder, [where.parent], device=self.machine.device, threads=self.machine.threads),
+            [f"--{name}={value}" for name, value in script.script_hyperparameters.items()],
+            script_environment_variables(
+                folder, [where.parent], device=self.machine.device, threads=self.machine.threads
+            ),
             folder=folder,
             output=session.place.files / OUTPUT,
             should_stop=self.should_stop,
         )
 
-    def _handover(self, log: StepLog, data: Split) -> Handover:
+    def _handover_for_script(self, log: StepLog, data: Split) -> Handover:
         session, declaration = self.session, self.session.declaration
         config, receipt, scaling = session.trial.config, session.receipt, data.train.scaling
-        plan = Plan.read(SweepFolder(root=session.place.files.parents[1]).plan)
+        plan = Plan.read(SweepFolder(root=session.place.files.parents[1]).plan_path)
         batch_size = declaration.sampler.batch_size
         return Handover(
             plan=receipt.plan,
@@ -319,91 +349,100 @@ class _ScriptRun:
             attempt=receipt.attempt,
             resume=receipt.resume,
             charge=receipt.charge,
-            hyperparameters=self._script.handed_over,
+            hyperparameters=self._declared_script.script_hyperparameters,
             noise_multiplier=config["privacy"]["noise_multiplier"],
             sampler=config["sampler"]["kind"],
-            sample_rate=batch_size / declaration.train_records,
+            sample_rate=batch_size / declaration.nominal_training_units,
             batch_size=batch_size,
             steps=declaration.steps,
-            clip_norm=self._script.clip_norm,
+            clip_norm=self._declared_script.clip_norm,
             delta=plan.delta,
             adjacency=declaration.adjacency.value,
             unit=declaration.dataset.unit,
-            records=declaration.train_records,
+            records=declaration.nominal_training_units,
             classes=declaration.dataset.classes,
             shape=tuple(declaration.dataset.shape),
             seed=config["seed"],
             device=self.machine.device,
             threads=self.machine.threads,
-            event=events.to_json(events.repeat(self._step_event, declaration.steps)),
+            event=events.to_json(events.repeat(self._declared_dp_event_per_step, declaration.steps)),
             scaling={"scale": scaling.scale, "mean": scaling.mean, "std": scaling.std},
             step=0 if log.header is None else log.header.step,
-            spent=log.spent,
+            spent=log.number_of_spent_steps,
             marked=log.marked,
-            priced=steps_priced(session.trial),
-            every=declaration.stretch,
+            priced=number_of_priced_steps(session.trial),
+            every=declaration.steps_between_checkpoints,
             files=str(session.place.files.absolute()),
             record=str(session.place.record.absolute()),
         )
 
     @property
-    def _step_event(self) -> events.DpEvent:
+    def _declared_dp_event_per_step(self) -> events.DpEvent:
         """The declared event of one step: all steps of a script have the same noise."""
-        ((step, _),) = events.flatten(self.session.trial.event.training)
+        ((step, _),) = events.leaves_with_counts(self.session.trial.event.training)
         return step
 
-    def _is_interrupted(self, status: int) -> bool:
+    def _is_script_interrupted(self, status: int) -> bool:
         """Whether the script was stopped, or killed after a checkpoint: then there is no result."""
         session = self.session
-        resumable = can_resume(session.place, session.trial, session.receipt.attempt)
+        resumable = can_attempt_resume(session.place, session.trial, session.receipt.attempt)
         return self.should_stop() or (status < 0 and resumable)
 
     def _check_and_score_report(self, folder: Path, status: int, data: Split) -> TrialResult:
         """Compares the report with the charge, keeps the script's files, and scores its predictions."""
         session, declaration, trial = self.session, self.session.declaration, self.session.trial
-        log = StepLog.read(session.place, trial, session.receipt.attempt)
-        reported, taken = self._reported_event(folder), _read(folder).get("taken")
-        check_reported(reported, trial.event.training, steps=declaration.steps, taken=taken)
-        if log.spent < declaration.steps:
+        log = StepLog.read_for_attempt(session.place, trial, session.receipt.attempt)
+        reported, taken = self._dp_event_in_script_report(folder), _read_report(folder).get("taken")
+        check_reported_event(reported, trial.event.training, steps=declaration.steps, taken=taken)
+        if log.number_of_spent_steps < declaration.steps:
             raise ContractBroken(
-                f"Expected {declaration.steps} steps to be marked before they ran, got {log.spent}: with "
+                f"Expected {declaration.steps} steps to be marked before they ran, got {log.number_of_spent_steps}: "
+                "with "
                 "checkpoint.every a script takes its steps from each_step."
             )
-        realised = events.repeat(self._step_event, log.spent)
+        realised = events.repeat(self._declared_dp_event_per_step, log.number_of_spent_steps)
         result = replace(
             self.blank,
             event=events.to_json(realised),
             steps=declaration.steps,
-            curator={"empty": results.empty_parts(data), "reported": _read(folder)["event"]},
-            counts=noisy_counts(declaration.score, declaration.dataset.classes),
+            curator={"empty": results.names_of_empty_record_parts(data), "reported": _read_report(folder)["event"]},
+            counts=number_of_noisy_counts(declaration.score, declaration.dataset.classes),
         )
         try:
-            check_realised(realised, trial.event.training, least=declaration.steps)
+            check_realised_dp_event_was_charged(realised, trial.event.training, least=declaration.steps)
             if status != 0:
-                raise ChildProcessError(_no_report(status))
-            predictions = self._predictions(folder, len(scored_part(declaration.score, data)))
-            result = replace(result, status=Status.FINISHED, model=keep_files(folder, session.place.files))
-            check_scored(declaration.scoring, trial.event.validation)
+                raise ChildProcessError(_sentence_why_script_left_no_result(status))
+            predictions = self._read_predictions(folder, len(scored_records_of_split(declaration.score, data)))
+            result = replace(
+                result,
+                status=Status.FINISHED,
+                model=archive_script_output_and_return_sha256(folder, session.place.files),
+            )
+            check_score_dp_event_was_charged(declaration.scoring_dp_event, trial.event.validation)
             if trial.event.validation is not None:
-                log.mark_score()
-            return self._scored(result, predictions, data)
+                log.mark_score_before_measuring()
+            return self._result_with_score_of_predictions(result, predictions, data)
         except (ContractBroken, ChildProcessError, ValueError) as cause:
             return results.contract_broken_result(result, cause)
 
-    def _scored(self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split) -> TrialResult:
+    def _result_with_score_of_predictions(
+        self, result: TrialResult, predictions: np.ndarray[Any, Any], data: Split
+    ) -> TrialResult:
         """The result with the score of these predictions, counted and noised like those of a model of dpsweep's."""
         from dpsweep.trainers.scripts.prediction_table import LookedUp, records_with_row_numbers
 
         declaration, score = self.session.declaration, self.session.declaration.score
-        rows = records_with_row_numbers(scored_part(score, data))
+        rows = records_with_row_numbers(scored_records_of_split(score, data))
         model = LookedUp(predictions, declaration.dataset.classes)
         same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
         streams = make_streams(self.session.trial, self.session.receipt)
-        return results.result_with_score(result, score.measure(model, same, streams.score, "cpu", declaration.loss))
+        return results.result_with_finite_score_or_failed(
+            result, score.measure(model, same, streams.score, "cpu", declaration.loss)
+        )
 
-    def _reported_event(self, folder: Path) -> events.DpEvent:
+    def _dp_event_in_script_report(self, folder: Path) -> events.DpEvent:
         """The event in the report of this very session."""
-        receipt, form = self.session.receipt, _read(folder)
+        receipt, form = self.session.receipt, _read_report(folder)
         name = f"{receipt.plan}/{receipt.trial}/{receipt.attempt}/{receipt.resume}"
         if form.get("name") != name:
             raise ContractBroken(f"Expected the script to report attempt {name}, got {form.get('name')!r}.")
@@ -412,7 +451,7 @@ class _ScriptRun:
         except DAMAGE as cause:
             raise ContractBroken(f"Expected the script's {REPORT_FILE} to name an event: {cause}.") from cause
 
-    def _predictions(self, folder: Path, records: int) -> np.ndarray[Any, Any]:
+    def _read_predictions(self, folder: Path, records: int) -> np.ndarray[Any, Any]:
         """The predictions that the script hands back, in a known form."""
         path = folder / PREDICTIONS_FILE
         if path.is_symlink() or not path.is_file():
@@ -424,7 +463,7 @@ class _ScriptRun:
         return require_valid_predictions(table, records, self.session.declaration.dataset.classes)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_report(folder: Path) -> dict[str, Any]:
     """The report as plain values; raises `ContractBroken` for anything else."""
     try:
         form = json.loads((folder / REPORT_FILE).read_text())
@@ -435,7 +474,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return form
 
 
-def _no_report(status: int) -> str:
+def _sentence_why_script_left_no_result(status: int) -> str:
     """Why a script that has ended has no result, in one sentence."""
     if status < 0:
         return f"The script was ended by signal {-status}; what it printed is in {OUTPUT}."

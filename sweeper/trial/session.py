@@ -20,11 +20,11 @@ from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import is_charged
+from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.stored_draw import StoredDraw, has_secret_part
-from dpsweep.accounting.validation import is_whole
-from dpsweep.sweeper.trial.spec import Declaration, declare
+from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
+from dpsweep.accounting.validation import is_integer_at_least
+from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +54,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         for name, value in (("threads", self.threads), ("chunk", self.chunk), ("processes", self.processes)):
-            if value is not None and not is_whole(value, 1):
+            if value is not None and not is_integer_at_least(value, 1):
                 raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
 
 
@@ -69,35 +69,35 @@ class Session:
     @cached_property
     def declaration(self) -> Declaration:
         """The trial's declaration."""
-        return declare(self.trial.config)
+        return declaration_from_config(self.trial.config)
 
     @property
-    def coins(self) -> str:
+    def secret_coin_bits_hex(self) -> str:
         """The random bits, in hexadecimal, of the coins of a secret part; empty if the trial reads none.
 
         They lie with the draw of the search, whose digest the coordinator compares with the private store.
         """
-        if not has_secret_part(self.trial):
+        if not is_on_secret_part_of_records(self.trial):
             return ""
         folder = SweepFolder(root=self.place.files.parents[1])
-        stored = StoredDraw.read(folder.draw)
+        stored = StoredDraw.read(folder.draw_path)
         if stored is None or stored.plan != self.receipt.plan:
             raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {folder.root}.")
         return stored.coins
 
     @property
-    def log(self) -> logging.Logger:
+    def trial_logger(self) -> logging.Logger:
         """The logger for messages about this trial alone."""
         return log.getChild(self.trial.id)
 
     @contextmanager
-    def logged(self) -> Iterator[None]:
+    def write_log_to_trial_file(self) -> Iterator[None]:
         """Writes dpsweep's log to the trial's file; on a full disk the trial continues without a log."""
         logging.raiseExceptions = False
         handler = logging.FileHandler(self.place.files / "train.log")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self.log.propagate = False
-        for logger in (log, self.log):
+        self.trial_logger.propagate = False
+        for logger in (log, self.trial_logger):
             logger.addHandler(handler)
         if log.level != logging.INFO:  # inherited by the loggers of trials; setting a level visits all loggers
             log.setLevel(logging.INFO)
@@ -105,7 +105,7 @@ class Session:
         try:
             yield
         finally:
-            for logger in (log, self.log):
+            for logger in (log, self.trial_logger):
                 logger.removeHandler(handler)
             with suppress(OSError):
                 handler.close()
@@ -115,7 +115,7 @@ def progress_writer(places: Sequence[Path], steps: int) -> Callable[[int], None]
     """Writes the trials' progress for the coordinator's display, at intervals that grow with the number of trials."""
     last, seconds = 0.0, PROGRESS_SECONDS * max(1, len(places) / 16)
 
-    def on_step(done: int) -> None:
+    def write_progress_if_due(done: int) -> None:
         nonlocal last
         if (now := time.monotonic()) - last > seconds:
             last = now
@@ -123,24 +123,24 @@ def progress_writer(places: Sequence[Path], steps: int) -> Callable[[int], None]
                 (place / PROGRESS).write_text(f"step {done}/{steps}")
             log.info("step %d of %d", done, steps)
 
-    return on_step
+    return write_progress_if_due
 
 
-def check_realised(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
+def check_realised_dp_event_was_charged(realised: DpEvent, declared: DpEvent, *, least: int) -> None:
     """Raises `ContractBroken` unless the run made at least `least` accesses, and all of them were charged."""
-    if not is_charged(realised, declared, least=least):
+    if not has_enough_and_only_declared_steps(realised, declared, least=least):
         raise ContractBroken(f"The run differs from its charge: realised {realised}, declared {declared}.")
 
 
-def check_company(company: int, *, shared: bool) -> None:
+def check_subsample_sharing_was_charged(company: int, *, shared: bool) -> None:
     """Raises `ContractBroken` if runs shared subsamples but were charged for independent subsamples."""
     if company != 1 and not shared:
         raise ContractBroken(f"The run differs from its charge: {company} runs had the same subsamples.")
 
 
-def check_scored(measured: DpEvent | None, declared: DpEvent | None) -> None:
+def check_score_dp_event_was_charged(measured: DpEvent | None, declared: DpEvent | None) -> None:
     """Raises `ContractBroken` unless the score about to be measured is the one that was charged."""
-    same = measured is declared if measured is None or declared is None else events.same(measured, declared)
+    same = measured is declared if measured is None or declared is None else events.are_same_events(measured, declared)
     if not same:
         raise ContractBroken(f"The score differs from its charge: measured {measured}, declared {declared}.")
 
@@ -161,6 +161,6 @@ class ReadySession:
     since: Progress | None
 
     @property
-    def step(self) -> int:
+    def steps_already_taken(self) -> int:
         """The steps that earlier sessions took."""
         return 0 if self.since is None else self.since.step

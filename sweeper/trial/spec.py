@@ -20,24 +20,33 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     TARGET,
-    build_own,
-    check_fields,
-    name_of,
-    stored_form,
-    with_current_paths,
+    build_from_stored_form,
+    check_no_unknown_fields,
+    stored_form_of_config_part,
+    tag_or_path_of_class,
+    with_current_paths_of_our_classes,
 )
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.accounting.validation import fraction
-from dpsweep.trainers.data.interface import DataSet, check_declaration, check_neighbours, nominal_units
+from dpsweep.trainers.data.interface import (
+    DataSet,
+    check_adjacency_suits_dataset,
+    check_dataset_declaration,
+    nominal_units,
+)
 from dpsweep.trainers.data.split import DataPart
-from dpsweep.trainers.declarations.batch_sampling import Poisson, check_epochs, step_events
-from dpsweep.trainers.declarations.clip_schedules import noise_factors
-from dpsweep.trainers.declarations.losses import Loss, check_targets
-from dpsweep.trainers.declarations.scores import Score, check_metric
+from dpsweep.trainers.declarations.batch_sampling import (
+    Poisson,
+    check_steps_are_whole_periods,
+    privacy_event_counts_of_run,
+)
+from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
+from dpsweep.trainers.declarations.losses import Loss, check_labels_fit_loss
+from dpsweep.trainers.declarations.scores import Score, check_metric_fits_classes
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
-from dpsweep.trainers.user_modules import name_module
+from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
     from dpsweep.trainers.declarations.adapters import Lora
@@ -47,7 +56,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.lr_schedules import LearningRate
 
 
-def user_class(path: str) -> Any:
+def import_object_at_dotted_path(path: str) -> Any:
     """The class, function or other object at a dotted path; raises `ImportError` or `ValueError` if there is none.
 
     To import Hydra takes a tenth of the time of `import torch`, which the process that times steps of our own classes
@@ -55,7 +64,7 @@ def user_class(path: str) -> Any:
     """
     from hydra.utils import get_object
 
-    name_module(path)
+    allow_import_of_module_of_user_class(path)
     return get_object(path)
 
 
@@ -107,8 +116,11 @@ class Declaration:
             raise BadInput(f"Expected steps={self.steps!r} to be an integer.")
         if self.steps < 1:
             raise BadInput(f"Expected steps={self.steps} >= 1.")
-        check_neighbours(self.dataset, self.adjacency)
-        if self.stretch is not None and len(noise_factors(self.clip_schedule, self.steps)) > 1:
+        check_adjacency_suits_dataset(self.dataset, self.adjacency)
+        if (
+            self.steps_between_checkpoints is not None
+            and len(step_counts_by_noise_factor(self.clip_schedule, self.steps)) > 1
+        ):
             raise BadInput(
                 f"Expected checkpoint.every={self.checkpoints.every} to be null with "
                 f"clip_schedule.noise={self.clip_schedule.noise}: the price of repeated steps would depend on which "
@@ -119,57 +131,57 @@ class Declaration:
                 "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "
                 "and the other samplers need their number."
             )
-        if self.trainer.noiseless and not self.public:
+        if self.trainer.noiseless and not self.is_data_declared_public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: "
                 "declare this only if the records are public."
             )
 
     @property
-    def public(self) -> bool:
+    def is_data_declared_public(self) -> bool:
         """Whether the curator declared that these records are public."""
         return self.dataset.public
 
     @cached_property
-    def train_records(self) -> int:
+    def nominal_training_units(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
-        return _train_records(self.dataset, self.score, self.part, self.adjacency)
+        return _nominal_training_units(self.dataset, self.score, self.part, self.adjacency)
 
     @property
-    def stretch(self) -> int | None:
+    def steps_between_checkpoints(self) -> int | None:
         """The steps between two checkpoints, None if there is no checkpoint before the end."""
         every = self.checkpoints.every
         return None if every is None or every >= self.steps else every
 
     @property
-    def priced_steps(self) -> int:
+    def priced_steps_including_repeats(self) -> int:
         """All steps of the run, plus the steps that a resumed trial repeats after a kill."""
-        return self.steps + self.checkpoints.resumes * (self.stretch or 0)
+        return self.steps + self.checkpoints.resumes * (self.steps_between_checkpoints or 0)
 
-    def training(self, noise_multiplier: float) -> DpEvent:
+    def training_dp_event(self, noise_multiplier: float) -> DpEvent:
         """The event of training: an upper limit on its accesses to the training records."""
-        return _training(
+        return _dp_event_of_all_training_steps(
             self.sampler,
-            self.train_records,
+            self.nominal_training_units,
             self.clip_schedule,
             self.steps,
-            self.priced_steps,
+            self.priced_steps_including_repeats,
             noise_multiplier,
-            public=self.public,
+            public=self.is_data_declared_public,
         )
 
-    def event(self, noise_multiplier: float) -> PlanEvent:
+    def training_and_scoring_dp_event(self, noise_multiplier: float) -> PlanEvent:
         """The events of training and of scoring, which read disjoint records."""
-        return PlanEvent(training=self.training(noise_multiplier), validation=self.scoring)
+        return PlanEvent(training=self.training_dp_event(noise_multiplier), validation=self.scoring_dp_event)
 
     @property
-    def scoring(self) -> DpEvent | None:
+    def scoring_dp_event(self) -> DpEvent | None:
         """The event of a score: one object for all runs with it; None if no private record is read."""
         known = _SCORINGS[self.adjacency]
-        return known.of(self.score) or known.keep(self.score, self.score.event(self.adjacency))
+        return known.find_kept_value(self.score) or known.keep_value(self.score, self.score.event(self.adjacency))
 
 
-def declare(config: Mapping[str, Any]) -> Declaration:
+def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
     """The declaration of a resolved configuration; raises `BadInput` with one sentence for a mistake."""
     privacy = config["privacy"]
     if privacy["adjacency"] not in list(Adjacency):
@@ -179,100 +191,108 @@ def declare(config: Mapping[str, Any]) -> Declaration:
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule", "score"]
     names += [name for name in ("augmentation", ADAPTER) if config.get(name)]
-    parts = {name: _cached_part(json.dumps(config[name], sort_keys=True), name) for name in names}
-    parts["dataset"] = dataset_of(config)
+    parts = {name: _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in names}
+    parts["dataset"] = dataset_from_config(config)
     if isinstance(parts["trainer"], OutputPerturbation):
-        parts["sampler"] = _full_batch_sampler(config, parts)
+        parts["sampler"] = _sampler_for_output_perturbation(config, parts)
     declaration = Declaration(
         steps=config["steps"],
-        checkpoints=_checkpoints(config["checkpoint"]),
+        checkpoints=_checkpoints_from_config(config["checkpoint"]),
         adjacency=Adjacency(privacy["adjacency"]),
         ema=config.get("ema"),
-        part=part_of(config),
+        part=data_part_from_config(config),
         **parts,
     )
-    _check_engine(declaration, config["engine"])
+    _check_engine_for_multi_example_units(declaration, config["engine"])
     try:
         declaration.loss.check(declaration.dataset.classes)
-        check_targets(declaration.loss, declaration.dataset)
-        declaration.score.check(declaration.dataset.test_records, public=declaration.public)
-        check_metric(declaration.score, declaration.dataset.classes, declaration.loss)
+        check_labels_fit_loss(declaration.loss, declaration.dataset)
+        declaration.score.check(declaration.dataset.test_records, public=declaration.is_data_declared_public)
+        check_metric_fits_classes(declaration.score, declaration.dataset.classes, declaration.loss)
         declaration.trainer.check(declaration.steps, declaration.lr_schedule)
         declaration.trainer.check_settings(config)
         if declaration.augmentation is not None:
-            declaration.augmentation.check(declaration.dataset.shape)
+            declaration.augmentation.check_shape(declaration.dataset.shape)
         if declaration.ema is not None:
             fraction("ema", declaration.ema)
-        looks = {"score.every": declaration.score.every, "checkpoint.every": declaration.stretch}
-        check_epochs(declaration.sampler, declaration.train_records, steps=declaration.steps, **looks)
-        if name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
+        looks = {"score.every": declaration.score.every, "checkpoint.every": declaration.steps_between_checkpoints}
+        check_steps_are_whole_periods(
+            declaration.sampler, declaration.nominal_training_units, steps=declaration.steps, **looks
+        )
+        if tag_or_path_of_class(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
             declaration.trainer.transform.with_smaller_bound(0.5)
-        steps = events.steps_of(declaration.training(noise_multiplier=1.0))
+        steps = events.number_of_steps(declaration.training_dp_event(noise_multiplier=1.0))
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
-    if steps != declaration.priced_steps:
-        raise BadInput(f"Expected sampler={name_of(config['sampler'])} to access the records once a step or epoch.")
+    if steps != declaration.priced_steps_including_repeats:
+        raise BadInput(
+            f"Expected sampler={tag_or_path_of_class(config['sampler'])} to access the records once a step or epoch."
+        )
     return declaration
 
 
-def dataset_of(config: Mapping[str, Any]) -> DataSet:
+def dataset_from_config(config: Mapping[str, Any]) -> DataSet:
     """The data set of a configuration, with frozen features as inputs if it names an extractor."""
-    dataset: DataSet = _cached_part(json.dumps(config["dataset"], sort_keys=True), "dataset")
+    dataset: DataSet = _cached_object_of_config_part(json.dumps(config["dataset"], sort_keys=True), "dataset")
     if not config.get(FEATURES):
         return dataset
-    extractor = _cached_part(json.dumps(config[FEATURES], sort_keys=True), FEATURES)
+    extractor = _cached_object_of_config_part(json.dumps(config[FEATURES], sort_keys=True), FEATURES)
     try:
         return Extracted(of=dataset, extractor=extractor)
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
 
 
-def train_records(config: Mapping[str, Any]) -> int:
+def nominal_training_units_of_config(config: Mapping[str, Any]) -> int:
     """The declared nominal number of training units of a configuration, whose other parts are not checked."""
-    dataset, score = (_cached_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score"))
-    return _train_records(dataset, score, part_of(config), Adjacency(config["privacy"]["adjacency"]))
+    dataset, score = (
+        _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score")
+    )
+    return _nominal_training_units(
+        dataset, score, data_part_from_config(config), Adjacency(config["privacy"]["adjacency"])
+    )
 
 
-def _train_records(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
-    return score.train_records(_units_of(dataset, part, adjacency), adjacency)
+def _nominal_training_units(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
+    return score.train_records(_nominal_private_units_in_part(dataset, part, adjacency), adjacency)
 
 
-def _units_of(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> int:
+def _nominal_private_units_in_part(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> int:
     """The nominal number of private units that a run reads, to train or to score."""
     units = nominal_units(dataset)
-    return units if part is None else part.nominal(units, adjacency)
+    return units if part is None else part.nominal_units_in_part(units, adjacency)
 
 
-def _full_batch_sampler(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
+def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
         *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER)),
         *(config["checkpoint"]["every"], config["score"].get("every")),
     )
-    if any(settings) or name_of(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
+    if any(settings) or tag_or_path_of_class(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
         raise BadInput(
             "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and "
             "clip_schedule=constant: output perturbation has no steps."
         )
-    if name_of(config["model"]) != CONVEX or name_of(config["loss"]) != CROSS_ENTROPY:
+    if tag_or_path_of_class(config["model"]) != CONVEX or tag_or_path_of_class(config["loss"]) != CROSS_ENTROPY:
         raise BadInput(
             "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a convex "
             "problem with bounded gradients."
         )
     if parts["dataset"].unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    adjacency, part = Adjacency(config["privacy"]["adjacency"]), part_of(config)
-    return Everyone(batch_size=_units_of(parts["dataset"], part, adjacency), adjacency=adjacency)
+    adjacency, part = Adjacency(config["privacy"]["adjacency"]), data_part_from_config(config)
+    return Everyone(batch_size=_nominal_private_units_in_part(parts["dataset"], part, adjacency), adjacency=adjacency)
 
 
-def _check_engine(declaration: Declaration, engine: Mapping[str, Any]) -> None:
+def _check_engine_for_multi_example_units(declaration: Declaration, engine: Mapping[str, Any]) -> None:
     """Raises BadInput if the configured engine does not support units with several examples."""
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
-    if name_of(engine) == FUSED and (copies > 1 or declaration.dataset.unit_column is not None):
+    if tag_or_path_of_class(engine) == FUSED and (copies > 1 or declaration.dataset.unit_column is not None):
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
-def part_of(config: Mapping[str, Any]) -> DataPart | None:
+def data_part_from_config(config: Mapping[str, Any]) -> DataPart | None:
     """The part of the records that a configuration names; None for all of them."""
     form = config.get("part")
     try:
@@ -281,7 +301,7 @@ def part_of(config: Mapping[str, Any]) -> DataPart | None:
         raise BadInput(f"Expected part={form!r} to be a share and a use of the records: {cause}") from None
 
 
-def _checkpoints(config: Any) -> Checkpoints:
+def _checkpoints_from_config(config: Any) -> Checkpoints:
     try:
         return Checkpoints(**config)
     except TypeError:
@@ -289,7 +309,7 @@ def _checkpoints(config: Any) -> Checkpoints:
 
 
 @lru_cache(maxsize=256)
-def _training(
+def _dp_event_of_all_training_steps(
     sampler: Sampler,
     records: int,
     bounds: BoundSchedule,
@@ -300,9 +320,11 @@ def _training(
     public: bool,
 ) -> DpEvent:
     """The event of all steps, each at its noise; the priced steps beyond `steps` are repeated ones, all equal."""
-    factors = noise_factors(bounds, steps)
+    factors = step_counts_by_noise_factor(bounds, steps)
     steps_by_factor = factors if len(factors) > 1 else dict.fromkeys(factors, priced)
-    counts = step_events(sampler, steps_by_factor, records=records, noise_multiplier=noise_multiplier, public=public)
+    counts = privacy_event_counts_of_run(
+        sampler, steps_by_factor, records=records, noise_multiplier=noise_multiplier, public=public
+    )
     repeated = [events.repeat(event, count) for event, count in counts.items()]
     return repeated[0] if len(repeated) == 1 else events.compose(repeated)
 
@@ -312,9 +334,9 @@ def _is_integer(value: object) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _cached_part(config: str, name: str) -> Any:
+def _cached_object_of_config_part(config: str, name: str) -> Any:
     """One part of a declaration, cached: the points of a grid share most parts, and every part is frozen."""
-    part, base = build(json.loads(config), name), _BASES.get(name)
+    part, base = build_object_of_config_part(json.loads(config), name), _BASES.get(name)
     if base is not None and not isinstance(part, base):
         raise BadInput(
             f"Expected {name}={type(part).__name__} to inherit from {base.__module__}.{base.__name__}, which names all "
@@ -322,53 +344,57 @@ def _cached_part(config: str, name: str) -> Any:
         )
     if isinstance(part, DataSet):
         try:
-            check_declaration(part)  # a class of the user's has not
+            check_dataset_declaration(part)  # a class of the user's has not
         except (ValueError, TypeError) as mistake:
             raise BadInput(f"{mistake}") from mistake
     return part
 
 
-def build(config: Mapping[str, Any], name: str) -> Any:
+def build_object_of_config_part(config: Mapping[str, Any], name: str) -> Any:
     """The object that a part of a configuration describes; raises `BadInput` with one sentence for a mistake.
 
     It calls any class of the user that the configuration names. For a configuration from a folder, a job first checks
     these names against those on the command line (`sweeper/job/block_job.py`).
     """
     try:
-        return build_own(config, name, _user_object)
+        return build_from_stored_form(config, name, _instantiate_user_object)
     except DpsweepError:
         raise
     except (ImportError, ValueError, TypeError, KeyError, AttributeError) as cause:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
-def class_of(config: Mapping[str, Any], name: str) -> Any:
+def class_of_config_part(config: Mapping[str, Any], name: str) -> Any:
     """The class that a part of a configuration names, dpsweep's or the user's, imported."""
-    node = stored_form(config, name)
+    node = stored_form_of_config_part(config, name)
     try:
-        return user_class(node[TARGET]) if TARGET in node else class_of_tag(node[KIND], name)
+        return import_object_at_dotted_path(node[TARGET]) if TARGET in node else class_of_tag(node[KIND], name)
     except ImportError as cause:
         raise BadInput(f"{name}: {' '.join(str(cause).split())}") from cause
 
 
-def _user_object(node: Mapping[str, Any], name: str) -> Any:
+def _instantiate_user_object(node: Mapping[str, Any], name: str) -> Any:
     """An object of a user's class with its nested objects, as Hydra's `instantiate` builds them."""
-    return _instantiate(with_current_paths(node), name)
+    return _instantiate_nested_objects(with_current_paths_of_our_classes(node), name)
 
 
-def _instantiate(value: Any, name: str, *, inner: bool = True) -> Any:
+def _instantiate_nested_objects(value: Any, name: str, *, inner: bool = True) -> Any:
     if isinstance(value, list):
-        return [_instantiate(one, name) for one in value] if inner else value
+        return [_instantiate_nested_objects(one, name) for one in value] if inner else value
     if not isinstance(value, Mapping):
         return value
     if TARGET not in value:
-        return {key: _instantiate(one, name) for key, one in value.items()} if inner else dict(value)
-    kind = user_class(str(value[TARGET]))
+        return {key: _instantiate_nested_objects(one, name) for key, one in value.items()} if inner else dict(value)
+    kind = import_object_at_dotted_path(str(value[TARGET]))
     deeper = bool(value.get("_recursive_", True))
-    arguments = {key: _instantiate(one, name, inner=deeper) for key, one in value.items() if key not in _HYDRA_KEYS}
+    arguments = {
+        key: _instantiate_nested_objects(one, name, inner=deeper)
+        for key, one in value.items()
+        if key not in _HYDRA_KEYS
+    }
     if is_dataclass(kind):
-        check_fields(arguments, name, kind)
-    positional = _instantiate(list(value.get("_args_", ())), name, inner=deeper)
+        check_no_unknown_fields(arguments, name, kind)
+    positional = _instantiate_nested_objects(list(value.get("_args_", ())), name, inner=deeper)
     return partial(kind, *positional, **arguments) if value.get("_partial_", False) else kind(*positional, **arguments)
 
 

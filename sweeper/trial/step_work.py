@@ -21,26 +21,30 @@ _PASSES = 3
 """A forward pass, and a backward pass of twice its work."""
 
 
-def threads_for(works: Iterable[float], most: int) -> int:
+def most_threads_for_large_steps_else_one(works: Iterable[float], most: int) -> int:
     """`most` threads if a step of one of these works is large, else 1."""
     return most if max(works, default=math.inf) >= LARGE else 1
 
 
-def work_of(model: nn.Module, inputs: torch.Tensor) -> float:
+def flops_of_training_step(model: nn.Module, inputs: torch.Tensor) -> float:
     """Floating-point operations of a training step of linear and convolutional layers on `inputs`, shape [n, ...].
 
     Infinity if other layers than these, normalizations and embeddings have parameters.
     """
     products = 0
 
-    def count(module: Any, _: object, output: torch.Tensor) -> None:
+    def count_products_of_layer(module: Any, _: object, output: torch.Tensor) -> None:
         nonlocal products
         products += output.numel() * module.weight[0].numel()
 
     layers = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
     if not all(isinstance(layer, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)) for layer in layers):
         return math.inf
-    hooks = [layer.register_forward_hook(count) for layer in layers if isinstance(layer, (nn.Linear, _ConvNd))]
+    hooks = [
+        layer.register_forward_hook(count_products_of_layer)
+        for layer in layers
+        if isinstance(layer, (nn.Linear, _ConvNd))
+    ]
     try:
         with torch.no_grad():
             model(inputs)

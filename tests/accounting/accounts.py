@@ -15,7 +15,7 @@ ONE = Guarantee(epsilon=1.0, delta=1e-5)
 @pytest.fixture
 def ledger(place: Place) -> Ledger:
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     return ledger
 
 
@@ -23,9 +23,11 @@ def charge(
     ledger: Ledger, plan: str = "p", trials: tuple[str, ...] = ("a", "b"), cost: Guarantee = ONE, spares: int = 0
 ) -> str:
     record = {"reason": "plan", "epsilon": 0.0, "takes": {}}
-    return ledger.charge("digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares).digest
+    return ledger.charge_trials_and_return_entry(
+        "digits", plan=plan, trials=trials, cost=cost, record=record, spares=spares
+    ).digest
 
 
 def start(ledger: Ledger, *trials: str) -> list[tuple[str, int, str]]:
-    receipts = ledger.start("digits", plan="p", trials=trials)
+    receipts = ledger.record_starts_and_return_receipts("digits", plan="p", trials=trials)
     return [(receipt.trial, receipt.attempt, receipt.charge) for receipt in receipts]

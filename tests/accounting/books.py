@@ -16,7 +16,7 @@ ONE = Guarantee(epsilon=1.0, delta=1e-9)
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE, record: dict[str, Any] | None = None) -> int:
-    return ledger.charge("digits", plan=plan, trials=["a"], cost=cost, record=record or {}).seq
+    return ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a"], cost=cost, record=record or {}).seq
 
 
 def charged(ledger: Ledger) -> set[int]:

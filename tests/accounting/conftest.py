@@ -14,12 +14,12 @@ from tests.databases import Place
 @pytest.fixture
 def books(place: Place) -> Ledger:
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     return ledger
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "books" / "ledger.sqlite")
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     return ledger

@@ -23,7 +23,9 @@ OLD = "an older copy"
 
 
 def charge(ledger: Ledger, plan: str, account: str = "digits") -> str:
-    return ledger.charge(account, plan=plan, trials=["a"], cost=ONE, record={"reason": "plan"}, event=EVENT).digest
+    return ledger.charge_trials_and_return_entry(
+        account, plan=plan, trials=["a"], cost=ONE, record={"reason": "plan"}, event=EVENT
+    ).digest
 
 
 def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:
@@ -32,12 +34,12 @@ def reserved(ledger: Ledger, account: str = "digits") -> dict[str, float]:
 
 def memory_of(ledger: Ledger) -> RememberedEnd:
     """What this machine remembers of the ledger that it saw last at its place."""
-    identity, *_ = ledger._chain._places.identities().values()
+    identity, *_ = ledger._chain._known_places.identities_by_place().values()
     return RememberedEnd(identity=identity, place=ledger.name)
 
 
 def kinds(ledger: Ledger) -> list[str]:
-    return [entry.kind for account in ledger.accounts() for entry in ledger.statement(account).entries]
+    return [entry.kind for account in ledger.account_names() for entry in ledger.statement(account).entries]
 
 
 def copied(place: Place) -> Callable[[], None]:
@@ -84,15 +86,15 @@ Loss = Callable[[Place], None]
 def lived(place: Place, policy: Policy = ADDITION) -> tuple[Ledger, Callable[[], None]]:
     """A ledger with a history, and what puts an older copy of it back."""
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET, policy)
-    ledger.open("mnist", BUDGET)
+    ledger.open_account("digits", BUDGET, policy)
+    ledger.open_account("mnist", BUDGET)
     charge(ledger, "p")
     put_back = copied(place)
     charge(ledger, "q")
-    ledger.record_outside("digits", ONE, "a pilot study")
+    ledger.record_outside_cost("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     charge(ledger, "r", "mnist")
-    ledger.close("mnist")
-    ledger.open("adult", BUDGET)
+    ledger.close_account("mnist")
+    ledger.open_account("adult", BUDGET)
     charge(ledger, "s", "adult")
     return ledger, put_back

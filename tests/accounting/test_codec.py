@@ -27,7 +27,7 @@ from dpsweep.accounting.codec import (
     to_json,
 )
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.validation import as_written, positive
+from dpsweep.accounting.validation import positive, turn_read_errors_into_refusal
 
 
 class Shade(StrEnum):
@@ -164,7 +164,7 @@ def test_what_no_field_admits_is_refused_in_one_sentence(edit: dict[str, Any], s
     assert str(refusal.value).startswith(sentence)
     with (
         pytest.raises(BadInput, match=r"^Expected picture\.json to be as dpsweep wrote it, got .*\.$"),
-        as_written("picture.json"),
+        turn_read_errors_into_refusal("picture.json"),
     ):
         Picture.from_json(PICTURE.to_json() | edit)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.durable_files import made_folder, make_folder, write_json
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, make_private_folder_durably, write_json
 from tests.conftest import Program
 from tests.randomized import TRAINS
 from tests.source_files import PACKAGES, ROOT, modules
@@ -29,11 +29,11 @@ def modes(root: Path) -> dict[str, int]:
 
 @pytest.mark.usefixtures("open_umask")
 def test_missing_folders_above_are_no_more_open_than_the_folder(tmp_path: Path) -> None:
-    make_folder(tmp_path / "a" / "b" / "c")
-    made_folder(tmp_path / "d" / "e")
+    make_folder_and_missing_parents(tmp_path / "a" / "b" / "c")
+    make_private_folder_durably(tmp_path / "d" / "e")
     write_json(tmp_path / "f" / "g" / "numbers.json", {})
     assert set(modes(tmp_path).values()) == {0o700}
-    make_folder(tmp_path / "a" / "b")
+    make_folder_and_missing_parents(tmp_path / "a" / "b")
 
 
 @TRAINS

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.durable_files import EACH, OPEN, THREADS, Flushing, alone, run_group_commit, writing_line
+from dpsweep.accounting.durable_files import (
+    EACH,
+    OPEN,
+    THREADS,
+    Flushing,
+    run_generator_and_flush_yielded_paths,
+    run_generators_and_flush_in_groups,
+    write_compact_json_in_group_commit,
+)
 
 MANY = 2 * OPEN + EACH + 1
 COUNTS = [0, 1, EACH, EACH + 1, EACH * THREADS, MANY]
@@ -36,7 +44,7 @@ def written(path: Path, text: str) -> Flushing[Path]:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_call_returns_in_the_order_of_the_items(tmp_path: Path, count: int) -> None:
-    paths = run_group_commit(written(tmp_path / str(number), str(number)) for number in range(count))
+    paths = run_generators_and_flush_in_groups(written(tmp_path / str(number), str(number)) for number in range(count))
     assert [path.read_text() for path in paths] == [str(number) for number in range(count)]
 
 
@@ -54,7 +62,9 @@ def test_a_file_gets_its_name_after_its_content_and_then_the_folder_are_on_the_d
 
     monkeypatch.setattr(Path, "replace", named)
     folders = [tmp_path / str(number) for number in range(count)]
-    run_group_commit(writing_line(folder / "file.json", folder.name) for folder in folders)
+    run_generators_and_flush_in_groups(
+        write_compact_json_in_group_commit(folder / "file.json", folder.name) for folder in folders
+    )
     after = {inode for inode, _ in flushes[max(renamed, default=0) :]}
     assert len(renamed) == count
     assert {folder.stat().st_ino for folder in folders} <= after, "a name may be lost"
@@ -62,7 +72,9 @@ def test_a_file_gets_its_name_after_its_content_and_then_the_folder_are_on_the_d
 
 
 def test_a_folder_that_many_calls_wait_for_is_flushed_once(tmp_path: Path, flushes: list[tuple[int, int]]) -> None:
-    run_group_commit(writing_line(tmp_path / str(number), number) for number in range(MANY))
+    run_generators_and_flush_in_groups(
+        write_compact_json_in_group_commit(tmp_path / str(number), number) for number in range(MANY)
+    )
     assert len(flushes) == MANY + 1
 
 
@@ -78,7 +90,7 @@ def test_the_first_error_is_raised_and_no_call_goes_on(tmp_path: Path, count: in
         over.append(number)
 
     with pytest.raises(OSError, match="disk full"):
-        run_group_commit(fail(number) for number in range(count))
+        run_generators_and_flush_in_groups(fail(number) for number in range(count))
     assert (begun, over) == ([0, 1, 2], [])
 
 
@@ -103,10 +115,10 @@ def test_no_call_goes_on_whose_file_was_not_flushed(
 
     monkeypatch.setattr(os, "fsync", fail)
     if isinstance(error, OSError):
-        assert run_group_commit(call(number) for number in range(count)) == [*range(count)]
+        assert run_generators_and_flush_in_groups(call(number) for number in range(count)) == [*range(count)]
     else:
         with pytest.raises(ValueError, match="a defect"):
-            run_group_commit(call(number) for number in range(count))
+            run_generators_and_flush_in_groups(call(number) for number in range(count))
     assert over == []
 
 
@@ -118,4 +130,4 @@ def test_a_path_that_is_gone_is_an_error_of_its_call(tmp_path: Path) -> None:
             return "gone"
         return "there"
 
-    assert alone(call()) == "gone"
+    assert run_generator_and_flush_yielded_paths(call()) == "gone"

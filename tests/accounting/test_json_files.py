@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from dpsweep.accounting.durable_files import STALE_SECONDS, remove_stale, write_json
+from dpsweep.accounting.durable_files import STALE_SECONDS, remove_stale_temporary_files, write_json
 
 
 def test_what_a_killed_writer_left_is_removed_once_nobody_can_be_writing_it(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_what_a_killed_writer_left_is_removed_once_nobody_can_be_writing_it(tmp_
     for path in (old, other):
         os.utime(path, (past, past))
     (tmp_path / ".link.partial").symlink_to(other)
-    remove_stale(tmp_path)
+    remove_stale_temporary_files(tmp_path)
     assert not old.exists()
     assert new.exists() and other.exists() and (tmp_path / "trials" / "a" / "result.json").exists()
-    remove_stale(tmp_path / "nowhere")
+    remove_stale_temporary_files(tmp_path / "nowhere")

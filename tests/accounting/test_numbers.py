@@ -176,8 +176,8 @@ HUGE = 10**400
     ("check", "good", "bad"),
     [
         (validation.share, (1, 1.0, 1e-300), (0, -1.0, 1.0000001, math.nan, math.inf, HUGE, -HUGE)),
-        (partial(validation.between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
-        (partial(validation.between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
+        (partial(validation.require_number_between, above=0), (1e-300, 5, 1e300), (0, math.inf, math.nan, HUGE, -HUGE)),
+        (partial(validation.require_number_between, above=0, below=1), (0.5,), (0, 1, 1.0, -HUGE, math.nan)),
         (validation.positive_int, (1, np.int64(3)), (0, -1)),
         (partial(validation.require_stored_integer, least=2), (2, HUGE), (1, True, 2.0, "2", None)),
     ],
@@ -196,10 +196,10 @@ def test_a_range_of_numbers_has_its_ends_where_it_says(
     "check",
     [
         validation.require_real,
-        validation.number,
+        validation.require_finite_number,
         validation.share,
         validation.positive_int,
-        validation.integer,
+        validation.require_integer,
         validation.positive,
     ],
 )

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.printing import (
-    is_visible,
+    escape_invisible_characters,
+    escape_invisible_except_line_breaks,
+    has_only_visible_characters,
     print_error,
     print_error_lines,
     print_line,
     print_lines,
-    visible,
-    visible_lines,
 )
 from tests.source_files import PACKAGES, ROOT, modules
 
@@ -66,19 +66,19 @@ def test_the_walk_finds_every_way_to_print(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("character", OBEYED, ids=lambda one: f"{ord(one):04x}")
 def test_what_a_terminal_obeys_is_visible(character: str) -> None:
-    shown = visible(f"a{character}b")
-    assert not is_visible(f"a{character}b")
-    assert is_visible(shown)
+    shown = escape_invisible_characters(f"a{character}b")
+    assert not has_only_visible_characters(f"a{character}b")
+    assert has_only_visible_characters(shown)
     assert shown.isprintable()
     assert shown.startswith("a\\")
     assert shown.endswith("b")
-    assert (visible_lines(character) == character) == (character in "\n\t")
+    assert (escape_invisible_except_line_breaks(character) == character) == (character in "\n\t")
 
 
 @pytest.mark.parametrize("text", ["épsilon ≤ 1", "한국어", "العربية", "\N{THIN SPACE}", "👩\u200d🔬", "C:\\data\\x1b"])
 def test_what_people_write_stays(text: str) -> None:
-    assert visible(text) == text
-    assert visible_lines(text) == text
+    assert escape_invisible_characters(text) == text
+    assert escape_invisible_except_line_breaks(text) == text
 
 
 def test_every_writer_escapes(capfd: pytest.CaptureFixture[str]) -> None:

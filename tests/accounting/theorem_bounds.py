@@ -130,7 +130,7 @@ def sampled_curve(cube: Cube, rate: float) -> np.ndarray:
     curves = cube.renyi(orders)
     return np.array(
         [
-            renyi.sampled_curve(rate, ORDERS, lambda at, curve=curve: curve[np.searchsorted(orders, at)])  # type: ignore[misc]
+            renyi.poisson_sampled_curve(rate, ORDERS, lambda at, curve=curve: curve[np.searchsorted(orders, at)])  # type: ignore[misc]
             for curve in curves
         ]
     )

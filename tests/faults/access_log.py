@@ -63,15 +63,15 @@ class Sampler:
     def steps_per_period(self, records: int) -> int:
         return self._sampler().steps_per_period(records)
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
-        return self._sampler().event(records=records, noise_multiplier=noise_multiplier)
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        return self._sampler().event_per_period(records=records, noise_multiplier=noise_multiplier)
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         for _ in range(rows):
             _write_down(Look.STEP)
-        return self._sampler().draw(rows, available, records, rng)
+        return self._sampler().draw_batch_indices(rows, available, records, rng)
 
     def _sampler(self) -> Poisson:
         return Poisson(batch_size=self.batch_size)

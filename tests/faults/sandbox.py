@@ -25,10 +25,10 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
 from dpsweep.accounting.searches.every_point import EveryPoint
-from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
-from dpsweep.accounting.searches.interface import kind_of, search_of
+from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.content.sweep_table import read_sweep
 from tests.faults import access_log
 from tests.faults.access_log import Look, Looks
 from tests.faults.syscalls import Fault, Stroke
@@ -163,22 +163,22 @@ class Sandbox:
         """All that must hold between two runs, whatever became of the last one."""
         folders = list(self.root.glob("sweeps/*/*/plan.json"))
         looks = self.looks
-        if not self.ledger.accounts():
+        if not self.ledger.account_names():
             assert not looks, "records were looked at though no ledger says so"
             return
-        self.ledger.verify()
+        self.ledger.verify_and_count_entries()
         entries = self.ledger.statement("digits").entries
         assert entries[: len(self.entries)] == self.entries, "the ledger only grows"
         self.entries = entries
         if folders:
-            self.plan = Plan.read(self.folder.plan)
+            self.plan = Plan.read(self.folder.plan_path)
         if (plan := self.plan) is None:
             assert not looks
             return
-        self.ledger.verify(tuple(remembered_ends(self.folder.root)))
-        verify_folder(self.folder.root, self.ledger)
+        self.ledger.verify_and_count_entries(tuple(chain_ends_in_receipts(self.folder.root)))
+        verify_sweep_folder_and_describe(self.folder.root, self.ledger)
         self._check_charged(plan, looks)
-        {EveryPoint: self._check_points, SecretDraw: self._check_tries}[kind_of(plan)](plan, looks)
+        {EveryPoint: self._check_points, SecretDraw: self._check_tries}[search_class_for_plan(plan)](plan, looks)
         self._check_finished(looks)
 
     def _check_charged(self, plan: Plan, looks: Looks) -> None:
@@ -188,39 +188,39 @@ class Sandbox:
         for (trial, attempt, look), times in looks.items():
             assert times <= most[look], f"attempt {attempt} at trial {trial}: {times} times {look}"
         point = plan.trials[0]
-        ((step, _),) = events.flatten(point.event.training)
+        ((step, _),) = events.leaves_with_counts(point.event.training)
         taken = {look: sum(times for (*_, kind), times in looks.items() if kind is look) for look in Look}
         assert point.event.validation is not None
-        epsilon, delta = self.ledger.statement("digits").reserved
+        epsilon, delta = self.ledger.statement("digits").reserved_epsilon_and_delta
         for event, times in ((step, taken[Look.STEP]), (point.event.validation, taken[Look.SCORE])):
             if times:
                 cost = Rdp().epsilon(events.repeat(event, times), delta, plan.adjacency)
-                assert cost <= epsilon or kind_of(plan) is SecretDraw
+                assert cost <= epsilon or search_class_for_plan(plan) is SecretDraw
 
     def _check_points(self, plan: Plan, looks: Looks) -> None:
         """Every attempt that looked was started on a charge of its own."""
-        attempts = self.ledger.statement("digits").attempts(plan.id)
+        attempts = self.ledger.statement("digits").attempts_of_plan(plan.id)
         for trial, attempt, _ in looks:
             assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-        assert attempts.spares >= 0, "more attempts were started than were paid for"
+        assert attempts.number_of_spare_attempts >= 0, "more attempts were started than were paid for"
 
     def _check_tries(self, plan: Plan, looks: Looks) -> None:
         """One charge, one start and one end, whatever happened; nothing ran but the stored draw, each try once."""
         kinds = [entry.kind for entry in self.entries if entry.plan == plan.id]
         heard = [kind for kind in kinds if kind != Kind.LAUNCH]
         assert heard == ["charge", "start", "settle"][: len(heard)]
-        self._keep(self.folder.draw)
-        self._keep(self.folder.outcome)
-        tries = {trial.id for trial in search_of(plan, self.folder).runs()}
+        self._keep(self.folder.draw_path)
+        self._keep(self.folder.outcome_path)
+        tries = {trial.id for trial in search_for_plan(plan, self.folder).search_and_final_runs()}
         assert {trial for trial, _, _ in looks} <= tries
         assert {attempt for _, attempt, _ in looks} <= {1}
 
     def _check_finished(self, looks: Looks) -> None:
         """What has a result is never written or looked at again."""
         for trial, content in self.finished.items():
-            assert (self.folder.trial(trial) / "result.json").read_bytes() == content
+            assert (self.folder.trial_folder(trial) / "result.json").read_bytes() == content
             assert _of(trial, looks) == _of(trial, self.looked), f"the finished trial {trial} was repeated"
-        for path in self.folder.trials.glob("*/result.json"):
+        for path in self.folder.trials_folder.glob("*/result.json"):
             assert json.loads(path.read_text())["status"] == self.status
             self.finished.setdefault(path.parent.name, path.read_bytes())
         self.looked = looks
@@ -249,8 +249,8 @@ def sentence(done: Done, *codes: ExitCode) -> str:
 
 def agree(sandbox: Sandbox, undisturbed: Sandbox) -> None:
     """The two sweeps show the same table up to noise, and the study holds each result once."""
-    search = search_of(Plan.read(sandbox.folder.plan), sandbox.folder)
-    assert studied(sandbox.folder) == sorted(trial.id for trial in search.runs())
+    search = search_for_plan(Plan.read(sandbox.folder.plan_path), sandbox.folder)
+    assert studied(sandbox.folder) == sorted(trial.id for trial in search.search_and_final_runs())
     alike(sandbox, undisturbed)
 
 
@@ -266,12 +266,12 @@ def table_of(sandbox: Sandbox) -> pd.DataFrame:
     """The table, read with the memory of the sandbox's own user: to one machine two copies of a ledger are one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", sandbox.environment["XDG_STATE_HOME"])
-        return read(sandbox.folder.root, sandbox.ledger).table.set_index("trial")
+        return read_sweep(sandbox.folder.root, sandbox.ledger).table.set_index("trial")
 
 
 def studied(folder: SweepFolder) -> list[str]:
     """The trials that the study holds as finished."""
-    trials = study_in(folder.study).trials
+    trials = study_in(folder.optuna_study_path).trials
     return sorted(trial.user_attrs["trial"] for trial in trials if trial.state.name == "COMPLETE")
 
 

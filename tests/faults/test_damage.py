@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from tests.faults.sandbox import CHECKPOINTS, FAULTS, SWEEP, Sandbox, agree, alike, sentence
 from tests.faults.syscalls import Stroke
 
@@ -72,14 +72,17 @@ def test_a_draw_that_is_lost_takes_its_search_with_it_and_another_one_is_charged
     assert done.code == ExitCode.DONE, done.err
     assert path.read_bytes() != whole
     assert searched.charges == 2
-    searched.ledger.verify()
+    searched.ledger.verify_and_count_entries()
 
 
 @pytest.mark.long
 def test_without_the_result_of_its_winner_a_search_is_refused_and_never_run_again(searched: Sandbox) -> None:
     folder = searched.folder
-    place = json.loads(folder.outcome.read_text())["winner"]
-    path, whole = refused(searched, f"trials/{search_of(Plan.read(folder.plan), folder).runs()[place].id}/result.json")
+    place = json.loads(folder.outcome_path.read_text())["winner"]
+    path, whole = refused(
+        searched,
+        f"trials/{search_for_plan(Plan.read(folder.plan_path), folder).search_and_final_runs()[place].id}/result.json",
+    )
     path.unlink()
     looks = searched.looks
     assert "the result of the winning try" in sentence(searched.run(), ExitCode.BAD_INPUT)
@@ -124,7 +127,7 @@ def test_a_cut_study_is_said_costs_nothing_and_is_written_anew(finished: Sandbox
 def test_a_study_is_written_whole_or_not_at_all(sandbox: Make, undisturbed: Sandbox) -> None:
     box = sandbox((*SWEEP, *CHECKPOINTS))
     box.run(Stroke.KILL, undisturbed.when(r"os.rename .*study\.log"))
-    assert not box.folder.study.exists()
+    assert not box.folder.optuna_study_path.exists()
     box.finish(1)
     agree(box, undisturbed)
     assert box.charges == 1

@@ -51,7 +51,7 @@ def fill(sandbox: Sandbox, at: int) -> None:
     done = sandbox.run(Stroke.FULL, at)
     if done.code != ExitCode.DONE:
         sentence(done, *MET)
-    assert done.code != ExitCode.BAD_INPUT or not (sandbox.ledger.accounts() and sandbox.charges), "it says so"
+    assert done.code != ExitCode.BAD_INPUT or not (sandbox.ledger.account_names() and sandbox.charges), "it says so"
     sandbox.check()
     sandbox.finish()
 

@@ -46,7 +46,7 @@ def test_a_score_that_is_none_fails_its_trial_which_stays_charged_and_is_not_rep
         assert "they stay charged" in done.err
         box.check()
     assert box.charges == 1
-    for path in box.folder.trials.glob("*/result.json"):
+    for path in box.folder.trials_folder.glob("*/result.json"):
         assert said in json.loads(path.read_text())["error"]
     assert said in (box.folder.root / "curator" / "report.html").read_text()
 

@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.every_point import EveryPoint
-from dpsweep.accounting.searches.interface import PlannedSearch, kind_of
+from dpsweep.accounting.searches.interface import PlannedSearch, search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from tests.faults.access_log import Look
 from tests.faults.sandbox import CHECKPOINTS, EVERY, HIDING, RESUMES, STEPS, SWEEP, Sandbox
@@ -43,18 +43,18 @@ ANSWERS = {ExitCode.DONE, ExitCode.DONE_WITH_FAILURES, ExitCode.BAD_INPUT}
 
 def refuse_unpaid(sandbox: Sandbox, plan: Plan, ledger: Ledger | None = None) -> None:
     """Every look at the records is one of an attempt that the ledger started on a charge, within what it priced."""
-    attempts = (ledger or sandbox.ledger).statement(plan.account, plan.id).attempts(plan.id)
+    attempts = (ledger or sandbox.ledger).statement(plan.account, plan.id).attempts_of_plan(plan.id)
     looks = sandbox.looks
     for (trial, attempt, look), times in looks.items():
         most = STEPS + RESUMES * EVERY if look is Look.STEP else 1
         assert times <= most, f"attempt {attempt} at trial {trial}: {times} looks of kind {look}, {most} are paid"
-    _PAID[kind_of(plan)](plan, attempts, {(trial, attempt) for trial, attempt, _ in looks})
+    _PAID[search_class_for_plan(plan)](plan, attempts, {(trial, attempt) for trial, attempt, _ in looks})
 
 
 def _points_are_paid(plan: Plan, attempts: Attempts, trained: set[tuple[str, int]]) -> None:
     for trial, attempt in trained:
         assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-    assert attempts.spares >= 0
+    assert attempts.number_of_spare_attempts >= 0
     for trial, count in Counter(trial for trial, _ in trained).items():
         assert count <= attempts.covered[trial]
 
@@ -82,7 +82,7 @@ def interrupted(sandbox: Sandbox) -> tuple[Plan, Path]:
     with typed(sandbox) as process:
         wait(lambda: any(sandbox.root.glob("sweeps/*/*/trials/*/claim-1")) or process.poll() is not None)
         process.kill()
-    return Plan.read(sandbox.folder.plan), sandbox.folder.root
+    return Plan.read(sandbox.folder.plan_path), sandbox.folder.root
 
 
 def command(sandbox: Sandbox, plan: Plan, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from tests.faults.sandbox import CHECKPOINTS, FAULTS, HIDING, SHARDS, SWEEP, Sandbox, agree, spread
 from tests.faults.syscalls import Stroke
 
@@ -72,7 +72,7 @@ def verbs_agree(sandbox: Sandbox) -> None:
 def test_an_undisturbed_sweep_looks_exactly_as_often_as_it_was_charged_for_without_crashes(
     undisturbed: Sandbox,
 ) -> None:
-    plan = Plan.read(undisturbed.folder.plan)
+    plan = Plan.read(undisturbed.folder.plan_path)
     assert undisturbed.looks == {
         (trial.id, 1, look): times for trial in plan.trials for look, times in (("step", 4), ("score", 1))
     }
@@ -126,17 +126,19 @@ def finish_search(sandbox: Sandbox) -> None:
         sandbox.check()
         assert done.code in ENDS, done.err
     (charge,) = sandbox.ledger.statement("digits").charges
-    draw, outcome = (json.loads(path.read_text()) for path in (sandbox.folder.draw, sandbox.folder.outcome))
-    plan = Plan.read(sandbox.folder.plan)
-    tries = [trial.id for trial in search_of(plan, sandbox.folder).runs()]
+    draw, outcome = (json.loads(path.read_text()) for path in (sandbox.folder.draw_path, sandbox.folder.outcome_path))
+    plan = Plan.read(sandbox.folder.plan_path)
+    tries = [trial.id for trial in search_for_plan(plan, sandbox.folder).search_and_final_runs()]
     assert len(tries) == len(draw["tries"])
     scores = {
-        place: score for place, trial in enumerate(tries) if (score := _score(sandbox.folder.trial(trial))) is not None
+        place: score
+        for place, trial in enumerate(tries)
+        if (score := _score(sandbox.folder.trial_folder(trial))) is not None
     }
     best = max(scores.values(), default=None)
     assert outcome["winner"] == next((place for place, score in scores.items() if score == best), None)
     for trial in tries:
-        claims = {path.name for path in sandbox.folder.trial(trial).glob("claim-*")}
+        claims = {path.name for path in sandbox.folder.trial_folder(trial).glob("claim-*")}
         assert "claim-2" not in claims
     assert "dpsweep" not in charge.body
     released = sandbox.verb("release", str(sandbox.folder.root))

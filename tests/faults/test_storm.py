@@ -139,12 +139,12 @@ class Storm:
         self.newest.parent.mkdir()
         for path in self.ledger_files:
             shutil.copy2(path, self.newest.parent)
-        if not Ledger(self.newest).accounts():
+        if not Ledger(self.newest).account_names():
             assert not self.sandbox.looks
             return
         assert self.entries >= before, "the ledger only grows"
         if any(self.sandbox.root.glob("sweeps/*/*/plan.json")):
-            refuse_unpaid(self.sandbox, Plan.read(self.sandbox.folder.plan), Ledger(self.newest))
+            refuse_unpaid(self.sandbox, Plan.read(self.sandbox.folder.plan_path), Ledger(self.newest))
 
     def put_aside(self) -> None:
         """Keeps copies of folder, store and ledger."""

@@ -24,11 +24,11 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.searches.interface import kind_of, search_of
+from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.reports.pages import curator_page, release
 from dpsweep.sweeper.coordinator import sweep_coordinator
-from dpsweep.sweeper.coordinator.preflight import TrainingCheck, read_contents
+from dpsweep.sweeper.coordinator.preflight import TrainingCheck, read_verified_private_contents
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.job import job_task
@@ -52,16 +52,16 @@ DEFECT = 70
 class Jobs:
     """A launcher that runs each job at once, in this process."""
 
-    folder: Path
-    words: tuple[str, ...] = ()
+    sweep_folder_path: Path
+    command_overrides: tuple[str, ...] = ()
 
-    def of_plan(self, plan_id: str) -> Jobs:
+    def for_plan(self, plan_id: str) -> Jobs:
         return self
 
-    def store(self, path: Path) -> None:
+    def write_config(self, path: Path) -> None:
         path.write_text("hydra: {overrides: {task: []}}\n")
 
-    def launcher(self, root: Path) -> Jobs:
+    def job_launcher_for_folder(self, root: Path) -> Jobs:
         return self
 
     def launch(self, jobs: Sequence[Mapping[str, Value]], first: int) -> list[Exception | None]:
@@ -100,7 +100,7 @@ class Desk:
 
     @property
     def store(self) -> PrivateStore:
-        return PrivateStore.of(Ledger(self.ledger), self.plan.account, self.plan.id)
+        return PrivateStore.for_plan(Ledger(self.ledger), self.plan.account, self.plan.id)
 
     def folder(self, root: Path) -> SweepFolder:
         return SweepFolder(root=root, store=self.store)
@@ -125,7 +125,7 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         max_batch_size=None,
         workers=Workers(jobs=1, threads=1, batch=2, here=True),
         forked=False,
-        jobs=Jobs(folder=folder),  # type: ignore[arg-type]
+        jobs=Jobs(sweep_folder_path=folder),  # type: ignore[arg-type]
     )
     return SweepCoordinator(request, Ledger(desk.ledger)).charge_and_run(desk.priced)
 
@@ -134,9 +134,9 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
     """A job that a queue starts when its coordinator is gone, on whatever lies in the folder now."""
     _play(desk, seed)
     here = desk.folder(folder)
-    plan = Plan.read(here.plan)
-    drawn = kind_of(plan) is SecretDraw
-    blocks = [TRIES] if drawn else [one.id for one in search_of(plan, here).blocks()]
+    plan = Plan.read(here.plan_path)
+    drawn = search_class_for_plan(plan) is SecretDraw
+    blocks = [TRIES] if drawn else [one.id for one in search_for_plan(plan, here).trainable_blocks()]
     if blocks:
         settings = {"block": blocks[block % len(blocks)], "hydra.sweep.dir": str(folder)}
         run_job(settings | {"store": str(desk.store.root), "compute.device": "cpu", "compute.threads": 1})
@@ -145,7 +145,7 @@ def late_job(desk: Desk, folder: Path, block: int, seed: int) -> ExitCode:
 
 def hand_out(desk: Desk, folder: Path, seed: int) -> ExitCode:
     """The release of a folder, without its pictures."""
-    curator_page.draw_maps_of_sweep = release.pages.draw = lambda sweep: ()
+    curator_page.draw_maps_of_sweep = release.pages.draw_maps_of_sweep = lambda sweep: ()
     release.write_release(folder, Ledger(desk.ledger))
     return ExitCode.DONE
 
@@ -154,13 +154,13 @@ def _play(desk: Desk, seed: int) -> None:
     """Puts the played parts in their places in this process."""
     training: Any = PlayedTraining(log=desk.outside / "looks", seed=seed)
     draws = Random(seed)
-    job_task.run_sessions = training
+    job_task.train_sessions_and_write_results = training
     secret_draw.SystemRandom = lambda: draws  # type: ignore[assignment,misc]
-    sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.of_nothing(
-        read_contents(plan, None), None
+    sweep_coordinator.check_training = lambda plan, request, store, speeds: TrainingCheck.for_nothing_left_to_train(
+        read_verified_private_contents(plan, None), None
     )
-    sweep_coordinator.price_table.show = lambda *_: None  # type: ignore[assignment]
-    sweep_coordinator.outlook = lambda *_, **__: None  # type: ignore[assignment]
+    sweep_coordinator.price_table.print_price_of_plan = lambda *_: None  # type: ignore[assignment]
+    sweep_coordinator.compare_plan_with_account = lambda *_, **__: None  # type: ignore[assignment]
 
 
 def typed(

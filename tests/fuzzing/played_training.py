@@ -18,7 +18,7 @@ from random import Random
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.private_store import PRIVATE
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors, resume_step_log
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files, resume_step_log
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.session import Machine, Session
@@ -54,7 +54,7 @@ def looks(path: Path) -> Looks:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedTraining:
-    """Takes the place of `run_sessions`; the seed says how each session goes, the log has the looks."""
+    """Stands for `train_sessions_and_write_results`; the seed says how each session goes, the log has the looks."""
 
     log: Path
     seed: int
@@ -67,24 +67,28 @@ class PlayedTraining:
         *,
         shared: bool = False,
     ) -> None:
-        started = results.now()
+        started = results.utc_timestamp()
         for session in sessions:
-            results.log_begin(session)
-            blank = results.blank_result(session, machine, started)
+            results.log_attempt_begin(session)
+            blank = results.failed_result_template_before_training(session, machine, started)
             try:
                 self._play(session, blank, should_stop)
             except Exception as error:  # noqa: BLE001 - as a job's training: an error is a result
-                results.end_failed(session, blank, error, 0.0)
+                results.write_result_of_failed_session(session, blank, error, 0.0)
 
     def _play(self, session: Session, blank: TrialResult, should_stop: Callable[[], bool]) -> None:
         trial, receipt, place = session.trial, session.receipt, session.place
         chance = Random(f"{self.seed} {trial.id} {receipt.attempt} {receipt.resume}")
         fate, total = chance.choice(FATES), session.declaration.steps
-        log = resume_step_log(place, trial, receipt) if receipt.resume else StepLog.begin(place, trial, receipt.attempt)
+        log = (
+            resume_step_log(place, trial, receipt)
+            if receipt.resume
+            else StepLog.empty_for_attempt(place, trial, receipt.attempt)
+        )
         done = log.header.step if log.header else 0
         while done < total:
-            interval = min(session.declaration.stretch or total, total - done)
-            log = log.mark(interval)
+            interval = min(session.declaration.steps_between_checkpoints or total, total - done)
+            log = log.mark_steps_before_run(interval)
             self._look(session, Look.STEP, interval)
             done += interval
             if done < total:
@@ -92,14 +96,14 @@ class PlayedTraining:
             if fate is Fate.STOPS:
                 (place.files.parents[1] / "stop").touch()
             if done < total and should_stop():
-                results.log_stopped(session, done)
+                results.log_session_stopped(session, done)
                 return
         if fate is Fate.FAILS:
             raise OSError("a disk is gone")
         model = json.dumps(dict(trial.axes)).encode()
         (place.files / MODEL_FILE).write_bytes(model)
         if trial.event.validation is not None:
-            log = log.mark_score()
+            log = log.mark_score_before_measuring()
             self._look(session, Look.SCORE, 1)
         results.write_final_result(
             session, _ended(session, blank, log, chance.randrange(SCORES), hashlib.sha256(model).hexdigest())
@@ -126,25 +130,25 @@ def _checkpoint(session: Session, log: StepLog, step: int, steps: int) -> Header
         charge=receipt.charge,
         step=step,
         steps=steps,
-        spent=log.spent,
+        spent=log.number_of_spent_steps,
         marked=log.marked,
         tensors=f"weights-{receipt.attempt}-{digest[:16]}.pt",
         sha256=digest,
     )
     (files / header.tensors).write_bytes(content)
-    header.write(files)
-    remove_tensors(files, but=header.tensors)
+    header.write_checkpoint_header(files)
+    remove_tensor_files(files, but=header.tensors)
     return header
 
 
 def _ended(session: Session, blank: TrialResult, log: StepLog, score: int, model: str) -> TrialResult:
-    ((step, _),) = events.flatten(session.trial.event.training)
+    ((step, _),) = events.leaves_with_counts(session.trial.event.training)
     value = score / SCORES
     return replace(
         blank,
         status=Status.FINISHED,
         score={"value": value, "low": value / 2, "high": (1 + value) / 2},
-        event=events.to_json(events.repeat(step, log.spent)),
+        event=events.to_json(events.repeat(step, log.number_of_spent_steps)),
         steps=session.declaration.steps,
         model=model,
         curator={"right": 100.0 * value},

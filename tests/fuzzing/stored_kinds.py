@@ -25,10 +25,10 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import WINNER_FILE, ReleasedWinner
 from dpsweep.accounting.records.step_log import Header
 from dpsweep.accounting.records.trial_result import RESULT_FILE, TrialResult
-from dpsweep.accounting.searches.proposed_points import read_proposals
+from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, StoredDraw
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.accounting.validation import as_written
+from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
 TESTS = Path(__file__).resolve().parents[1]
 FROZEN = TESTS / "frozen" / "format_1"
@@ -59,13 +59,13 @@ def event_forms() -> tuple[Any, ...]:
     add, step = Adjacency.ADD_OR_REMOVE_ONE, events.poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0)
     many = [events.repeat(events.gaussian(noise_multiplier=1 + 0.01 * place), 1 + place % 3) for place in range(102)]
     searches = [
-        events.select(step, NegativeBinomial(eta=1.0, gamma=0.3)),
-        events.select(step, Poisson(mean=3.0), limit=5),
+        events.best_of_tries(step, NegativeBinomial(eta=1.0, gamma=0.3)),
+        events.best_of_tries(step, Poisson(mean=3.0), limit=5),
         events.random_stopping(step, gamma=0.5, delta2=1e-6),
         events.above_threshold(step, gamma=0.5, limit=7),
     ]
     ours = [
-        events.nothing(),
+        events.no_access(),
         events.non_private(),
         events.repeat(step, 12),
         events.compose([step, events.noisy_count(noise_std=3.0)]),
@@ -76,7 +76,7 @@ def event_forms() -> tuple[Any, ...]:
         events.truncated_poisson_gaussian(records=100, sample_rate=0.1, largest_batch=20, noise_multiplier=1.5),
         events.black_box(epsilon=1.0, delta=1e-6, adjacency=add),
         events.noisy_max(noise_scale=2.0),
-        events.worst([step, events.gaussian(noise_multiplier=1.0)]),
+        events.worst_of_events([step, events.gaussian(noise_multiplier=1.0)]),
         events.mixture([step, events.gaussian(noise_multiplier=1.0)]),
         events.compose(many),
         *searches,
@@ -92,7 +92,7 @@ def _read_memory(path: Path) -> Any:
 
 
 def _read_event(path: Path) -> Any:
-    with as_written("an event"):
+    with turn_read_errors_into_refusal("an event"):
         return events.from_json(json.loads(path.read_text()))
 
 
@@ -110,11 +110,6 @@ def _draws() -> tuple[Any, ...]:
     stored = {"plan": "0" * 12, "attempt": 1, "salt": "1" * 32}
     draws = (Draw(tries=(0, 1, 1), threshold=0.5), Draw(tries=(0, 1), handicaps=(0.5, -2.0)))
     return tuple(stored | {"coins": "2" * 64} | draw.to_json() for draw in draws)
-
-
-def _draw_form(stored: StoredDraw) -> Mapping[str, Any]:
-    about = {name: value for name, value in vars(stored).items() if name != "draw"}
-    return about | stored.draw.to_json()
 
 
 def _headers() -> tuple[Any, ...]:
@@ -152,7 +147,7 @@ def _entries() -> Iterator[Any]:
 
 
 def _read_entry(path: Path) -> Any:
-    with as_written("an entry"):
+    with turn_read_errors_into_refusal("an entry"):
         form = json.loads(path.read_text())
         if form.keys() != {"kind", "body"} or not isinstance(form["kind"], str) or not isinstance(form["body"], dict):
             raise TypeError("Expected a kind and a body, as the chain stores them.")
@@ -188,7 +183,7 @@ KINDS: Mapping[str, StoredKind] = {
         write=asdict,
         strict=True,
     ),
-    "draw": StoredKind(file="draw.json", examples=_draws, read=StoredDraw.read, write=_draw_form, strict=True),
+    "draw": StoredKind(file="draw.json", examples=_draws, read=StoredDraw.read, write=StoredDraw.to_json, strict=True),
     "outcome": StoredKind(
         file="outcome.json",
         examples=lambda: ({"attempt": 1, "winner": 2}, {"attempt": 1, "winner": None}),
@@ -211,26 +206,26 @@ KINDS: Mapping[str, StoredKind] = {
     "winner": StoredKind(
         file=WINNER_FILE,
         examples=lambda: ({"salt": "1" * 64},),
-        read=lambda path: ReleasedWinner.read(path.parent),
+        read=lambda path: ReleasedWinner.read_from_release(path.parent),
         write=asdict,
     ),
     "checkpoint": StoredKind(
         file="checkpoint-1.json",
         examples=_headers,
-        read=lambda path: Header.read(path.parent, 1),
+        read=lambda path: Header.read_checkpoint_header(path.parent, 1),
         write=asdict,
         strict=True,
     ),
     "launch": StoredKind(
         file=LAUNCH_FILE,
         examples=lambda: ({"nonce": "1" * 32, "next": "2" * 32},),
-        read=lambda path: PrivateStore(root=path.parent)._nonces(),
+        read=lambda path: PrivateStore(root=path.parent)._read_nonces(),
         write=dict,
     ),
     "proposals": StoredKind(
         file="proposals.json",
         examples=lambda: ({"plan": "7beb1ecff388", "proposals": [1, 0]},),
-        read=lambda path: read_proposals(Plan.read(FROZEN / "composition" / "plan.json"), path),
+        read=lambda path: read_proposed_point_indices(Plan.read(FROZEN / "composition" / "plan.json"), path),
         write=lambda proposals: {"plan": "7beb1ecff388", "proposals": list(proposals)},
         strict=True,
     ),

@@ -140,16 +140,16 @@ class Sweeps(RuleBasedStateMachine):
     @rule(more=st.sampled_from((1, 10)))
     def raised_budget(self, more: float) -> None:
         account, ledger = self.world.desk.plan.account, self.world.ledger
-        if account in ledger.accounts():
+        if account in ledger.account_names():
             budget = ledger.statement(account).budget
             ledger.raise_budget(account, replace(budget, epsilon=float(budget.epsilon) + more))
 
     @rule(epsilon=st.sampled_from((0.1, 5.0)))
     def spent_outside(self, epsilon: float) -> None:
         account, ledger = self.world.desk.plan.account, self.world.ledger
-        if account in ledger.accounts():
+        if account in ledger.account_names():
             budget = ledger.statement(account).budget
-            ledger.record_outside(account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
+            ledger.record_outside_cost(account, replace(budget, epsilon=epsilon, delta=1e-6), "by hand")
 
     @invariant()
     def holds(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import DpsweepError
-from dpsweep.accounting.rehearsal import scratch_ledger
+from dpsweep.accounting.rehearsal import scratch_ledger_of_folder
 from dpsweep.sweeper.timing.time_estimate import Speeds
 from tests.fuzzing.mutations import written
 from tests.fuzzing.stored_kinds import KINDS
@@ -67,6 +67,7 @@ OPEN = {
 OTHERS: dict[str, tuple[str, Any]] = {
     "a checkpoint of no plan": ("checkpoint", KINDS["checkpoint"].examples()[0] | {"plan": math.inf}),
     "a threshold in words": ("draw", DRAW | {"threshold": "0.5"}),
+    "a threshold that is none": ("draw", DRAW | {"threshold": None}),
     "a threshold that is no number": ("draw", DRAW | {"threshold": math.nan}),
     "noise for a try in words": ("draw", DRAW | {"handicaps": ["1", "2"]}),
     "tries by name": ("draw", DRAW | {"tries": {}}),
@@ -117,11 +118,11 @@ def test_times_that_cannot_be_read_are_unknown(tmp_path: Path, form: Any) -> Non
     """A cache of step times is no reason to end a sweep."""
     path = tmp_path / "speeds.json"
     path.write_bytes(written(form))
-    assert Speeds(path=path, device="cpu", threads=1, most=1)._read() == {}
+    assert Speeds(path=path, device="cpu", threads=1, most=1)._read_stored_costs() == {}
 
 
 @pytest.mark.parametrize("form", [DEEP, [], {"ledger": ["a"]}, {"ledger": "../../x"}])
 def test_a_rehearsal_that_names_no_ledger_is_refused(tmp_path: Path, form: Any) -> None:
     (tmp_path / "rehearsal.json").write_bytes(written(form))
     with pytest.raises(DpsweepError, match="to name the scratch ledger"):
-        scratch_ledger(tmp_path)
+        scratch_ledger_of_folder(tmp_path)

@@ -24,17 +24,17 @@ from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.released_files import COVERED
-from dpsweep.accounting.records.step_log import steps_priced
+from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
-from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import SearchRecord, StoredDraw, tries_of
+from dpsweep.accounting.searches.stored_draw import SearchRecord, StoredDraw, trials_of_draw
 from dpsweep.reports.content import sweep_table
-from dpsweep.sweeper.commands.hydra_app import CONF, words_for_hydra
+from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line
 from dpsweep.sweeper.coordinator.request import plan_settings
-from dpsweep.sweeper.planning.grid import Grid, read_request
-from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.planning.plan_settings import PlanSettings
 from tests.faults.syscalls import Fault, Stroke
 from tests.fork_server import SERVER, start_server
@@ -65,10 +65,10 @@ def planned(words: Sequence[str]) -> tuple[PricedPlan, PlanSettings]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        request = read_request(words_for_hydra(words), loader)
+        request = sort_overrides_into_request(hydra_arguments_from_command_line(words), loader)
         config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
         settings = plan_settings(config, request.keys, {})
-        return compose_plan(Grid(request, config, loader).points(), settings), settings
+        return compose_priced_plan(Grid(request, config, loader).points(), settings), settings
 
 
 @dataclass(kw_only=True)
@@ -124,10 +124,10 @@ class World:
         """All that holds between two commands, whatever became of the folders."""
         looked = looks(self.desk.outside / "looks")
         account, plan = self.desk.plan.account, self.desk.plan
-        if account not in self.ledger.accounts():
+        if account not in self.ledger.account_names():
             assert not looked, "records were looked at before an account was open"
             return
-        self.ledger.verify()
+        self.ledger.verify_and_count_entries()
         statement = self.ledger.statement(account)
         assert statement.entries[: len(self.entries)] == self.entries, "the ledger only grows"
         self.entries = statement.entries
@@ -137,7 +137,7 @@ class World:
         for name, amount in self.reserved.items():
             taken = [Decimal(repr(entry.body["takes"].get(name, 0.0))) for entry in statement.charges]
             assert amount == sum(taken), f"{name} is not the sum of what was charged"
-        attempts = statement.attempts(plan.id)
+        attempts = statement.attempts_of_plan(plan.id)
         self._learn_draws(attempts)
         self._check_looks(attempts)
         releases = Counter(entry.body["charge"] for entry in self.entries if entry.kind == Kind.RELEASE)
@@ -146,11 +146,11 @@ class World:
     def _check_looks(self, attempts: Attempts) -> None:
         plan, looked = self.desk.plan, looks(self.desk.outside / "looks")
         point = plan.trials[0]
-        most = {Look.STEP: steps_priced(point), Look.SCORE: 1}
+        most = {Look.STEP: number_of_priced_steps(point), Look.SCORE: 1}
         for (trial, attempt, look), times in looked.items():
             assert times <= most[look], f"attempt {attempt} at trial {trial}: {times} looks of kind {look}"
         trained = {(trial, attempt) for trial, attempt, _ in looked}
-        if kind_of(plan) is SecretDraw:
+        if search_class_for_plan(plan) is SecretDraw:
             assert attempts.started[plan.id] <= attempts.covered[plan.id]
             for trial, attempt in trained:
                 assert attempt <= attempts.started[plan.id]
@@ -158,7 +158,7 @@ class World:
             return
         for trial, attempt in trained:
             assert attempt <= attempts.started[trial], f"attempt {attempt} at trial {trial} was never started"
-        assert attempts.spares >= 0, "more attempts were started than were paid for"
+        assert attempts.number_of_spare_attempts >= 0, "more attempts were started than were paid for"
         free = sum(body.spares for body in attempts.bodies)
         counts = Counter(trial for trial, _ in trained)
         assert sum(max(0, count - attempts.covered[trial]) for trial, count in counts.items()) <= free
@@ -173,8 +173,8 @@ class World:
                     continue
                 stored = StoredDraw.read(draw)
                 assert stored is not None
-                points = frozenset(trial.id for trial in tries_of(plan, stored.draw))
-                points |= {plan.finals[point].id for point in stored.draw.tries if plan.finals}
+                points = frozenset(trial.id for trial in trials_of_draw(plan, stored.draw))
+                points |= {plan.final_runs[point].id for point in stored.draw.tries if plan.final_runs}
                 assert self.drawn.setdefault(attempt, points) == points
 
     def take_down_release(self, folder: Path) -> None:
@@ -192,7 +192,7 @@ class World:
 
     def remembers(self, folder: Path) -> bool:
         """Whether the digests of the folder's results are known; those of a hidden search are in the store alone."""
-        if kind_of(self.desk.plan) is not SecretDraw:
+        if search_class_for_plan(self.desk.plan) is not SecretDraw:
             return True
         stored = StoredDraw.read(folder / "draw.json")
         return stored is not None and SearchRecord(store=self.desk.store, attempt=stored.attempt).exists
@@ -203,8 +203,8 @@ class World:
         It says how many results there are, so whoever takes one away is found by that. A refusal is one sentence.
         """
         try:
-            self.ledger.verify(tuple(remembered_ends(folder)))
-            return verify_folder(folder, self.ledger)
+            self.ledger.verify_and_count_entries(tuple(chain_ends_in_receipts(folder)))
+            return verify_sweep_folder_and_describe(folder, self.ledger)
         except DpsweepError as refusal:
             assert str(refusal).strip(), "a refusal says why"
             assert "\n" not in str(refusal)
@@ -215,14 +215,14 @@ class World:
 
         The budget and the target that the command named, and the notes that it printed, are claimed nowhere.
         """
-        sweep = sweep_table.read(folder, self.ledger)
+        sweep = sweep_table.read_sweep(folder, self.ledger)
         results = {
             path.parent.name: TrialResult.read(path.parent) for path in sorted(folder.glob("trials/*/result.json"))
         }
-        table = sweep.all_runs.astype(str).to_dict("records")
+        table = sweep.all_run_rows.astype(str).to_dict("records")
         words = ("budget", "target_epsilon", "notes")
         plan = {name: value for name, value in sweep.plan.to_json().items() if name not in words}
-        return plan, sweep.plan.public, results, table, sweep.winner, sweep.runs.over
+        return plan, sweep.plan.has_public_data, results, table, sweep.winner_id, sweep.runs.over
 
     def copy(self, source: Path, target: Path) -> None:
         """Puts a copy of a folder in the place of another one."""

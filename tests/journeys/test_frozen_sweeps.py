@@ -12,7 +12,7 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.conftest import Program
@@ -47,8 +47,10 @@ def frozen_ledger(folder: Path, tmp_path: Path) -> Ledger:
 @pytest.mark.parametrize("search", ["composition"])
 def test_the_ledger_and_its_policies_are_read(frozen_ledger: Ledger) -> None:
     accounts = ("digits", "mnist_5k", "regression")
-    assert frozen_ledger.accounts() == accounts
-    assert frozen_ledger.verify() == sum(len(frozen_ledger.statement(name).entries) for name in accounts)
+    assert frozen_ledger.account_names() == accounts
+    assert frozen_ledger.verify_and_count_entries() == sum(
+        len(frozen_ledger.statement(name).entries) for name in accounts
+    )
     assert frozen_ledger.statement("mnist_5k").policy.name == "Renyi filter of order 4"
 
 
@@ -57,9 +59,9 @@ def test_the_sweep_verifies_renders_and_is_released(folder: Path, search: str, f
     plan = Plan.read(folder / "plan.json")
     assert plan.id == form["id"] == folder.name
     assert {"id": plan.id} | plan.to_json() == form, "it is stored as it was"
-    assert "paid" in verify_folder(folder, frozen_ledger)
+    assert "paid" in verify_sweep_folder_and_describe(folder, frozen_ledger)
     assert write_report(folder, frozen_ledger).is_file()
-    if not plan.public:
+    if not plan.has_public_data:
         assert write_release(folder, frozen_ledger).is_file()
 
 
@@ -74,7 +76,7 @@ def test_its_command_given_again_runs_and_charges_nothing(
     assert "nothing" in done.stdout
     assert done.stdout.strip().splitlines()[-1].startswith(str(folder.resolve()))
     after = frozen_ledger.statement(account)
-    assert after.reserved == before.reserved
+    assert after.reserved_epsilon_and_delta == before.reserved_epsilon_and_delta
     assert after.charges == before.charges
     assert {path: path.read_bytes() for path in folder.glob("trials/*/result.json")} == results
 

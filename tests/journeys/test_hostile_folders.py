@@ -21,12 +21,12 @@ import pytest
 from dpsweep.accounting.errors import DpsweepError, ExitCode
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.step_log import Header
-from dpsweep.accounting.searches.folder_audit import remembered_ends, verify_folder
+from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts, verify_sweep_folder_and_describe
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.content.sections import read_command
+from dpsweep.reports.content.sections import read_sweep_command_line
 from dpsweep.reports.pages.curator_page import write_report
-from dpsweep.reports.pages.model_export import write_export
-from dpsweep.reports.pages.release import compose, write_release
+from dpsweep.reports.pages.model_export import write_release_and_export
+from dpsweep.reports.pages.release import compose_release_page, write_release
 from tests.freezing import shorter_ledger
 from tests.hostile import CANARY, SCRIPT, VALUES, dumped, forge, places, put, watched, with_ids
 
@@ -70,10 +70,10 @@ def checked(do: Callable[[], object]) -> DpsweepError | None:
 def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
     """All that a curator may do with a folder; pages, which take a second each, only where asked."""
     ledger = Ledger(ledger_path)
-    checked(lambda: ledger.verify(list(remembered_ends(folder))))
-    checked(lambda: verify_folder(folder, ledger))
+    checked(lambda: ledger.verify_and_count_entries(list(chain_ends_in_receipts(folder))))
+    checked(lambda: verify_sweep_folder_and_describe(folder, ledger))
     if pages:
-        for write in (write_report, write_release, write_export):
+        for write in (write_report, write_release, write_release_and_export):
             checked(lambda write=write: write(folder, ledger))
         for page in folder.glob("*/*.html"):
             assert SCRIPT not in page.read_text()
@@ -83,10 +83,10 @@ def used(folder: Path, ledger_path: Path, *, pages: bool = False) -> None:
 
 def compose_page(folder: Path, ledger: Ledger) -> None:
     """The words of a release, which `write_release` lays out."""
-    from dpsweep.accounting.validation import as_written
+    from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
-    with as_written("the sweep"):
-        compose(table.read(folder, ledger))
+    with turn_read_errors_into_refusal("the sweep"):
+        compose_release_page(table.read_sweep(folder, ledger))
 
 
 def cases(sweep: str, file: str, every: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -146,8 +146,8 @@ def test_a_number_beyond_every_record_is_refused(
     tried(tmp_path, "composition", name, put(json.loads(path.read_text()), place, value))
     ledger = Ledger(tmp_path / "ledger.sqlite")
     with pytest.raises(DpsweepError, match=r"was cut short|score\.value=inf"):
-        ledger.verify(list(remembered_ends(tmp_path / "sweep")))
-        verify_folder(tmp_path / "sweep", ledger)
+        ledger.verify_and_count_entries(list(chain_ends_in_receipts(tmp_path / "sweep")))
+        verify_sweep_folder_and_describe(tmp_path / "sweep", ledger)
 
 
 @pytest.mark.parametrize("column", ["body", "balance"])
@@ -184,10 +184,10 @@ def replacing(seq: int, column: str, text: str) -> Callable[[dict[str, Any]], No
 
 def read(ledger: Ledger, folder: Path) -> None:
     """All that is read from a ledger."""
-    checked(ledger.verify)
-    checked(lambda: [ledger.statement(name) for name in ledger.accounts()])
-    checked(ledger.data_sets)
-    checked(lambda: verify_folder(folder, ledger))
+    checked(ledger.verify_and_count_entries)
+    checked(lambda: [ledger.statement(name) for name in ledger.account_names()])
+    checked(ledger.account_and_fingerprint_pairs)
+    checked(lambda: verify_sweep_folder_and_describe(folder, ledger))
     checked(lambda: compose_page(folder, ledger))
 
 
@@ -214,7 +214,7 @@ def test_a_charge_that_gives_back_is_no_charge(tmp_path: Path) -> None:
             line["body"] = json.dumps(body | {"takes": {name: f"-{amount}" for name, amount in body["takes"].items()}})
 
     forge(tmp_path / "ledger.sqlite", SQL, {}, edit)
-    refusal = checked(Ledger(tmp_path / "ledger.sqlite").verify)
+    refusal = checked(Ledger(tmp_path / "ledger.sqlite").verify_and_count_entries)
     assert refusal is not None
     assert refusal.exit_code is ExitCode.LEDGER_DAMAGED
 
@@ -230,7 +230,7 @@ def test_a_release_leads_nowhere_by_links(tmp_path: Path) -> None:
     secret.write_text("secret")
     for name in ("curator", "release", "export"):
         (folder / name).symlink_to(tmp_path / "private")
-    for write in (write_report, write_release, write_export):
+    for write in (write_report, write_release, write_release_and_export):
         assert "no symbolic link" in str(checked(lambda write=write: write(folder, ledger)))
     for name in ("release", "export"):
         (folder / name).unlink()
@@ -260,8 +260,8 @@ def test_a_record_of_the_command_is_text_or_none(tmp_path: Path) -> None:
     forge(tmp_path / "ledger.sqlite", SQL, {})
     bomb = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
     task = "hydra: {overrides: {task: *a11}}"
-    sweep = table.read(tmp_path / "sweep", Ledger(tmp_path / "ledger.sqlite"))
+    sweep = table.read_sweep(tmp_path / "sweep", Ledger(tmp_path / "ledger.sqlite"))
     for text in (f"a0: &a0 [x]\n{bomb}\n{task}", "[" * 10_000, "!!python/object/apply:os.system ['touch canary']"):
         (tmp_path / "sweep" / "multirun.yaml").write_text(text)
         with watched():
-            assert read_command(sweep) == ""
+            assert read_sweep_command_line(sweep) == ""

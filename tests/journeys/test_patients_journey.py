@@ -82,7 +82,7 @@ def _refused(program: Program, visits: Path, ledger: Ledger) -> None:
     assert "old" in done.stderr
     assert "Traceback" not in done.stderr
     visits.write_text(content)
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def _priced(program: Program, ledger: Ledger) -> None:
@@ -91,7 +91,7 @@ def _priced(program: Program, ledger: Ledger) -> None:
     assert done.returncode == 0, done.stderr
     assert re.search(r"epsilon 3\.000 at delta 1e-5 per patient", done.stdout)
     assert "noisy counts on held-out private patients" in done.stdout
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def _swept(program: Program, ledger: Ledger) -> Path:

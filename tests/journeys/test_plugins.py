@@ -21,11 +21,15 @@ from dpsweep.accounting.stored_names.entry_points import (
     EXTRACTORS,
     FORMATS,
     LOGGERS,
-    load_part,
-    part_names,
-    part_path,
+    import_path_of_registered_part,
+    load_registered_part,
+    registered_part_names,
 )
-from dpsweep.accounting.stored_names.stored_classes import build_own, foreign_names, stored_form
+from dpsweep.accounting.stored_names.stored_classes import (
+    build_from_stored_form,
+    find_user_classes_and_scripts,
+    stored_form_of_config_part,
+)
 from tests.distributions import installed, write_distribution
 from tests.randomized import TRAINS
 from tests.waiting import HANGS
@@ -44,7 +48,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.audit_record import AuditRecord
-from dpsweep.trainers.features.interface import check_extractor
+from dpsweep.trainers.features.interface import check_extractor_settings
 from dpsweep.trainers.data.published_files import Published
 
 
@@ -76,20 +80,20 @@ class Projection:
     fallback = "Without it: features=none."
 
     def __post_init__(self):
-        check_extractor(self)
+        check_extractor_settings(self)
 
     def check(self, form):
-        if form.kind != "array":
+        if form.raw_record_kind != "array":
             raise ValueError("Expected images.")
 
     def locate(self):
-        Published(**self.weights).path()
+        Published(**self.weights).verified_path()
 
     def module(self, form):
         import torch
         from dpsweep.trainers.features.scaled_rows import ScaledRows
 
-        matrix = torch.frombuffer(bytearray(Published(**self.weights).content()), dtype=torch.float32)
+        matrix = torch.frombuffer(bytearray(Published(**self.weights).read_verified_bytes()), dtype=torch.float32)
         layer = torch.nn.Linear(matrix.numel() // self.size, self.size, bias=False)
         layer.weight.data = matrix.reshape(self.size, -1)
         return ScaledRows(torch.nn.Sequential(torch.nn.Flatten(), layer), self.norm)
@@ -272,31 +276,31 @@ def test_the_current_folder_is_no_distribution(start: list[str], tmp_path: Path,
 def test_ours_are_registered_as_others_are() -> None:
     """Nothing but the entry points knows them, and each can be loaded."""
     for group in (LOGGERS, FORMATS, EXTRACTORS, AUDITS):
-        assert part_names(group)
-        for name in part_names(group):
-            assert callable(load_part(group, name, name))
-            assert str(part_path(group, name)).startswith("dpsweep.")
+        assert registered_part_names(group)
+        for name in registered_part_names(group):
+            assert callable(load_registered_part(group, name, name))
+            assert str(import_path_of_registered_part(group, name)).startswith("dpsweep.")
 
 
 @pytest.mark.parametrize("kind", ["os.system", "Board", "../x", "", "a b", None, 3, []])
 def test_a_stored_name_is_never_a_path(kind: Any) -> None:
     with pytest.raises(BadInput, match=r"^Expected features"):
-        stored_form({"kind": kind, "size": 3}, "features")
+        stored_form_of_config_part({"kind": kind, "size": 3}, "features")
 
 
 def test_a_stored_name_that_nobody_registered_builds_nothing() -> None:
     form = {"kind": "nobody_has_it", "size": 3}
-    assert stored_form(form, "features") == form
-    assert foreign_names({"features": form}) == {"nobody_has_it"}
+    assert stored_form_of_config_part(form, "features") == form
+    assert find_user_classes_and_scripts({"features": form}) == {"nobody_has_it"}
     with pytest.raises(BadInput, match=r"^Expected features=nobody_has_it to be one of efficientnet_lite0, "):
-        build_own(form, "features")
+        build_from_stored_form(form, "features")
 
 
 @pytest.mark.parametrize("name", ["clip", "bert"])
 def test_a_tag_of_ours_is_the_name_of_no_registered_part(name: str) -> None:
     """A plan with it would name another distribution's code, and `foreign_names` would take it for ours."""
     with pytest.raises(BadInput, match=f"^Expected features={name} to be one of efficientnet_lite0, "):
-        build_own({"kind": name}, "features")
+        build_from_stored_form({"kind": name}, "features")
 
 
 def test_a_distribution_does_not_configure_the_sweeper(board: Path, command: Command) -> None:

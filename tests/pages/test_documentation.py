@@ -12,8 +12,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
-from dpsweep.accounting.stored_names.stored_classes import build_own
-from dpsweep.reports.reproduction.finding import known
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
+from dpsweep.reports.reproduction.finding import figure_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -191,7 +191,9 @@ def test_every_yaml_says_what_it_is(path: Path) -> None:
 NOISELESS = {
     name
     for name in TRAINERS
-    if build_own(yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer").noiseless
+    if build_from_stored_form(
+        yaml.safe_load((ROOT / "conf" / "trainer" / f"{name}.yaml").read_text()), "trainer"
+    ).noiseless
 }
 """For data declared public, with no budget to fit."""
 
@@ -215,7 +217,7 @@ def test_every_data_set_that_asks_the_user_nothing_and_every_trainer_make_a_plan
         )
         methods = {trial.method for trial in priced.plan.trials}
         assert methods | {"auto_s"} == trainers | {"auto_s"}, "its points may be dpnsgd's"
-        assert priced.quote.guarantee.fits(priced.plan.budget), "the default sweep fits the default budget"
+        assert priced.quote.guarantee.is_within_budget(priced.plan.budget), "the default sweep fits the default budget"
         assert 3 * priced.quote.epsilon <= priced.plan.budget.epsilon * 1.001
 
 
@@ -247,7 +249,7 @@ def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
 def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
     sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
-    assert set(sections) == set(known())
+    assert set(sections) == set(figure_names())
     for name, section in sections.items():
         if "SCALE=full` makes it" in section:
             continue

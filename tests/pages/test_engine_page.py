@@ -89,7 +89,7 @@ def test_auto_chooses_the_engine_of_the_row(
     (engine,) = (engine for layers, engine, _ in rows() if reason in layers.split(", "))
     with caplog.at_level(logging.INFO, logger="dpsweep"):
         batch = Minibatch(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
-        Auto().weighted_sum(LAST_ROWS[reason](), batch, Task(transform=Clip(clip_norm=1.0)))
+        Auto().bounded_gradient_sum_and_norms(LAST_ROWS[reason](), batch, Task(transform=Clip(clip_norm=1.0)))
     assert f"engine {engine.strip('`')}: Expected" in caplog.text
 
 

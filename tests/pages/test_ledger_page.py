@@ -56,13 +56,13 @@ def test_the_exit_codes_of_the_page_are_the_programs() -> None:
 def test_the_role_of_the_page_adds_lines_and_can_do_nothing_else(server: Server) -> None:
     place = server.place()
     schema = place.address.rpartition("%3D")[2]
-    Ledger(place.address).open("digits", Guarantee(epsilon=10.0, delta=1e-4))
+    Ledger(place.address).open_account("digits", Guarantee(epsilon=10.0, delta=1e-4))
     statements = PAGE.partition("```sql\n")[2].partition("```")[0]
     place.run(*statements.replace("SCHEMA public", f"SCHEMA {schema}").replace("sweeps", f"{schema}_role").split(";\n"))
     ledger = Ledger(server.address(schema, f"{schema}_role"))
-    ledger.charge("digits", plan="p", trials=["a"], cost=ONE, record={"reason": "plan"})
-    ledger.open("mnist", Guarantee(epsilon=10.0, delta=1e-4))
-    assert ledger.verify() == 3
+    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=ONE, record={"reason": "plan"})
+    ledger.open_account("mnist", Guarantee(epsilon=10.0, delta=1e-4))
+    assert ledger.verify_and_count_entries() == 3
     for forbidden in (*place.unguard, "UPDATE entries SET plan = 'q'", "DELETE FROM entries", "DROP TABLE entries"):
         with (
             closing(server.connect(schema, f"{schema}_role")) as connection,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dpsweep.reports.reproduction.finding import Trained, find_figure, known
+from dpsweep.reports.reproduction.finding import Trained, figure_names, find_figure
 from tests.printed_numbers import differences
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,20 +27,20 @@ def first_cells(heading: str) -> list[str]:
 
 
 def test_one_line_per_figure_and_none_that_is_missing() -> None:
-    assert tuple(sorted(first_cells("Figures"))) == known()
-    assert not set(first_cells("Missing")) & set(known())
+    assert tuple(sorted(first_cells("Figures"))) == figure_names()
+    assert not set(first_cells("Missing")) & set(figure_names())
 
 
 def test_what_needs_no_training_is_said_to() -> None:
     for line in PAGE.splitlines():
-        if (name := re.match(r"\| `(\w+)` \| [YMB]", line)) and name[1] in known():
+        if (name := re.match(r"\| `(\w+)` \| [YMB]", line)) and name[1] in figure_names():
             assert line.endswith("| none |") is not isinstance(find_figure(name[1]), Trained)
 
 
 def test_every_command_of_the_page_names_a_figure_and_a_scale_that_exist() -> None:
     from dpsweep.sweeper.commands.hydra_app import FULL, REDUCED
 
-    assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(known())
+    assert set(re.findall(r"(?:FIGURE|experiment)=([a-d]_\w+)", PAGE)) <= set(figure_names())
     assert set(re.findall(r"(?:SCALE|scale)=(\w+)", PAGE)) <= {FULL, *REDUCED}
 
 
@@ -54,7 +54,7 @@ def gallery() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LARGE) else []) for name in known()]
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LARGE) else []) for name in figure_names()]
 )
 def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
     """The section of a figure, and its lines in the summary."""
@@ -94,12 +94,12 @@ def test_the_summary_has_every_verdict_of_the_gallery_and_no_other(gallery: dict
     verdicts = re.compile(r"\*\*((?:holds|refuted|undecided)[^*]*)\*\*")
     every = "".join(gallery["sections"](PAGE).values())
     assert sorted(verdicts.findall("\n".join(summary_rows()))) == sorted(verdicts.findall(every))
-    for name in known():
+    for name in figure_names():
         assert (f"`{name}`" in SUMMARY) is (name not in gallery["NEEDS_GPU"])
 
 
 def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any]) -> None:
-    for name in known():
+    for name in figure_names():
         picture = DOCS / "figures" / f"{name}.png"
         assert picture.is_file() is (f"(figures/{name}.png)" in PAGE)
         if picture.is_file():
@@ -111,7 +111,7 @@ def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any])
 
 def test_the_stored_results_are_small_and_each_belongs_to_a_figure(gallery: dict[str, Any]) -> None:
     files = list((DOCS / "full_size").iterdir())
-    trained = {name for name in known() if isinstance(find_figure(name), Trained)}
+    trained = {name for name in figure_names() if isinstance(find_figure(name), Trained)}
     assert {file.name.removesuffix(".json.xz") for file in files} <= trained
     assert sum(file.stat().st_size for file in files) < 5e6
 

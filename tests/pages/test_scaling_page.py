@@ -55,13 +55,19 @@ def test_the_page_has_commands_of_every_launcher() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_of_the_page_composes_and_tells_how_many_workers(command: str, loader: ConfigLoaderImpl) -> None:
     config = composed(loader, *shlex.split(command))
-    assert Workers.of(config.hydra.launcher, cores=8).jobs >= 1
+    assert Workers.from_launcher_settings(config.hydra.launcher, cores=8).jobs >= 1
 
 
 def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: ConfigLoaderImpl) -> None:
     four, slurm = (composed(loader, *shlex.split(command)).hydra.launcher for command in COMMANDS[:2])
-    assert (Workers.of(four, cores=8).jobs, Workers.of(four, cores=8).threads) == (4, 2)
-    assert (Workers.of(slurm, cores=8).jobs, Workers.of(slurm, cores=8).threads) == (32, 4)
+    assert (
+        Workers.from_launcher_settings(four, cores=8).jobs,
+        Workers.from_launcher_settings(four, cores=8).threads,
+    ) == (4, 2)
+    assert (
+        Workers.from_launcher_settings(slurm, cores=8).jobs,
+        Workers.from_launcher_settings(slurm, cores=8).threads,
+    ) == (32, 4)
     assert f"jobs of one array; at most {MOST}" in PAGE
 
 
@@ -77,7 +83,7 @@ def test_every_setting_of_the_slurm_table_exists_with_the_default_that_is_said(l
             r"^\| `hydra\.launcher\.(\w+)` \|.* (\d+) (?:seconds )?where it is not", PAGE, re.M
         )
     }
-    assert said.pop("cpus_per_task") == Workers.of(config.hydra.launcher, cores=8).threads
+    assert said.pop("cpus_per_task") == Workers.from_launcher_settings(config.hydra.launcher, cores=8).threads
     assert said == {"timeout_min": 60, "signal_delay_s": 120, "array_parallelism": 256}
     assert said == {key: config.hydra.launcher[key] for key in said}
     assert config.hydra.launcher.max_num_timeout == 0

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.trainers.data.published_files import digest_of
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 from tests.trainers import extractors
@@ -122,7 +122,7 @@ def test_a_new_user_copies_the_folder_and_runs_its_commands(
         done = subprocess.run(one, shell=True, cwd=tmp_path / "mine", env=own, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "mine" / "sweeps" / "clinic").iterdir()
-    assert "6 of 6 results" in verify_folder(folder, ledger)
+    assert "6 of 6 results" in verify_sweep_folder_and_describe(folder, ledger)
     assert {"model.safetensors", "preprocessing.json", "report.html"} <= {
         one.name for one in (folder / "release").iterdir()
     }
@@ -151,10 +151,10 @@ def test_every_file_of_the_page_is_planned_swept_and_released_by_patient(
     planned = program("plan", *line(name), module=CLI)
     assert planned.returncode == 0, planned.stderr
     assert "per patient" in re.sub(r"\s+", " ", planned.stdout)
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
     done = program("sweep", *line(name), module=CLI)
     folder = folder_of(done)
-    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     assert ledger.statement(name).budget.unit == "patient"
     released = program("release", str(folder), module=CLI)
     assert released.returncode == 0, released.stderr
@@ -167,7 +167,7 @@ def test_every_file_of_the_page_is_planned_swept_and_released_by_patient(
 @pytest.mark.parametrize("name", ["photos", "scans"])
 def test_a_public_part_scores_at_no_cost(name: str, declared: Path, program: Program, ledger: Ledger) -> None:
     done = program("sweep", *line(name, "score=public"), module=CLI)
-    assert "2 of 2 results" in verify_folder(folder_of(done), ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder_of(done), ledger)
 
 
 @pytest.mark.parametrize(("name", "numbers"), [("photos", 192), ("scans", 64), ("visits", 4)])
@@ -178,11 +178,11 @@ def test_frozen_features_and_disjoint_parts_keep_patients_together(
     file = weights_file(declared, numbers)
     features = (
         f"features.source={{_target_: {extractors.__name__}.Projection, file: {file}}}",
-        *("features=module", f"features.weights={file}", f"features.sha256={digest_of(file)}"),
+        *("features=module", f"features.weights={file}", f"features.sha256={sha256_of_file_or_folder(file)}"),
         *(f"features.size={SIZE}", "features.trained_on='invented numbers'", f"tuning={tuning}"),
     )
     folder = folder_of(program("sweep", *line(name, *features, "sampler.batch_size=4"), module=CLI))
-    assert "results" in verify_folder(folder, ledger)
+    assert "results" in verify_sweep_folder_and_describe(folder, ledger)
     kept = [path for path in (declared / "frozen-features").rglob("*.safetensors") if path.stem != "probes"]
     assert kept
     assert ledger.statement(name).budget.unit == "patient"
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_charged(
     refusal, code = done.stderr.strip().splitlines()
     assert re.fullmatch(r"Expected [^.]+(\.[^ .]+)*[^.]+\.", refusal), refusal
     assert "nothing was charged" in code
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.mark.parametrize("missing", ["labels", "classes", "shape", "path"])
@@ -223,4 +223,4 @@ def test_classes_and_sizes_must_be_declared(missing: str, declared: Path, progra
     done = program("sweep", *line("photos"), module=CLI)
     assert done.returncode == 2, done.stderr
     assert f"  dataset.{missing}=  " in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()

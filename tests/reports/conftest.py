@@ -20,7 +20,7 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
-from dpsweep.accounting.events.types import canonical
+from dpsweep.accounting.events.types import canonical_text
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Ended
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -32,7 +32,7 @@ from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names import tags
 from dpsweep.reports.exhibits import prices
 from dpsweep.reports.pages.curator_page import write_report
-from dpsweep.trainers.declarations.clip_schedules import noise_factors
+from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
 
 _PRICES: dict[tuple[Any, ...], tuple[prices.Price, ...]] = {}
 RULE = {"_target_": "dpsweep.accounting.selection.composition.Composition"}
@@ -97,7 +97,7 @@ def make(root: Path, recipe: Recipe) -> Made:
     }
     (folder / "multirun.yaml").write_text(yaml.safe_dump({"hydra": task}))
     ledger = Ledger(root / "ledger.sqlite")
-    ledger.open(plan.account, budget)
+    ledger.open_account(plan.account, budget)
     _charge(ledger, plan, plan.trials, plan.event, "plan", recipe.claimants)
     for place, trial in enumerate(trials):
         _attempt(folder, ledger, plan, trial, place, recipe)
@@ -109,16 +109,18 @@ def make(root: Path, recipe: Recipe) -> Made:
 @pytest.fixture(autouse=True)
 def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most sweeps of these tests have the same events; their prices under other rules take a page's longest time."""
-    price = prices.prices
+    price = prices.prices_by_tries
 
     def remembered(plan: Plan, rule: Callable[[int], Any]) -> tuple[prices.Price, ...]:
-        runs = tuple(canonical(part) for trial in plan.trials for part in trial.event.parts.values())
+        runs = tuple(
+            canonical_text(part) for trial in plan.trials for part in trial.event.events_by_population.values()
+        )
         key = (runs, plan.delta, plan.adjacency, repr(rule(3)))
         if key not in _PRICES:
             _PRICES[key] = price(plan, rule)
         return _PRICES[key]
 
-    monkeypatch.setattr(prices, "prices", remembered)
+    monkeypatch.setattr(prices, "prices_by_tries", remembered)
 
 
 @pytest.fixture
@@ -180,7 +182,7 @@ def _trials(recipe: Recipe) -> Iterable[Trial]:
             training = events.repeat(step, STEPS)
             if recipe.bounds is not None:
                 config["clip_schedule"] = dict(recipe.bounds)
-                noises = noise_factors(instantiate(recipe.bounds), STEPS)
+                noises = step_counts_by_noise_factor(instantiate(recipe.bounds), STEPS)
                 training = events.compose(
                     events.repeat(events.poisson_gaussian(sample_rate=180 / 1438, noise_multiplier=noise * more), count)
                     for more, count in noises.items()
@@ -208,7 +210,7 @@ def _charge(
     claimants: tuple[Any, ...],
 ) -> None:
     quote = Panel(claimants=claimants).quote(event, plan.delta, plan.adjacency)
-    ledger.charge(
+    ledger.charge_trials_and_return_entry(
         plan.account,
         plan=plan.id,
         trials=[trial.id for trial in trials],
@@ -230,14 +232,14 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     fate = recipe.fates.get(place, "finished")
     if fate == "not run":
         return
-    (receipt,) = ledger.start(plan.account, plan=plan.id, trials=[trial.id])
+    (receipt,) = ledger.record_starts_and_return_receipts(plan.account, plan=plan.id, trials=[trial.id])
     receipt.write(folder / "trials" / trial.id)
     if fate == "killed":
         return
     status, value = Status(fate), recipe.accuracy(place)
     score = {"value": value, "low": max(0.0, value - 0.02), "high": min(1.0, value + 0.02)}
     steps = STEPS // 2 if status is Status.DIVERGED else recipe.realised_steps(place)
-    leaves = [leaf for leaf, count in events.flatten(trial.event.training) for _ in range(count)]
+    leaves = [leaf for leaf, count in events.leaves_with_counts(trial.event.training) for _ in range(count)]
     ran = events.compose((leaves + leaves)[:steps])
     now = datetime.now(UTC).isoformat(timespec="seconds")
     TrialResult(
@@ -264,7 +266,7 @@ def _attempt(folder: Path, ledger: Ledger, plan: Plan, trial: Trial, place: int,
     if status is Status.FINISHED:
         (folder / "trials" / trial.id / MODEL_FILE).write_text(f"weights of point {place}")
     ended = Ended(trial=trial.id, attempt=1, resume=0, realised={"status": status.value})
-    ledger.settle(plan.account, plan=plan.id, ended=[ended])
+    ledger.record_ended_attempts(plan.account, plan=plan.id, ended=[ended])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ def place(tmp_path: Path, ledger: Ledger, compose_priced: Compose) -> Callable[.
     def make(line: Sequence[str], root: str = ".", own: Ledger | None = None) -> Place:
         priced = compose_priced(line)
         log = ledger if own is None else own
-        store = PrivateStore.of(log, priced.plan.account, priced.plan.id)
+        store = PrivateStore.for_plan(log, priced.plan.account, priced.plan.id)
         folder = SweepFolder(root=(tmp_path / root / "sweeps" / "digits" / priced.plan.id).resolve(), store=store)
         return Place(priced=priced, folder=folder, ledger=log)
 

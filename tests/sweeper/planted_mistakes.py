@@ -43,8 +43,8 @@ def momentum_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half the declared noise."""
-    drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
+    drawn = BatchAndNoise.draw_standard_normal_noise
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", lambda self, like: drawn(self, like) / 2)
 
 
 def std_halved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,36 +70,36 @@ def one_draw_for_two_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noise_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 16 processes adds a sixteenth of the variance, and one of them is summed."""
-    drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / np.sqrt(16))
+    drawn = BatchAndNoise.draw_standard_normal_noise
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", lambda self, like: drawn(self, like) / np.sqrt(16))
 
 
 def divided_by_the_drawn_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are divided by the number of records that were drawn."""
-    batches = BatchAndNoise.batches
+    batches = BatchAndNoise.batches_of_all_steps
 
     def divided(self: BatchAndNoise) -> Iterator[Batch]:
         for batch in batches(self):
             self.__dict__["drawn_size"] = max(1, int(batch.sizes[0]))
             yield batch
 
-    drawn, add = BatchAndNoise.noise, Lattices.add
+    drawn, add = BatchAndNoise.draw_standard_normal_noise, Lattices.add_noise_to_sums
     sizes: list[float] = []
 
     def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
         sizes[:] = [self.run.sampler.batch_size / self.__dict__["drawn_size"]]
         return drawn(self, like)
 
-    monkeypatch.setattr(BatchAndNoise, "batches", divided)
-    monkeypatch.setattr(BatchAndNoise, "noise", noise)
-    monkeypatch.setattr(Lattices, "add", lambda self, sums, noise: add(self, sums, noise) * sizes[0])
+    monkeypatch.setattr(BatchAndNoise, "batches_of_all_steps", divided)
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", noise)
+    monkeypatch.setattr(Lattices, "add_noise_to_sums", lambda self, sums, noise: add(self, sums, noise) * sizes[0])
 
 
 def every_record_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """No subsampling."""
     monkeypatch.setattr(
         Poisson,
-        "draw",
+        "draw_batch_indices",
         lambda self, rows, available, records, rng: (np.tile(np.arange(available), rows), np.full(rows, available)),
     )
 
@@ -115,12 +115,12 @@ def batches_from_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
         taken, left[:] = order[:batch], [(rng, order[batch:])]
         return np.sort(np.array(taken, dtype=np.int64)), np.array([len(taken)])
 
-    monkeypatch.setattr(Poisson, "draw", draw)
+    monkeypatch.setattr(Poisson, "draw_batch_indices", draw)
 
 
 def same_noise_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise of the first step is added at every step."""
-    drawn = BatchAndNoise.noise
+    drawn = BatchAndNoise.draw_standard_normal_noise
     kept: dict[int, Tensor] = {}
 
     def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
@@ -129,12 +129,12 @@ def same_noise_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
             kept[id(self)] = drawn(self, like)
         return kept[id(self)].clone()
 
-    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", noise)
 
 
 def each_draw_for_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise of each step is that of the next one too."""
-    drawn = BatchAndNoise.noise
+    drawn = BatchAndNoise.draw_standard_normal_noise
     kept: dict[int, Tensor] = {}
 
     def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def each_draw_for_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         kept[id(self)] = drawn(self, like)
         return kept[id(self)].clone()
 
-    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", noise)
 
 
 def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,13 +158,15 @@ def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def noise_off_the_lattice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noisy sums are not rounded."""
-    monkeypatch.setattr(Lattices, "add", lambda self, sums, noise: sums + noise * self.stds)
+    monkeypatch.setattr(Lattices, "add_noise_to_sums", lambda self, sums, noise: sums + noise * self.stds)
 
 
 def empty_batches_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step whose batch is empty adds no noise."""
-    batches = BatchAndNoise.batches
-    monkeypatch.setattr(BatchAndNoise, "batches", lambda self: (batch for batch in batches(self) if len(batch.units)))
+    batches = BatchAndNoise.batches_of_all_steps
+    monkeypatch.setattr(
+        BatchAndNoise, "batches_of_all_steps", lambda self: (batch for batch in batches(self) if len(batch.units))
+    )
 
 
 def shared_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,13 +180,13 @@ def shared_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _change_noise(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], object]) -> None:
-    drawn = BatchAndNoise.noise
+    drawn = BatchAndNoise.draw_standard_normal_noise
 
     def noise(self: BatchAndNoise, like: Tensor) -> Tensor:
         change(values := drawn(self, like))
         return values
 
-    monkeypatch.setattr(BatchAndNoise, "noise", noise)
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", noise)
 
 
 _COUNT = Counter[str]()

@@ -8,7 +8,7 @@ from typing import Any
 from dpsweep.accounting.ledger.account import Attempts
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.searches.proposed_points import read_proposals
+from dpsweep.accounting.searches.proposed_points import read_proposed_point_indices
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.search_programs import GRID, Place, result_of
@@ -24,13 +24,13 @@ def begin(here: Place, retry: Retry = Retry.KILLED) -> RunQueue:
 
 def run(here: Place, work: RunQueue, runs: Sequence[Trial], fate: float | str | None = 0.5) -> None:
     """Does a job's work for these runs: a fate is a score, a status, or None for a job that dies."""
-    for receipt, trial in zip(work.log.start(runs), runs, strict=True):
-        folder = here.folder.trial(trial.id)
+    for receipt, trial in zip(work.log.start_and_issue_receipts(runs), runs, strict=True):
+        folder = here.folder.trial_folder(trial.id)
         receipt.write(folder)
-        Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
+        Receipt.claim_from_folder(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         if fate is not None:
             result_of(trial, fate, receipt.attempt).write(folder)
-    work.log.settle()
+    work.log.record_ended_attempts()
 
 
 def go_on(here: Place, work: RunQueue, many: int = 1, fates: Iterator[Any] | None = None) -> int:
@@ -44,8 +44,8 @@ def go_on(here: Place, work: RunQueue, many: int = 1, fates: Iterator[Any] | Non
 
 
 def attempts(here: Place) -> Attempts:
-    return here.ledger.statement("digits").attempts(here.plan.id)
+    return here.ledger.statement("digits").attempts_of_plan(here.plan.id)
 
 
 def proposals(here: Place) -> tuple[int, ...]:
-    return read_proposals(here.plan, here.folder.proposals)
+    return read_proposed_point_indices(here.plan, here.folder.proposals_path)

@@ -17,12 +17,12 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.released_files import WINNER_FILE
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.searches.interface import PlannedSearch, search_of
+from dpsweep.accounting.searches.interface import PlannedSearch, search_for_plan
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.job.hidden_search_log import HiddenSearchLog
 from dpsweep.sweeper.searches.admission import Retry
-from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan
 from dpsweep.sweeper.searches.secret_draw import AdmittedSecretDraw
 from tests.reports.disclosure.forms import FORMATS
 from tests.sweeper import digits_sweeps
@@ -65,26 +65,28 @@ class Place:
 
     @property
     def search(self) -> PlannedSearch:
-        return search_of(self.plan, self.folder)
+        return search_for_plan(self.plan, self.folder)
 
     def begin(self, retry: Retry = Retry.KILLED) -> RunQueue:
         """The command up to its first job."""
-        queue = admitted_search(self.priced, self.folder, self.ledger, retry).queue()
-        self.plan.write(self.folder.plan)
+        queue = admitted_search_for_plan(self.priced, self.folder, self.ledger, retry).charge_and_queue_due_runs()
+        self.plan.write(self.folder.plan_path)
         return queue
 
     def admit(self, retry: Retry = Retry.KILLED) -> HiddenSearchLog:
-        log = AdmittedSecretDraw(priced=self.priced, folder=self.folder, ledger=self.ledger, retry=retry).admit()
-        self.plan.write(self.folder.plan)
+        log = AdmittedSecretDraw(
+            priced=self.priced, folder=self.folder, ledger=self.ledger, retry=retry
+        ).charge_and_start_or_continue_search()
+        self.plan.write(self.folder.plan_path)
         return log
 
     def plant(self, draw: Draw) -> HiddenSearchLog:
         """Charges and starts a search, and puts another draw in the place of its own."""
         log = self.admit()
-        self.folder.draw.unlink()
-        replace(log.stored, draw=draw, salt="").write(self.folder.draw)
-        (log.record.store.root / f"search-{log.record.attempt}.json").unlink()
-        log.record.begin(self.folder.draw)
+        self.folder.draw_path.unlink()
+        replace(log.stored, draw=draw, salt="").write(self.folder.draw_path)
+        (log.private_record_of_attempt.store.root / f"search-{log.private_record_of_attempt.attempt}.json").unlink()
+        log.private_record_of_attempt.store_digest_of_draw(self.folder.draw_path)
         return self.admit()
 
 
@@ -94,29 +96,29 @@ def work(log: HiddenSearchLog, fates: Mapping[int, float | str | None], records:
     A fate is a score on so many records, a status, or None for a job that dies.
     """
     begun = []
-    for place, one in enumerate(log.tries()):
-        for receipt in log.start([one.trial]):
+    for place, one in enumerate(log.drawn_tries_in_current_state()):
+        for receipt in log.start_and_issue_receipts([one.trial]):
             _train(log, one.trial, receipt, fates[place], records)
             begun.append(place)
-        log.settle()
-    log.settle()
+        log.record_ended_attempts()
+    log.record_ended_attempts()
     return begun
 
 
 def finish(log: HiddenSearchLog, fates: Mapping[int, float | str | None], last: float | str | None) -> Trial | None:
     """Does the jobs' work for the search, then for its final run; that one, if it was due."""
     work(log, fates)
-    due = log.next_final(1)
-    for receipt in log.start(due):
+    due = log.final_run_if_due(1)
+    for receipt in log.start_and_issue_receipts(due):
         _train(log, due[0], receipt, last)
-    log.settle()
+    log.record_ended_attempts()
     return due[0] if due else None
 
 
 def _train(log: HiddenSearchLog, trial: Trial, receipt: Receipt, fate: float | str | None, records: int = 100) -> None:
-    folder = log.folder.trial(trial.id)
+    folder = log.sweep_folder.trial_folder(trial.id)
     receipt.write(folder)
-    Receipt.claim(folder, log.folder.private, plan=log.search.plan.id, trial=trial.id)
+    Receipt.claim_from_folder(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
     if fate is not None:
         (folder / MODEL_FILE).write_text(f"trained at {dict(trial.axes)}")
         result_of(trial, fate, receipt.attempt, records).write(folder)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dpsweep.sweeper.processes import SELDOM, seldom_collected, usually_collected
+from dpsweep.sweeper.processes import SELDOM, seldom_garbage_collection, usual_garbage_collection
 
 PYTHONS_OWN = 120
 """Python's exit code where standard output cannot be written at the end."""
@@ -17,9 +17,9 @@ PYTHONS_OWN = 120
 
 def test_training_within_a_command_collects_as_python_does() -> None:
     before = gc.get_threshold()
-    with pytest.raises(KeyboardInterrupt), seldom_collected():
+    with pytest.raises(KeyboardInterrupt), seldom_garbage_collection():
         assert gc.get_threshold()[0] == SELDOM
-        with usually_collected():
+        with usual_garbage_collection():
             assert gc.get_threshold() == before
         assert gc.get_threshold()[0] == SELDOM
         raise KeyboardInterrupt
@@ -32,11 +32,11 @@ def test_training_within_a_command_collects_as_python_does() -> None:
 def test_the_end_of_a_process_gives_back_nothing_and_keeps_its_exit_code(ending: str, code: int) -> None:
     program = f"""
 import atexit, sys, threading, time
-from dpsweep.sweeper.processes import left_at_exit
+from dpsweep.sweeper.processes import process_exit_without_memory_cleanup
 class Kept:
     def __del__(self): print("given back")
 kept = Kept()
-with left_at_exit():
+with process_exit_without_memory_cleanup():
     atexit.register(print, "registered")
     threading.Thread(target=lambda: (time.sleep(0.1), print("waited for"))).start()
     print("written")
@@ -51,8 +51,8 @@ with left_at_exit():
 
 def test_the_end_of_a_process_whose_reader_has_gone_is_no_success() -> None:
     program = """
-from dpsweep.sweeper.processes import left_at_exit
-with left_at_exit():
+from dpsweep.sweeper.processes import process_exit_without_memory_cleanup
+with process_exit_without_memory_cleanup():
     print("x" * 100)
 """
     read, write = os.pipe()

@@ -34,8 +34,8 @@ def alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     "bind",
     [
-        "processes.end_with(parent)",
-        "threading.Thread(target=processes.exit_unless_parent_lives, args=(parent,), daemon=True).start()",
+        "processes.end_process_with_parent(parent)",
+        "threading.Thread(target=processes.wait_for_parent_end_then_exit, args=(parent,), daemon=True).start()",
     ],
     ids=["by the system", "by a thread"],
 )
@@ -54,7 +54,9 @@ def test_a_child_ends_with_its_parent(tmp_path: Path, bind: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("bind", ["processes.end_with(os.getpid())", "processes.exit_unless_parent_lives(os.getpid())"])
+@pytest.mark.parametrize(
+    "bind", [f"processes.{name}(os.getpid())" for name in ("end_process_with_parent", "wait_for_parent_end_then_exit")]
+)
 def test_a_child_whose_parent_is_gone_already_ends_at_once(bind: str) -> None:
     """No process is its own parent, as the process that started this one is not any more."""
     done = subprocess.run([sys.executable, "-c", LATE.format(bind=bind)], capture_output=True, text=True)

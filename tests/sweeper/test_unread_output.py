@@ -41,9 +41,9 @@ def test_what_is_printed_before_the_reader_goes_arrives_and_the_program_goes_on(
 ) -> None:
     program = f"""
 from pathlib import Path
-from dpsweep.sweeper.processes import drop_unread_output
+from dpsweep.sweeper.processes import ignore_broken_pipe_on_stdout
 print("before")
-drop_unread_output()
+ignore_broken_pipe_on_stdout()
 for line in range(100_000):
     print(line, "ä")
 Path({str(tmp_path / "end")!r}).write_text("over")

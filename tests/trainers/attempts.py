@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dpsweep.accounting.events.build import PlanEvent, repeat
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, can_resume, resume_step_log, steps_spent
+from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, resume_step_log, steps_spent_by_attempt
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import StepDecay
@@ -21,7 +21,7 @@ from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdam
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.loop import train
@@ -52,10 +52,10 @@ class Spy:
     taken: int = 0
     instant: Callable[[], None] = lambda: None
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         self.taken += 1
         self.instant()
-        return Opacus().weighted_sum(model, batch, task)
+        return Opacus().bounded_gradient_sum_and_norms(model, batch, task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Attempt:
 
     @property
     def trial(self) -> Trial:
-        event = PlanEvent(training=repeat(self.run.step_event, self.priced))
+        event = PlanEvent(training=repeat(self.run.event_of_one_period, self.priced))
         return Trial(method="dpadam", axes={}, config={}, event=event)
 
     def receipt(self, resume: int = 0) -> Receipt:
@@ -90,7 +90,7 @@ class Attempt:
         steps = (
             resume_step_log(both(self.place), self.trial, receipt)
             if resume
-            else StepLog.begin(both(self.place), self.trial, 1)
+            else StepLog.empty_for_attempt(both(self.place), self.trial, 1)
         )
         model = model or fresh_model(resume)
         outcome = train(
@@ -108,11 +108,11 @@ class Attempt:
 
     @property
     def spent(self) -> int:
-        return steps_spent(both(self.place), self.trial, 1)
+        return steps_spent_by_attempt(both(self.place), self.trial, 1)
 
     @property
     def resumable(self) -> bool:
-        return can_resume(both(self.place), self.trial, 1)
+        return can_attempt_resume(both(self.place), self.trial, 1)
 
     @property
     def tensors(self) -> Path:
@@ -127,7 +127,7 @@ def some_records(count: int) -> Records:
 
 
 def fresh_model(seed: int) -> nn.Module:
-    return build(lambda: logistic(SHAPE, CLASSES), seed)
+    return build_model_with_seeded_weights(lambda: logistic(SHAPE, CLASSES), seed)
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -12,7 +12,7 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
 TRANSFORMS = [
@@ -28,7 +28,7 @@ each_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: type
 
 def problem(factory, shape, examples: int, dtype=torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(7)
-    model = build(lambda: factory(shape, CLASSES), 3).to(dtype)
+    model = build_model_with_seeded_weights(lambda: factory(shape, CLASSES), 3).to(dtype)
     inputs = torch.randn(examples, *shape, generator=generator, dtype=torch.float64).to(dtype)
     return model, inputs, torch.randint(CLASSES, (examples,), generator=generator)
 

@@ -24,7 +24,7 @@ from dpsweep.trainers.methods.named_methods import (
     ProjectedDpSgd,
 )
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, standard_normal
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
@@ -67,7 +67,7 @@ def some_units(available: int) -> Records:
 
 
 def fresh_model() -> nn.Module:
-    return build(lambda: logistic(SHAPE, CLASSES), 11)
+    return build_model_with_seeded_weights(lambda: logistic(SHAPE, CLASSES), 11)
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -24,7 +24,7 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train_together
@@ -84,11 +84,11 @@ class Release:
             steps=1,
             train_records=BATCH,
         )
-        models = [build(lambda: logistic(SHAPE, CLASSES), 1) for _ in range(self.times)]
+        models = [build_model_with_seeded_weights(lambda: logistic(SHAPE, CLASSES), 1) for _ in range(self.times)]
         for model in models:
             torch.nn.init.zeros_(model[1].weight)
         data = records(present=self.present)
-        sums = StackedSums(stack=Stack.of(models[0]), records=data, device="cpu")
+        sums = StackedSums(stack=Stack.from_model(models[0]), records=data, device="cpu")
         streams = [self.streams(f"{self.present} {place}") for place in range(self.times)]
         train_together([run] * self.times, models, sums, data, streams, device="cpu")
         return np.stack([read(model[1].weight, self.lr) for model in models])

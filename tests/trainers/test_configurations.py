@@ -13,13 +13,13 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.events.build import leaves_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, HOMES
 from dpsweep.trainers.methods.method import Method
 from dpsweep.trainers.methods.named_methods import DpNsgd
-from dpsweep.trainers.models.checks import refuse_mixing
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.checks import require_separate_examples
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 CONF = Path(__file__).parents[2] / "conf"
 ROOT = CONF.parent / "trainers"
@@ -41,7 +41,7 @@ def test_trainers(configuration) -> None:
     unnamed = trainer.label == fields(Method)[-1].default
     assert unnamed or private != trainer.noiseless, "whose name says private adds noise"
     factors = trainer.transform.factors(torch.tensor([0.0, 1e30]))
-    assert float(factors[1]) * 1e30 <= trainer.transform.bound
+    assert float(factors[1]) * 1e30 <= trainer.transform.norm_bound
     gradient = torch.ones(3)
     assert trainer.update.direction(trainer.update.start(gradient), gradient, torch.ones(1))[1].shape == (3,)
     assert trainer == instantiate(configuration)
@@ -64,14 +64,14 @@ def test_models(configuration) -> None:
     if "weights" in configuration:  # of words, from a package that not everybody has
         pytest.importorskip(configuration.weights.package)
         shape = (16,)
-    model = build(lambda: instantiate(configuration, shape=shape, classes=classes), 1)
-    refuse_mixing(model, shape)
+    model = build_model_with_seeded_weights(lambda: instantiate(configuration, shape=shape, classes=classes), 1)
+    require_separate_examples(model, shape)
 
 
 @pytest.mark.parametrize("configuration", configurations("sampler"))
 def test_samplers(configuration) -> None:
     sampler = instantiate(configuration)
-    assert len(flatten(sampler.event(records=10_000, noise_multiplier=1.0))) == 1
+    assert len(leaves_with_counts(sampler.event_per_period(records=10_000, noise_multiplier=1.0))) == 1
 
 
 @pytest.mark.parametrize("configuration", configurations("lr_schedule"))
@@ -112,7 +112,7 @@ def test_scores(configuration) -> None:
 
 @pytest.mark.parametrize("configuration", configurations("engine"))
 def test_engines(configuration) -> None:
-    assert callable(instantiate(configuration).weighted_sum)
+    assert callable(instantiate(configuration).bounded_gradient_sum_and_norms)
 
 
 CHOSEN_BY_A_WORD = {

@@ -28,9 +28,10 @@ HEAVY = ("torch", "opacus", "hydra", "optuna", "dpsweep.sweeper", "dpsweep.repor
 def test_declarations_import_nothing_heavy() -> None:
     imports = "; ".join(f"import {name}" for name in DECLARATIONS)
     uses = (
-        "dpsweep.trainers.declarations.batch_sampling.Poisson(batch_size=5).event(records=50, noise_multiplier=1.0);"
+        "dpsweep.trainers.declarations.batch_sampling.Poisson(batch_size=5)"
+        ".event_per_period(records=50, noise_multiplier=1.0);"
         "dpsweep.trainers.declarations.scores.PrivateHoldout(fraction=0.2, noise_std=3).event('replace_one');"
-        "dpsweep.trainers.methods.named_methods.DpAdam(lr=1, clip_norm=1).transform.bound;"
+        "dpsweep.trainers.methods.named_methods.DpAdam(lr=1, clip_norm=1).transform.norm_bound;"
         "dpsweep.trainers.randomness.secret_streams()"
     )
     check = f"import sys; {imports}; {uses}; print([name for name in {HEAVY!r} if name in sys.modules])"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-from dpsweep.trainers.randomness import Streams, initial_seed, reproducible_streams, secret_streams
+from dpsweep.trainers.randomness import Streams, public_seed_of_initial_weights, reproducible_streams, secret_streams
 from tests.margins import FALSE_ALARM, count_range
 from tests.randomized import SURE
 
@@ -71,8 +71,8 @@ def test_the_five_uses_are_unrelated() -> None:
 
 
 def test_initial_seeds_are_the_identitys() -> None:
-    assert initial_seed("a") == initial_seed("a")
-    seeds = {initial_seed(str(identity)) for identity in range(1000)}
+    assert public_seed_of_initial_weights("a") == public_seed_of_initial_weights("a")
+    seeds = {public_seed_of_initial_weights(str(identity)) for identity in range(1000)}
     assert len(seeds) == 1000
     assert min(seeds) >= 0
     assert max(seeds) < 2**32

@@ -15,10 +15,10 @@ from scipy import stats
 from dpsweep.trainers import randomness as noise
 from dpsweep.trainers.randomness import (
     Lattices,
-    add_noise,
+    add_gaussian_noise_on_lattice,
+    lattice_spacing,
     reproducible_streams,
     secret_streams,
-    spacing,
     standard_normal,
 )
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
@@ -60,60 +60,62 @@ def test_the_values_of_float32_noise_tell_who_was_there(lr: float, monkeypatch: 
     """The planted mistake: numpy's float32 noise, added in float32."""
     monkeypatch.setattr(
         BatchAndNoise,
-        "noise",
+        "draw_standard_normal_noise",
         lambda self, like: torch.from_numpy(
             np.concatenate([one.noise.standard_normal((rows, like.shape[1]), np.float32) for one, rows in self.streams])
         ),
     )
-    monkeypatch.setattr(Lattices, "add", lambda self, sums, drawn: sums.float() + drawn * self.stds.float())
+    monkeypatch.setattr(
+        Lattices, "add_noise_to_sums", lambda self, sums, drawn: sums.float() + drawn * self.stds.float()
+    )
     assert right_guesses(lr, TIMES, seeded) >= threshold()
 
 
 @each_rate
 @pytest.mark.parametrize("present", [False, True])
 def test_whoever_is_there_the_noisy_sum_is_on_one_lattice(lr: float, present: bool) -> None:
-    places = Release(lr, present, 3, seeded).noisy_sums() / (spacing(SIGMA) / SIGMA)
+    places = Release(lr, present, 3, seeded).noisy_sums() / (lattice_spacing(SIGMA) / SIGMA)
     assert np.array_equal(places, np.rint(places))
     assert len(np.unique(places)) > 1000
 
 
 @pytest.mark.parametrize("std", [1.0, 0.99, 8.0, 1e-30, 3e20, 0.7 * 0.3])
 def test_the_spacing_is_a_power_of_two_that_the_noise_alone_fixes(std: float) -> None:
-    assert math.frexp(spacing(std))[0] == 0.5
-    assert std * 2.0**-11 < spacing(std) <= std * 2.0**-10
+    assert math.frexp(lattice_spacing(std))[0] == 0.5
+    assert std * 2.0**-11 < lattice_spacing(std) <= std * 2.0**-10
 
 
 @pytest.mark.parametrize("std", [1e-300, 5e-324, 1e300, math.inf, math.nan, -1.0])
 def test_noise_that_has_no_lattice_is_refused(std: float) -> None:
     """A lattice that underflowed would round all noise away."""
     with pytest.raises(ValueError, match="^" + re.escape(f"Expected noise_std={std} to be 0, or in ")):
-        spacing(std)
+        lattice_spacing(std)
 
 
 def test_each_row_has_its_own_lattice_and_none_without_noise() -> None:
     generator = torch.Generator().manual_seed(1)
     sums, stds = torch.randn(3, 500, generator=generator), [0.7, 0.0, 90.0]
     drawn = torch.randn(3, 500, generator=generator, dtype=torch.float64)
-    noisy = Lattices.of(stds, "cpu").add(sums, drawn.clone())
+    noisy = Lattices.from_noise_stds(stds, "cpu").add_noise_to_sums(sums, drawn.clone())
     assert noisy.dtype == torch.float64
     assert torch.equal(noisy[1], sums[1].double())
     for row, std in ((0, 0.7), (2, 90.0)):
         exact = sums[row].double() + std * drawn[row]
-        places = noisy[row] / spacing(std)
+        places = noisy[row] / lattice_spacing(std)
         assert torch.equal(places, places.round())
-        assert float((noisy[row] - exact).abs().max()) <= spacing(std) / 2 * (1 + 1e-9)
+        assert float((noisy[row] - exact).abs().max()) <= lattice_spacing(std) / 2 * (1 + 1e-9)
 
 
 def test_sums_are_left_as_they_are() -> None:
     sums = torch.ones(1, 4, dtype=torch.float64)
-    Lattices.of([1.0], "cpu").add(sums, torch.ones(1, 4, dtype=torch.float64))
+    Lattices.from_noise_stds([1.0], "cpu").add_noise_to_sums(sums, torch.ones(1, 4, dtype=torch.float64))
     assert torch.equal(sums, torch.ones(1, 4, dtype=torch.float64))
 
 
 def test_a_few_numbers_are_noised_and_rounded_alike() -> None:
     rng = seeded("score").score
-    noisy = np.array([add_noise(np.array([3.3, -7.0]), 2.0, rng) for _ in range(4000)])
-    places = noisy / spacing(2.0)
+    noisy = np.array([add_gaussian_noise_on_lattice(np.array([3.3, -7.0]), 2.0, rng) for _ in range(4000)])
+    places = noisy / lattice_spacing(2.0)
     assert np.array_equal(places, np.rint(places))
     assert np.abs(noisy.mean(axis=0) - [3.3, -7.0]).max() < 7 * 2 / math.sqrt(4000)
     assert np.abs(noisy.std(axis=0) - 2).max() < 7 * 2 / math.sqrt(8000)
@@ -123,7 +125,7 @@ def test_noise_is_normal_in_the_body_and_in_the_tail() -> None:
     """The second is the law of what is drawn again."""
     rng = seeded("noise").noise
     assert stats.kstest(standard_normal(rng, 10**6), "norm").pvalue > FALSE_ALARM
-    far = noise._tail(rng, 10**6)
+    far = noise._draw_normal_tail_magnitudes(rng, 10**6)
     assert far.min() >= noise._R
     assert stats.kstest(far, lambda x: 1 - stats.norm.sf(x) / stats.norm.sf(noise._R)).pvalue > FALSE_ALARM
     assert 5.7 < far.max() < 10
@@ -131,7 +133,7 @@ def test_noise_is_normal_in_the_body_and_in_the_tail() -> None:
 
 def test_what_is_drawn_again_is_exponential_however_far_it_goes() -> None:
     rng = seeded("noise").noise
-    drawn = noise._exponential(rng, 10**6)
+    drawn = noise._draw_exponential(rng, 10**6)
     assert stats.kstest(drawn, "expon").pvalue > FALSE_ALARM
     assert drawn.min() > 0
 

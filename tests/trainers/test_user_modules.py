@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.trainers.user_modules import FINDER, UserModules, name_module
+from dpsweep.trainers.user_modules import FINDER, UserModules, allow_import_of_module_of_user_class
 
 ALARM = "raise AssertionError('nobody may import this')\n"
 MODULES = {
@@ -38,7 +38,7 @@ def finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UserModu
         (tmp_path / name).write_text(text)
     before, finder = set(sys.modules), UserModules()
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    finder.install(str(tmp_path))
+    finder.install_finder_for_folder(str(tmp_path))
     yield finder
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -76,7 +76,7 @@ def test_an_installed_module_comes_first(finder: UserModules, monkeypatch: pytes
 def test_a_path_names_its_first_module_and_a_script_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FINDER, "names", set())
     for path in ("my_net.layers.Net", "train.py (sha256 0a1b)", "../evil.Net", ""):
-        name_module(path)
+        allow_import_of_module_of_user_class(path)
     assert FINDER.names == {"my_net"}
 
 

@@ -38,13 +38,13 @@ from torch.func import functional_call, jvp
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling, Units
-from dpsweep.trainers.declarations.clip_schedules import noise_factor
+from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.interface import trainable
+from dpsweep.trainers.engines.interface import trainable_parameters
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.methods.updates import Update
-from dpsweep.trainers.randomness import Streams, spacing
+from dpsweep.trainers.randomness import Streams, lattice_spacing
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import Sum, Sums
 from dpsweep.trainers.training.loop import train_together
@@ -54,7 +54,7 @@ Observer = Callable[[Tensor, Tensor, float], None]
 """Called at each step with the weights [P] before it, its noisy mean gradient [P], and the std of the noise in it."""
 
 
-def train_observed(
+def train_together_with_observers(
     runs: Sequence[Run],
     models: Sequence[nn.Module],
     sums: Sums,
@@ -68,7 +68,12 @@ def train_observed(
     """`train_together`, with an observer for each run; the models are trained in place."""
     seen = _ObservedSums(inner=sums)
     observed = [
-        replace(run, trainer=_observed(run.trainer, _ObservedUpdate(run.trainer.update, place, seen, observer)))
+        replace(
+            run,
+            trainer=_trainer_with_observed_update(
+                run.trainer, _ObservedUpdate(run.trainer.update, place, seen, observer)
+            ),
+        )
         for place, (run, observer) in enumerate(zip(runs, observers, strict=True))
     ]
     return train_together(observed, models, seen, records, streams, device=device, share=share)
@@ -85,11 +90,11 @@ class _ObservedSums:
         """The inner sums over these models."""
         inner = self.inner.over(rows, transforms)
 
-        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        def copy_weights_and_compute_inner_sums(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             self.weights.update({row: vector.clone() for row, vector in zip(rows, weights, strict=True)})
             return inner(weights, batch, shrink)
 
-        return total
+        return copy_weights_and_compute_inner_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,7 @@ class _ObservedUpdate(Update[Any]):
         return self.inner.direction(state, gradient, noise_std)
 
 
-def _observed(trainer: Trainer, update: Update[Any]) -> Trainer:
+def _trainer_with_observed_update(trainer: Trainer, update: Update[Any]) -> Trainer:
     """The method with an observed update; everything else is the method's own."""
     observed, kind = copy.copy(trainer), type(trainer)
     object.__setattr__(observed, "__class__", type(kind.__name__, (kind,), {"update": update}))  # it may be a property
@@ -129,14 +134,14 @@ LENGTH = 1000.0
 """The length of a canary's gradient before the transform, in multiples of the bound."""
 
 
-def layout_of(model: nn.Module) -> TensorLayout:
+def layout_of_trainable_tensors(model: nn.Module) -> TensorLayout:
     """The trainable tensors of a model, in the order in which they are flattened."""
-    chosen = {id(parameter) for parameter in trainable(model)}
+    chosen = {id(parameter) for parameter in trainable_parameters(model)}
     named = [(name, one.numel()) for name, one in model.named_parameters() if id(one) in chosen]
     return TensorLayout(names=tuple(name for name, _ in named), sizes=tuple(size for _, size in named))
 
 
-class _FreeNumbers(nn.Module):
+class _ZeroTensorsModule(nn.Module):
     """Tensors of these sizes, all 0, in place of a model; no gradient of it is ever computed."""
 
     def __init__(self, layout: TensorLayout) -> None:
@@ -162,19 +167,21 @@ class CanaryGradients:
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The sums of bounded gradients."""
 
-        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        def bounded_canary_gradient_sums(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             sums, last = torch.zeros_like(weights, dtype=torch.float64), 0
             for row, (size, transform) in enumerate(zip(batch.sizes, transforms, strict=True)):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
                 units = torch.from_numpy(batch.units[first:last]).to(weights.device)
                 bounded = transform.with_smaller_bound(shrink)
-                norms = weights.new_full((len(units),), LENGTH * (bounded.bound if bounded.bound < torch.inf else 1.0))
+                norms = weights.new_full(
+                    (len(units),), LENGTH * (bounded.norm_bound if bounded.norm_bound < torch.inf else 1.0)
+                )
                 values = (norms * bounded.factors(norms)).double() * self.signs[units]
                 sums[row].index_add_(0, self.coordinates[units], values)
             self.latest.update({run: vector.clone() for run, vector in zip(rows, sums, strict=True)})
             return sums
 
-        return total
+        return bounded_canary_gradient_sums
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -192,7 +199,7 @@ class GradientScores:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Coordinates:
+class _CoordinateObserver:
     """An observer of the run at `place`: the first two moments of the canaries' coordinates so far, and all noise.
 
     All are in standard deviations of the noise as the run declares it, whatever the loop that is audited took.
@@ -210,7 +217,7 @@ class _Coordinates:
     off_lattice: int = 0
 
     def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
-        declared = declared_std(self.run, self.steps)
+        declared = declared_noise_std_of_mean_gradient(self.run, self.steps)
         released = gradient.double().cpu() / (declared or 1.0)
         values = released[self.seen]
         self.total += values
@@ -218,14 +225,14 @@ class _Coordinates:
         self.steps += 1
         if declared:
             std = declared * self.run.sampler.batch_size
-            cells = released * (std / spacing(std))
+            cells = released * (std / lattice_spacing(std))
             cells = cells[cells.abs() < MOST_CELLS]
             self.numbers += len(cells)
             self.off_lattice += int(((cells - cells.round()).abs() > OFF).sum())
             exact = self.sums.latest[self.place].cpu() / std
-            self.noise.add((released - exact).numpy(), (exact.abs() <= LARGEST).numpy())
+            self.noise.add_step_noise((released - exact).numpy(), (exact.abs() <= LARGEST).numpy())
 
-    def scores(self) -> GradientScores:
+    def gradient_scores_of_canaries(self) -> GradientScores:
         steps = max(1, self.steps)
         variation = self.squares / steps - (self.total / steps).square()
         return GradientScores(
@@ -236,15 +243,15 @@ class _Coordinates:
         )
 
 
-def declared_std(run: Run, step: int) -> float:
+def declared_noise_std_of_mean_gradient(run: Run, step: int) -> float:
     """The standard deviation of the noise in a step's mean gradient, by the declared multiplier, bound and schedule."""
     if not run.noise_multiplier:
         return 0.0
-    scale = run.bounds.factor(step, run.steps) * noise_factor(run.bounds, step, run.steps)
-    return run.noise_multiplier * run.trainer.transform.bound * scale / run.sampler.batch_size
+    scale = run.bounds.factor(step, run.steps) * noise_multiplier_factor_at_step(run.bounds, step, run.steps)
+    return run.noise_multiplier * run.trainer.transform.norm_bound * scale / run.sampler.batch_size
 
 
-def train_on_gradients(
+def train_and_score_gradient_canaries(
     runs: Sequence[Run],
     coins: NDArray[np.bool_],
     adjacency: Adjacency,
@@ -260,14 +267,16 @@ def train_on_gradients(
     with the opposite gradient; all other records have gradients of 0.
     """
     layout = noise.layout
-    if len(coins) > layout.numbers:
-        raise ValueError(f"Expected audit.canaries={len(coins)} <= {layout.numbers}, the numbers that are trained.")
+    if len(coins) > layout.vector_length:
+        raise ValueError(
+            f"Expected audit.canaries={len(coins)} <= {layout.vector_length}, the numbers that are trained."
+        )
     seen = torch.from_numpy(layout.spaced_places(len(coins)))
-    sums = _canaries(coins, seen, adjacency, runs[0].train_records)
+    sums = _canary_gradients_from_coins(coins, seen, adjacency, runs[0].train_records)
     records = Records(features=torch.zeros(len(sums.signs), 1), labels=torch.zeros(len(sums.signs), dtype=torch.int64))
-    models = [_FreeNumbers(layout) for _ in runs]
+    models = [_ZeroTensorsModule(layout) for _ in runs]
     observers = [
-        _Coordinates(
+        _CoordinateObserver(
             run=run,
             place=place,
             sums=sums,
@@ -278,11 +287,13 @@ def train_on_gradients(
         )
         for place, run in enumerate(runs)
     ]
-    train_observed(runs, models, sums, records, streams, observers, device="cpu", share=share)
-    return tuple(one.scores() for one in observers)
+    train_together_with_observers(runs, models, sums, records, streams, observers, device="cpu", share=share)
+    return tuple(one.gradient_scores_of_canaries() for one in observers)
 
 
-def _canaries(coins: NDArray[np.bool_], places: Tensor, adjacency: Adjacency, records: int) -> CanaryGradients:
+def _canary_gradients_from_coins(
+    coins: NDArray[np.bool_], places: Tensor, adjacency: Adjacency, records: int
+) -> CanaryGradients:
     if Adjacency(adjacency) is Adjacency.ADD_OR_REMOVE_ONE:
         present = places[torch.from_numpy(coins)]
         return CanaryGradients(coordinates=present, signs=torch.ones(len(present), dtype=torch.float64))
@@ -303,7 +314,7 @@ FAR = 4.0
 NAME = b"audit canary "
 
 
-def as_inputs(records: Records) -> Records:
+def replace_stored_features_by_model_inputs(records: Records) -> Records:
     """The same records, with features that are the model's inputs."""
     scaled = records.inputs(slice(None), records.features.device)
     return replace(records, features=scaled, scaling=Scaling(), stored=None)
@@ -316,7 +327,7 @@ class RecordCanaries:
     records: Records
 
     @classmethod
-    def among(
+    def draw_for_records(
         cls, records: Records, count: int, classes: int, words: int | None, rng: np.random.Generator
     ) -> RecordCanaries:
         """So many canaries for these records, whose labels are below `classes`; numbers if there is one class.
@@ -324,11 +335,17 @@ class RecordCanaries:
         `words` is the size of the vocabulary if inputs are token numbers, else None.
         """
         features = (
-            _random_tokens(records, count, words, rng) if words is not None else _sparse_inputs(records, count, rng)
+            _random_tokens(records, count, words, rng)
+            if words is not None
+            else _random_sparse_canary_inputs(records, count, rng)
         )
-        return cls(records=Records(features=features, labels=_labels(records, features, count, classes, rng)))
+        return cls(
+            records=Records(features=features, labels=_random_canary_labels(records, features, count, classes, rng))
+        )
 
-    def insert_into_records(self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency) -> Records:
+    def insert_present_canaries_into_records(
+        self, records: Records, coins: NDArray[np.bool_], adjacency: Adjacency
+    ) -> Records:
         """The records with the canaries that are present.
 
         Where one is replaced, canary i takes the place of record i; where one is added, it comes after the others.
@@ -345,39 +362,39 @@ class RecordCanaries:
             records,
             features=torch.cat([records.features, chosen.features]),
             labels=torch.cat([records.labels, chosen.labels]),
-            units=None if records.units is None else _with_more(records.units, np.flatnonzero(coins)),
+            units=None if records.units is None else _units_with_canaries(records.units, np.flatnonzero(coins)),
             stored=None,
         )
 
-    def losses(self, model: nn.Module, loss: Loss, device: torch.device | str) -> NDArray[np.float64]:
+    def loss_of_each_canary(self, model: nn.Module, loss: Loss, device: torch.device | str) -> NDArray[np.float64]:
         """The loss of each canary [m] under the model."""
-        inputs, targets = self._all(device)
+        inputs, targets = self._all_inputs_and_targets(device)
         with torch.no_grad():
             outputs = model(inputs)
             values = [float(loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(len(targets))]
         return np.array(values)
 
-    def alignments(
+    def inner_products_of_direction_and_gradients(
         self, model: nn.Module, weights: Tensor, direction: Tensor, loss: Loss, device: torch.device | str
     ) -> Tensor:
         """The inner products [m] of a direction [P] with each canary's gradient at these weights [P].
 
         It is one pass in forward mode: the change of the outputs along the direction, times the loss's gradient.
         """
-        inputs, targets = self._all(device)
+        inputs, targets = self._all_inputs_and_targets(device)
         names, likes = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
-        at, along = (_parameters_by_name(names, likes, vector) for vector in (weights, direction))
+        at, along = (_parameters_by_name_from_vector(names, likes, vector) for vector in (weights, direction))
 
-        def outputs(parameters: dict[str, Tensor]) -> Tensor:
+        def model_outputs_at_parameters(parameters: dict[str, Tensor]) -> Tensor:
             return cast(Tensor, functional_call(model, parameters, (inputs,)))
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, as it loads its forward mode
-            values, change = jvp(outputs, (at,), (along,))[:2]
+            values, change = jvp(model_outputs_at_parameters, (at,), (along,))[:2]
         products: Tensor = loss.gradient(values.detach(), targets) * change
         return products.detach().flatten(1).sum(dim=1).double().cpu()
 
-    def _all(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    def _all_inputs_and_targets(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
         return self.records.inputs(slice(None), device), self.records.targets(slice(None), device)
 
 
@@ -397,16 +414,20 @@ class Alignment:
     def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
         """Adds the alignments of one step."""
         direction = gradient / (noise_std or 1.0)
-        self.total += self.canaries.alignments(self.model, weights, direction, self.loss, self.device).numpy()
+        self.total += self.canaries.inner_products_of_direction_and_gradients(
+            self.model, weights, direction, self.loss, self.device
+        ).numpy()
 
 
-def _parameters_by_name(names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor) -> dict[str, Tensor]:
+def _parameters_by_name_from_vector(
+    names: Sequence[str], likes: Sequence[nn.Parameter], vector: Tensor
+) -> dict[str, Tensor]:
     """The parts of a flat vector by the names of the parameters."""
     parts = torch.split(vector.detach(), [like.numel() for like in likes])
     return {name: part.view(like.shape) for name, like, part in zip(names, likes, parts, strict=True)}
 
 
-def _sparse_inputs(records: Records, count: int, rng: np.random.Generator) -> Tensor:
+def _random_sparse_canary_inputs(records: Records, count: int, rng: np.random.Generator) -> Tensor:
     """Inputs that are 0 but for a few numbers, disjoint where they fit, and of a norm that stands out."""
     shape = tuple(records.features.shape[1:])
     size = int(np.prod(shape))
@@ -426,7 +447,9 @@ def _random_tokens(records: Records, count: int, words: int, rng: np.random.Gene
     return torch.from_numpy(drawn).to(records.features.dtype)
 
 
-def _labels(records: Records, features: Tensor, count: int, classes: int, rng: np.random.Generator) -> Tensor:
+def _random_canary_labels(
+    records: Records, features: Tensor, count: int, classes: int, rng: np.random.Generator
+) -> Tensor:
     """A label drawn at random for each canary: a class, the next tokens, or a number far from the others."""
     if records.labels.ndim > 1:
         labels = torch.full(features.shape, IGNORED, dtype=torch.int64)
@@ -438,7 +461,7 @@ def _labels(records: Records, features: Tensor, count: int, classes: int, rng: n
     return records.labels.mean() + FAR * records.labels.std() * signs
 
 
-def _with_more(units: Units, canaries: NDArray[np.int64]) -> Units:
+def _units_with_canaries(units: Units, canaries: NDArray[np.int64]) -> Units:
     """The units, and one more for each canary."""
     names = (*units.names, *(NAME + str(canary).encode() for canary in canaries.tolist()))
     return Units(names=names, of=np.concatenate([units.of, len(units.names) + np.arange(len(canaries))]))

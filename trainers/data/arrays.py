@@ -20,7 +20,7 @@ from numpy.lib import format as npy
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.accounting.printing import visible
+from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class UnreadableArray(ValueError):
     """A file that is no file of arrays of numbers; the message is the reason."""
 
 
-def read_npz(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.generic]], tuple[str, ...]]:
+def read_npz_arrays_and_names(
+    path: Path, names: Sequence[str]
+) -> tuple[dict[str, NDArray[np.generic]], tuple[str, ...]]:
     """Those of the named arrays that are in an .npz file, and the names of all its arrays.
 
     Errors: `UnreadableArray`, before memory is taken for numbers that the file cannot hold.
@@ -60,46 +62,50 @@ def read_npz(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.gen
             raise UnreadableArray("one array without a name, as numpy.save writes it; numpy.savez writes several")
         with zipfile.ZipFile(path) as archive:
             members = {member.filename.removesuffix(SUFFIX): member for member in archive.infolist()}
-            arrays = {name: _member(archive, members[name], name, path) for name in names if name in members}
+            arrays = {name: _read_npz_member(archive, members[name], name, path) for name in names if name in members}
     except UnreadableArray:
         raise
     except MemoryError as error:
         raise UnreadableArray("it needs more memory than there is") from error
     except _UNREADABLE as error:
-        raise UnreadableArray(_reason(error)) from error
+        raise UnreadableArray(_error_in_one_line(error)) from error
     return arrays, tuple(members)
 
 
 def read_npy(path: Path) -> NDArray[np.generic]:
-    """The array in an .npy file; raises `UnreadableArray` as `read_npz` does."""
+    """The array in an .npy file; raises `UnreadableArray` as `read_npz_arrays_and_names` does."""
     try:
         with path.open("rb") as stream:
-            _check_header(stream, path.stat().st_size, path.name)
+            _check_npy_header_against_size(stream, path.stat().st_size, path.name)
             stream.seek(0)
-            return _read(stream)
+            return _read_npy_stream(stream)
     except UnreadableArray:
         raise
     except MemoryError as error:
         raise UnreadableArray("it needs more memory than there is") from error
     except _UNREADABLE as error:
-        raise UnreadableArray(_reason(error)) from error
+        raise UnreadableArray(_error_in_one_line(error)) from error
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path) -> NDArray[np.generic]:
+def _read_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: Path) -> NDArray[np.generic]:
     if member.flag_bits & _ENCRYPTED or member.compress_type not in _COMPRESSIONS:
-        raise UnreadableArray(f"{visible(name)} is encrypted or compressed in another way than numpy's")
+        raise UnreadableArray(
+            f"{escape_invisible_characters(name)} is encrypted or compressed in another way than numpy's"
+        )
     most = max(SMALL, MOST_DEFLATED * path.stat().st_size)
     if member.file_size > most:
-        raise UnreadableArray(f"{visible(name)} declares {member.file_size} bytes, more than the file can hold")
+        raise UnreadableArray(
+            f"{escape_invisible_characters(name)} declares {member.file_size} bytes, more than the file can hold"
+        )
     with archive.open(member) as stream:
-        _check_header(stream, member.file_size, name)
+        _check_npy_header_against_size(stream, member.file_size, name)
     with archive.open(member) as stream:
-        return _read(stream)
+        return _read_npy_stream(stream)
 
 
-def _check_header(stream: IO[bytes], size: int, name: str) -> None:
+def _check_npy_header_against_size(stream: IO[bytes], size: int, name: str) -> None:
     """Compares what the header of an array declares with the size of the file in bytes."""
-    name = visible(name)
+    name = escape_invisible_characters(name)
     version = npy.read_magic(stream)
     if version not in _HEADERS:
         raise UnreadableArray(f"{name} has version {'.'.join(map(str, version))} of numpy's format, not for numbers")
@@ -113,22 +119,22 @@ def _check_header(stream: IO[bytes], size: int, name: str) -> None:
         )
 
 
-def _read(stream: Any) -> NDArray[np.generic]:
+def _read_npy_stream(stream: Any) -> NDArray[np.generic]:
     array: NDArray[np.generic] = npy.read_array(stream, allow_pickle=False)
     return array
 
 
-def _reason(error: Exception) -> str:
+def _error_in_one_line(error: Exception) -> str:
     """The error in one line; numpy's own words on a header may advise to unpickle."""
     text = " ".join(str(error).split()).rstrip(".")
-    return "it is damaged, or no file of arrays" if "pickle" in text or not text else visible(text)
+    return "it is damaged, or no file of arrays" if "pickle" in text or not text else escape_invisible_characters(text)
 
 
 _BYTE = 255
 _ROWS = 4096
 
 
-def check_features(features: NDArray[np.generic], shape: tuple[int, ...], where: str) -> None:
+def check_features_are_finite_of_shape(features: NDArray[np.generic], shape: tuple[int, ...], where: str) -> None:
     """Refuse anything but finite real numbers [n, *shape]."""
     if features.dtype.kind not in "biuf":
         raise BadInput(f"Expected {where} to hold real numbers, got {features.dtype}.")
@@ -140,7 +146,7 @@ def check_features(features: NDArray[np.generic], shape: tuple[int, ...], where:
             raise BadInput(f"Expected {where} to be finite numbers, got another at index {start + finite.argmin()}.")
 
 
-def check_labels(labels: NDArray[np.generic], records: int, classes: int, where: str) -> None:
+def check_labels_are_class_numbers(labels: NDArray[np.generic], records: int, classes: int, where: str) -> None:
     """Refuse anything but whole numbers [n] in 0..classes-1."""
     if labels.dtype.kind not in "biu":
         raise BadInput(f"Expected {where} to hold whole numbers, got {labels.dtype}.")
@@ -152,7 +158,7 @@ def check_labels(labels: NDArray[np.generic], records: int, classes: int, where:
         raise BadInput(f"Expected {where} in 0..{classes - 1}, got {labels[first]} at index {first}.")
 
 
-def identifiers_of(units: NDArray[np.generic], records: int, where: str) -> list[bytes]:
+def unit_identifier_of_each_record(units: NDArray[np.generic], records: int, where: str) -> list[bytes]:
     """The units that texts or whole numbers [n] identify, one for each record; an empty text is refused."""
     if units.dtype.kind not in "iuU":
         raise BadInput(f"Expected {where} to hold texts or whole numbers, got {units.dtype}.")
@@ -164,12 +170,12 @@ def identifiers_of(units: NDArray[np.generic], records: int, where: str) -> list
     return [text.encode("utf-8", "surrogateescape") for text in texts]
 
 
-def content_of(features: NDArray[np.generic]) -> Content:
+def content_hash_of_features(features: NDArray[np.generic]) -> Content:
     """The content that identifies a data set: its features alone, since other labels are about the same people."""
     stored = features.dtype.newbyteorder("<")
     rows = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
     kind = f"{stored.str} {features.shape}".encode()
-    return Content.of(itertools.chain((kind,), (block.astype(stored).tobytes() for block in rows)))
+    return Content.from_chunks(itertools.chain((kind,), (block.astype(stored).tobytes() for block in rows)))
 
 
 def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:

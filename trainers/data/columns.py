@@ -34,11 +34,11 @@ class TableColumn(Protocol):
     Errors: `BadInput`, one sentence that names file, record and column.
     """
 
-    def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
+    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
         """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
         ...
 
-    def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
+    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each value in the public list [n]; a value that is not in the list is refused."""
         ...
 
@@ -46,7 +46,7 @@ class TableColumn(Protocol):
         """A row of zeros and ones for each value [n, len(listed)]; only zeros if it is not in the public list."""
         ...
 
-    def identifiers(self) -> list[bytes]:
+    def unit_identifiers(self) -> list[bytes]:
         """The units that the values identify, one for each record; a missing one is refused."""
         ...
 
@@ -67,61 +67,61 @@ class Column:
     cells: Mapping[int, str]
     place: str = "line"
 
-    def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
+    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
         """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
-        return scale_to_bounds(self._numbers(), bounds)
+        return clamp_and_scale_to_0_1(self._finite_numbers(), bounds)
 
-    def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
+    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the public list [n]."""
-        positions = self._positions_or_missing(listed)
+        positions = self._positions_in_list_or_minus_one(listed)
         for number, cell, position in zip(self.cells, self.cells.values(), positions, strict=True):
             if position < 0:
-                raise BadInput(f"Expected {self._at(number)} from its list, got {cell!r}.")
+                raise BadInput(f"Expected {self._cell_location_text(number)} from its list, got {cell!r}.")
         return positions
 
     def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
         """A row of zeros and ones for each cell [n, len(listed)]; only zeros if it is not in the public list."""
-        is_one: NDArray[np.bool_] = self._positions_or_missing(listed)[:, None] == np.arange(len(listed))
+        is_one: NDArray[np.bool_] = self._positions_in_list_or_minus_one(listed)[:, None] == np.arange(len(listed))
         return is_one.astype(np.float64)
 
-    def identifiers(self) -> list[bytes]:
+    def unit_identifiers(self) -> list[bytes]:
         """The cells as the file's bytes, one for each record; none may be empty."""
         for number, cell in self.cells.items():
             if not cell:
-                raise BadInput(f"Expected {self._at(number)} to say whose record it is.")
+                raise BadInput(f"Expected {self._cell_location_text(number)} to say whose record it is.")
         return [cell.encode("utf-8", "surrogateescape") for cell in self.cells.values()]
 
     def texts(self) -> list[str]:
         """The cells, one for each record."""
         return list(self.cells.values())
 
-    def _positions_or_missing(self, listed: Sequence[str]) -> NDArray[np.int64]:
+    def _positions_in_list_or_minus_one(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each cell in the list [n], -1 if it is not there."""
         place = {value: position for position, value in enumerate(listed)}
         return np.array([place.get(cell, -1) for cell in self.cells.values()], dtype=np.int64)
 
-    def _numbers(self) -> NDArray[np.float64]:
-        numbers = (finite(cell, self._at(number)) for number, cell in self.cells.items())
+    def _finite_numbers(self) -> NDArray[np.float64]:
+        numbers = (parse_finite_number(cell, self._cell_location_text(number)) for number, cell in self.cells.items())
         return np.fromiter(numbers, dtype=np.float64, count=len(self.cells))
 
-    def _at(self, number: int) -> str:
+    def _cell_location_text(self, number: int) -> str:
         return f"{self.name} in {self.place} {number} of {self.file}"
 
 
-def check_header(header: Sequence[str], names: Sequence[str], where: str) -> None:
+def check_header_has_columns_once(header: Sequence[str], names: Sequence[str], where: str) -> None:
     """Refuse a table that does not have each of these columns once."""
     for name in names:
         if header.count(name) != 1:
             raise BadInput(f"Expected one column {name} in {where}, got {header.count(name)}.")
 
 
-def scale_to_bounds(numbers: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
+def clamp_and_scale_to_0_1(numbers: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
     """Numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
     low, high = bounds
     return (np.clip(numbers, low, high) - low) / (high - low)
 
 
-def finite(cell: str, where: str) -> float:
+def parse_finite_number(cell: str, where: str) -> float:
     """The finite number in a cell, or `BadInput` that names the cell by `where`."""
     try:
         number = float(cell)
@@ -132,7 +132,7 @@ def finite(cell: str, where: str) -> float:
     return number
 
 
-def listed_texts(name: str, values: Sequence[object]) -> tuple[str, ...]:
+def checked_public_texts(name: str, values: Sequence[object]) -> tuple[str, ...]:
     """A public list of values from a data set's YAML as distinct texts, or a ValueError.
 
     YAML reads unquoted yes, no, on and off as booleans, which match no cell.
@@ -148,20 +148,20 @@ def listed_texts(name: str, values: Sequence[object]) -> tuple[str, ...]:
     return texts
 
 
-def public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
+def checked_public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
     """The bounds from a data set's YAML as numbers, or a ValueError."""
-    return {key: public_pair(f"dataset.bounds.{key}", pair) for key, pair in bounds.items()}
+    return {key: checked_public_range(f"dataset.bounds.{key}", pair) for key, pair in bounds.items()}
 
 
-def public_pair(name: str, pair: Sequence[float]) -> Bounds:
+def checked_public_range(name: str, pair: Sequence[float]) -> Bounds:
     """The two ends of one public range, or a ValueError."""
-    listed = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair))
+    listed = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_finite_number, pair))
     if not (listed and pair[0] < pair[1]):
         raise ValueError(f"Expected {name}={pair} to be two numbers, finite and rising.")
     return float(pair[0]), float(pair[1])
 
 
-def _is_number(value: object) -> bool:
+def _is_finite_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -186,15 +186,15 @@ class TypedColumn:
     values: pa.Array
 
     @classmethod
-    def of(cls, name: str, file: str, values: pa.ChunkedArray) -> TypedColumn:
+    def from_chunked_array(cls, name: str, file: str, values: pa.ChunkedArray) -> TypedColumn:
         """A column of a table."""
-        return cls(name=name, file=file, values=_plain_array(values))
+        return cls(name=name, file=file, values=_plain_arrow_array(values))
 
-    def scaled(self, bounds: Bounds) -> NDArray[np.float64]:
+    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
         """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
         import pyarrow as pa
 
-        self._require(_NUMBERS, "numbers")
+        self._require_column_type(_NUMBERS, "numbers")
         numbers = self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         wrong = ~np.isfinite(numbers)
         if wrong.any():
@@ -204,30 +204,30 @@ class TypedColumn:
                 f"Expected {self.name} in row {first} of {self.file} to be a finite number, "
                 f"got {'null' if value is None else value}."
             )
-        return scale_to_bounds(numbers, bounds)
+        return clamp_and_scale_to_0_1(numbers, bounds)
 
-    def positions(self, listed: Sequence[str]) -> NDArray[np.int64]:
+    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
         """The position of each value in the public list [n]; a value that is not in the list is refused."""
-        return self._texts().positions(listed)
+        return self._as_text_column().positions_in_list(listed)
 
     def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
         """A row of zeros and ones for each value [n, len(listed)]; only zeros if it is not in the public list."""
-        return self._texts().one_hot(listed)
+        return self._as_text_column().one_hot(listed)
 
-    def identifiers(self) -> list[bytes]:
+    def unit_identifiers(self) -> list[bytes]:
         """The values as texts, one for each record; none may be missing."""
-        return self._texts().identifiers()
+        return self._as_text_column().unit_identifiers()
 
     def texts(self) -> list[str]:
         """The values as texts, one for each record; a missing one is empty."""
-        return self._texts().texts()
+        return self._as_text_column().texts()
 
     @property
-    def is_pictures(self) -> bool:
+    def has_picture_files(self) -> bool:
         """Whether the values are files of pictures, with or without their names."""
         return _is_type_of(("is_struct", *_BYTES), self.values.type)
 
-    def pictures(self) -> list[bytes]:
+    def bytes_of_picture_files(self) -> list[bytes]:
         """The files of pictures, one for each record, as Hugging Face's library stores them."""
         kind = self.values.type
         parts = {"": self.values}
@@ -237,16 +237,16 @@ class TypedColumn:
         if files is None or not _is_type_of((*_BYTES, "is_null"), files.type):
             raise BadInput(f"Expected {self.name} in {self.file} to hold the bytes of pictures, got {kind}.")
         if files.null_count:
-            row = int(_nulls(files).argmax())
+            row = int(_missing_value_mask(files).argmax())
             raise BadInput(f"Expected {self.name} in row {row} of {self.file} to hold a picture, got null.")
         contents: list[bytes] = files.to_pylist()
         return contents
 
-    def arrays(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
+    def numbers_of_nested_lists(self, shape: tuple[int, ...]) -> NDArray[np.generic]:
         """The numbers [n, *shape] of nested lists, or of lists of all numbers of a record."""
         values, depth = self.values, 0
         while _is_type_of(_LISTS, values.type) and depth <= len(shape):
-            values, depth = _plain_array(values.flatten()), depth + 1
+            values, depth = _plain_arrow_array(values.flatten()), depth + 1
         sizes = shape if depth == len(shape) else (math.prod(shape),)
         if len(sizes) != depth or not _is_type_of((*_FIXED, "is_null"), values.type):
             raise BadInput(
@@ -254,13 +254,13 @@ class TypedColumn:
             )
         values, before = self.values, 1
         for size in sizes:
-            self._require_rows(_list_lengths(values) == size, before, shape)
-            values, before = _plain_array(values.flatten()), before * size
-        self._require_rows(~_nulls(values), before, shape)
+            self._refuse_first_row_with_wrong_value(_list_lengths(values) == size, before, shape)
+            values, before = _plain_arrow_array(values.flatten()), before * size
+        self._refuse_first_row_with_wrong_value(~_missing_value_mask(values), before, shape)
         numbers = np.array(values.to_numpy(zero_copy_only=False))  # a copy: Arrow's memory cannot be written to
         return numbers.reshape(len(self.values), *shape)
 
-    def _require_rows(self, right: NDArray[np.bool_], values: int, shape: tuple[int, ...]) -> None:
+    def _refuse_first_row_with_wrong_value(self, right: NDArray[np.bool_], values: int, shape: tuple[int, ...]) -> None:
         """Refuse the first row with a value that is not right; each row has so many `values`."""
         if not right.all():
             raise BadInput(
@@ -268,26 +268,26 @@ class TypedColumn:
                 f"{list(shape)}, without null."
             )
 
-    def _texts(self) -> Column:
+    def _as_text_column(self) -> Column:
         """The values as texts without surrounding spaces; whole numbers and booleans as 17, true and false."""
         import pyarrow as pa
         from pyarrow import compute
 
-        self._require((*_TEXTS, *_NAMES), "texts or whole numbers")
+        self._require_column_type((*_TEXTS, *_NAMES), "texts or whole numbers")
         texts = compute.fill_null(compute.utf8_trim_whitespace(self.values.cast(pa.large_string())), "")
         return Column(name=self.name, file=self.file, cells=dict(enumerate(texts.to_pylist())), place="row")
 
-    def _require(self, kinds: Sequence[str], what: str) -> None:
+    def _require_column_type(self, kinds: Sequence[str], what: str) -> None:
         if not _is_type_of((*kinds, "is_null"), self.values.type):
             raise BadInput(f"Expected {self.name} in {self.file} to hold {what}, got {self.values.type}.")
 
 
-def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
+def column_type_and_values_as_bytes(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
     """The type and the values of a column as bytes; they depend on no version of pyarrow and on no buffer's padding."""
     import pyarrow as pa
     from pyarrow import compute
 
-    plain = _plain_array(values)
+    plain = _plain_arrow_array(values)
     kind = plain.type
     families = (("string", _TEXTS), ("list", _LISTS), ("struct", ("is_struct",)))
     family = next((family for family, kinds in families if _is_type_of(kinds, kind)), str(kind))
@@ -299,11 +299,11 @@ def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
         yield b"".join(whole.to_pylist())
     elif _is_type_of(_LISTS, kind):
         yield compute.fill_null(compute.list_value_length(plain), 0).to_numpy().astype("<i8").tobytes()
-        yield from bytes_of(plain.flatten())
+        yield from column_type_and_values_as_bytes(plain.flatten())
     elif _is_type_of(("is_struct",), kind):
         for name, part in zip((field.name for field in kind), plain.flatten(), strict=True):
             yield f"{name}\n".encode()
-            yield from bytes_of(part)
+            yield from column_type_and_values_as_bytes(part)
     elif _is_type_of(_FIXED, kind):
         stored = compute.fill_null(plain, pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False)
         yield stored.astype(stored.dtype.newbyteorder("<")).tobytes()
@@ -311,7 +311,7 @@ def bytes_of(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:
         yield repr(plain.to_pylist()).encode()
 
 
-def _nulls(values: pa.Array) -> NDArray[np.bool_]:
+def _missing_value_mask(values: pa.Array) -> NDArray[np.bool_]:
     """Which values are missing [n]."""
     from pyarrow import compute
 
@@ -334,13 +334,13 @@ def _is_type_of(kinds: Sequence[str], found: pa.DataType) -> bool:
     return any(getattr(types, kind)(found) for kind in kinds)
 
 
-def _plain_array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _plain_arrow_array(values: pa.ChunkedArray | pa.Array) -> pa.Array:
     """The values in one piece, without a dictionary and as they are stored, not as an extension shows them."""
     import pyarrow as pa
 
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if isinstance(whole, pa.ExtensionArray):
-        return _plain_array(whole.storage)
+        return _plain_arrow_array(whole.storage)
     if _is_type_of(("is_dictionary",), whole.type):
-        return _plain_array(whole.dictionary_decode())
+        return _plain_arrow_array(whole.dictionary_decode())
     return whole

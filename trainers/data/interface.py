@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import positive_int
-from dpsweep.trainers.data.records import by_unit
+from dpsweep.trainers.data.records import assign_units_and_cap_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ class DataSet(ABC):
         """The private records with the units that `identifiers` name, capped; without these every record is a unit."""
         if identifiers is None or self.contribution_cap is None:
             return records
-        return by_unit(records, identifiers, self.contribution_cap)
+        return assign_units_and_cap_records(records, identifiers, self.contribution_cap)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +142,13 @@ class Declared(DataSet):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        check_declaration(self)
+        check_dataset_declaration(self)
         if self.left_out not in (None, self.leaves_out):
             known = "null" if self.leaves_out is None else f"null or {self.leaves_out!r}"
             raise ValueError(f"Expected dataset.left_out={self.left_out!r} to be {known}.")
-        self._check()
+        self._check_declared_fields()
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         """Refuse other invalid fields of the declaration, and turn lists from YAML into tuples."""
 
 
@@ -170,7 +170,7 @@ def nominal_units(dataset: DataSet) -> int:
     return dataset.units
 
 
-def check_neighbours(dataset: DataSet, adjacency: Adjacency) -> None:
+def check_adjacency_suits_dataset(dataset: DataSet, adjacency: Adjacency) -> None:
     """Raises `BadInput` for units, or records that are left out by their content, where one replaces another."""
     if adjacency is not Adjacency.REPLACE_ONE:
         return
@@ -188,7 +188,7 @@ def check_neighbours(dataset: DataSet, adjacency: Adjacency) -> None:
         )
 
 
-def check_declaration(dataset: DataSet) -> None:
+def check_dataset_declaration(dataset: DataSet) -> None:
     """Refuse a declaration with invalid public numbers."""
     for name, value in (("records", dataset.records), ("test_records", dataset.test_records)):
         if not (isinstance(value, int) and value >= (name == "records")):
@@ -199,10 +199,10 @@ def check_declaration(dataset: DataSet) -> None:
         raise ValueError(f"Expected dataset.public={dataset.public!r} to be true or false.")
     if not dataset.shape or not all(isinstance(size, int) and size >= 1 for size in dataset.shape):
         raise ValueError(f"Expected dataset.shape={list(dataset.shape)} of sizes >= 1.")
-    _check_units(dataset)
+    _check_units_declared_completely(dataset)
 
 
-def _check_units(dataset: DataSet) -> None:
+def _check_units_declared_completely(dataset: DataSet) -> None:
     """Refuse a partial declaration of units: `unit_column`, `units` and `contribution_cap` come together."""
     column, unit = dataset.unit_column, dataset.unit
     numbers = {"units": dataset.units, "contribution_cap": dataset.contribution_cap}

@@ -38,7 +38,7 @@ def read_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> dic
     Guarantee: each has its checksum, where one is known; nothing has been parsed before.
     Errors: `BadInput`, one sentence that names the file.
     """
-    return dict(_verified_contents(paths, md5))
+    return dict(_iterate_verified_contents(paths, md5))
 
 
 def verify_contents(
@@ -52,18 +52,20 @@ def verify_contents(
     for name in private:
         if name not in md5:
             raise BadInput(f"Expected a checksum of {name}, which holds private records.")
-    return tuple(Content.of((content,)) for name, content in _verified_contents(paths, md5) if name in private)
+    return tuple(
+        Content.from_chunks((content,)) for name, content in _iterate_verified_contents(paths, md5) if name in private
+    )
 
 
-def _verified_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
+def _iterate_verified_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -> Iterator[tuple[str, bytes]]:
     """The names and contents, file after file; raises at the end if a file named in `md5` is missing."""
     missing = dict.fromkeys(md5)
     for path in paths:
         try:
-            for name, content in _members(path):
+            for name, content in _iterate_file_or_archive_contents(path):
                 if name in md5:
                     if (expected := md5[name]) is not None:
-                        _verify(content, expected, name, path)
+                        _check_md5_of_content(content, expected, name, path)
                     missing.pop(name, None)
                     yield name, content
         except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
@@ -72,7 +74,7 @@ def _verified_contents(paths: tuple[Path, ...], md5: Mapping[str, str | None]) -
         raise BadInput(f"Expected {name} in {', '.join(map(str, paths))}.")
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+def _iterate_file_or_archive_contents(path: Path) -> Iterator[tuple[str, bytes]]:
     """The names and contents in a file: an archive's members, or the decompressed file itself."""
     if path.name.endswith(".tar.gz"):
         with tarfile.open(path) as tape:
@@ -89,7 +91,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, path.read_bytes()
 
 
-def _verify(content: bytes, expected: str, name: str, path: Path) -> None:
+def _check_md5_of_content(content: bytes, expected: str, name: str, path: Path) -> None:
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != expected:
         within = "" if path.name.removesuffix(".gz") == name else f" in {path}"
@@ -99,14 +101,14 @@ def _verify(content: bytes, expected: str, name: str, path: Path) -> None:
         )
 
 
-def cache_folder(name: str) -> Path:
+def download_cache_folder_of_dataset(name: str) -> Path:
     """The folder that keeps downloaded files of the data set `name` between sweeps."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("dpsweep", appauthor=False)) / name
 
 
-def download(url: str, *, md5: str, folder: Path) -> Path:
+def download_file_unless_present(url: str, *, md5: str, folder: Path) -> Path:
     """The file at `url`, stored in `folder` under its own name and downloaded only if no verified copy is there.
 
     Guarantee: the returned file has the checksum `md5`; a file with another checksum is discarded.
@@ -150,11 +152,11 @@ class Official:
             raise ValueError("Expected downloads and contents to name at least one file each.")
 
     @property
-    def known(self) -> bool:
+    def has_all_checksums(self) -> bool:
         """Whether every file has a checksum, so that damage is detected without parsing records."""
         return None not in self.contents.values()
 
-    def locate(self, name: str, folder: Path | None) -> tuple[Path, ...]:
+    def find_or_download_files(self, name: str, folder: Path | None) -> tuple[Path, ...]:
         """The files of data set `name`: the user's, else those of an earlier download, else downloaded now.
 
         Guarantee: opens only downloads, whose checksums it verifies.
@@ -162,17 +164,19 @@ class Official:
         """
         if folder is not None and not folder.is_dir():
             raise BadInput(f"Expected data={folder} to be an existing folder.")
-        for place in self._places(folder):
-            if paths := self._complete(place):
+        for place in self._candidate_folders(folder):
+            if paths := self._file_paths_if_all_in_folder(place):
                 return paths
-        if paths := self._files_from_several_folders(folder):
+        if paths := self._file_paths_from_several_folders(folder):
             return paths
         sums = {file: md5 for file, md5 in self.downloads.items() if md5 is not None}
         if len(sums) < len(self.downloads):
             raise BadInput(self._missing_files_advice(name, folder, "offers nothing with a known checksum to download"))
         try:
             return tuple(
-                download(f"{self.url.rstrip('/')}/{file}", md5=md5, folder=cache_folder(name))
+                download_file_unless_present(
+                    f"{self.url.rstrip('/')}/{file}", md5=md5, folder=download_cache_folder_of_dataset(name)
+                )
                 for file, md5 in sums.items()
             )
         except OSError as error:
@@ -180,38 +184,42 @@ class Official:
                 self._missing_files_advice(name, folder, f"is out of reach ({type(error).__name__})")
             ) from error
 
-    def absent(self, name: str, folder: Path | None) -> str:
+    def missing_files_sentence(self, name: str, folder: Path | None) -> str:
         """A sentence on what `locate` would download, and from where, or what it lacks; empty if the files are here.
 
         Guarantee: opens and downloads nothing.
         """
         if folder is not None and not folder.is_dir():
             return f"Expected data={folder} to be an existing folder."
-        if any(map(self._complete, self._places(folder))) or self._files_from_several_folders(folder):
+        if any(
+            map(self._file_paths_if_all_in_folder, self._candidate_folders(folder))
+        ) or self._file_paths_from_several_folders(folder):
             return ""
         if None in self.downloads.values():
             return self._missing_files_advice(name, folder, "offers nothing with a known checksum to download")
-        cache = cache_folder(name)
+        cache = download_cache_folder_of_dataset(name)
         if all((cache / file).is_file() for file in self.downloads):
             return ""
         looked = f"in {folder} or {cache}" if folder else f"in {cache}, and no DATA=<folder> (or DPSWEEP_DATA) is given"
         return f"{name} is not {looked}: a sweep downloads {', '.join(self.downloads)} from {self.url}."
 
-    def verify(self, name: str, folder: Path | None, private: Collection[str]) -> tuple[Content, ...]:
+    def content_hashes_of_verified_private_files(
+        self, name: str, folder: Path | None, private: Collection[str]
+    ) -> tuple[Content, ...]:
         """The content of each of the `private` files of data set `name`, after a check of all known checksums.
 
         Errors: `BadInput`, one sentence that names the file and its defect.
         """
-        return verify_contents(self.locate(name, folder), self.contents, private)
+        return verify_contents(self.find_or_download_files(name, folder), self.contents, private)
 
-    def read(self, name: str, folder: Path | None) -> dict[str, bytes]:
+    def read_verified_contents(self, name: str, folder: Path | None) -> dict[str, bytes]:
         """The decompressed contents of every file of data set `name`, verified where a checksum is known.
 
         Errors: `BadInput`, one sentence that names the file and its defect.
         """
-        return read_contents(self.locate(name, folder), self.contents)
+        return read_contents(self.find_or_download_files(name, folder), self.contents)
 
-    def _places(self, folder: Path | None) -> Iterator[Path]:
+    def _candidate_folders(self, folder: Path | None) -> Iterator[Path]:
         """The folders that may contain the files: the data set's folders first, then the user's folder itself."""
         for below in map(Path, self.folders):
             if folder is not None or below.is_absolute():
@@ -219,30 +227,37 @@ class Official:
         if folder is not None:
             yield folder
 
-    def _complete(self, place: Path) -> tuple[Path, ...]:
+    def _file_paths_if_all_in_folder(self, place: Path) -> tuple[Path, ...]:
         """The data set's files in `place`, decompressed or as published; empty if one is missing."""
-        paths = [path for file in self.contents if (path := _plain_or_gzip(place / file))]
+        paths = [path for file in self.contents if (path := _existing_plain_or_gzip_path(place / file))]
         if len(paths) == len(self.contents):
             return tuple(paths)
         published = tuple(place / file for file in self.downloads)
         return published if all(path.is_file() for path in published) else ()
 
-    def _files_from_several_folders(self, folder: Path | None) -> tuple[Path, ...]:
+    def _file_paths_from_several_folders(self, folder: Path | None) -> tuple[Path, ...]:
         """The data set's files collected from several places; empty if one is in none of them."""
-        places = tuple(self._places(folder))
-        paths = [next(filter(None, (_plain_or_gzip(place / file) for place in places)), None) for file in self.contents]
+        places = tuple(self._candidate_folders(folder))
+        paths = [
+            next(filter(None, (_existing_plain_or_gzip_path(place / file) for place in places)), None)
+            for file in self.contents
+        ]
         return tuple(path for path in paths if path) if None not in paths else ()
 
-    def _missing(self, place: Path) -> list[str]:
-        return [file for file in self.contents if _plain_or_gzip(place / file) is None]
+    def _missing_file_names(self, place: Path) -> list[str]:
+        return [file for file in self.contents if _existing_plain_or_gzip_path(place / file) is None]
 
     def _missing_files_advice(self, name: str, folder: Path | None, why: str) -> str:
         """One sentence: the missing files, the reason, and the remedy."""
-        incomplete = [place for place in self._places(folder) if len(self._missing(place)) < len(self.contents)]
+        incomplete = [
+            place
+            for place in self._candidate_folders(folder)
+            if len(self._missing_file_names(place)) < len(self.contents)
+        ]
         if incomplete:
             return (
                 f"{name} is incomplete in {incomplete[0]} and {self.url} {why}: "
-                f"put {', '.join(self._missing(incomplete[0]))} (or as .gz) there too."
+                f"put {', '.join(self._missing_file_names(incomplete[0]))} (or as .gz) there too."
             )
         target = (folder or Path("<folder>")) / self.folders[0]
         return (
@@ -252,7 +267,7 @@ class Official:
         )
 
 
-def _plain_or_gzip(path: Path) -> Path | None:
+def _existing_plain_or_gzip_path(path: Path) -> Path | None:
     """The path of the decompressed or the gzipped file, whichever exists."""
     zipped = path.with_name(f"{path.name}.gz")
     return path if path.is_file() else zipped if zipped.is_file() else None
@@ -266,18 +281,18 @@ class FromFiles(Declared, ABC):
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder or download them."""
-        self.files.locate(self.name, folder)
+        self.files.find_or_download_files(self.name, folder)
 
     def missing_files(self, folder: Path | None) -> str:
         """Says also what a sweep would download."""
-        return self.files.absent(self.name, folder)
+        return self.files.missing_files_sentence(self.name, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check the files against their official checksums, or parse all of them if a checksum is not known."""
-        if not self.files.known:
-            for _ in self._parts(self.files.read(self.name, folder)):
+        if not self.files.has_all_checksums:
+            for _ in self._private_and_public_arrays(self.files.read_verified_contents(self.name, folder)):
                 pass
-        return self.files.verify(self.name, folder, self._private)
+        return self.files.content_hashes_of_verified_private_files(self.name, folder, self._private_file_names)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private records, and the public ones where there are any."""
@@ -287,25 +302,27 @@ class FromFiles(Declared, ABC):
             Records(
                 features=torch.from_numpy(features),
                 labels=torch.from_numpy(labels),
-                scaling=self._scaling,
+                scaling=self._scaling_to_inputs,
                 nonzero=self.nonzero,
             )
-            for features, labels in self._parts(self.files.read(self.name, folder))
+            for features, labels in self._private_and_public_arrays(
+                self.files.read_verified_contents(self.name, folder)
+            )
         )
         return private, public[0] if public else None
 
     @property
     @abstractmethod
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         """The files that hold private records."""
 
     @property
-    def _scaling(self) -> Scaling:
+    def _scaling_to_inputs(self) -> Scaling:
         """The scaling from stored features to inputs; the identity if features are stored as inputs."""
         return Scaling()
 
     @abstractmethod
-    def _parts(self, contents: dict[str, bytes]) -> Iterable[Arrays]:
+    def _private_and_public_arrays(self, contents: dict[str, bytes]) -> Iterable[Arrays]:
         """The features and labels of the private part, then of the public one where there is one.
 
         `contents` maps file names to bytes, verified where a checksum is known; the method may remove parsed entries.

@@ -32,14 +32,14 @@ LARGEST_COUNT = 255
 """The largest count that one stored byte can represent."""
 
 
-def check_most(most: int) -> None:
+def check_bound_fits_one_byte(most: int) -> None:
     """Refuse a bound that one byte cannot represent."""
     positive_int("dataset.most", most)
     if most > LARGEST_COUNT:
         raise ValueError(f"Expected dataset.most={most} <= {LARGEST_COUNT}.")
 
 
-def hashed_counts(texts: Sequence[str], width: int, most: int) -> NDArray[np.uint8]:
+def hashed_word_counts_of_texts(texts: Sequence[str], width: int, most: int) -> NDArray[np.uint8]:
     """The number of words of each text in each of `width` buckets, clamped to `most`: uint8 [n, width].
 
     Guarantee: a word's bucket is a public keyed hash of its lower-case letters, the same on every machine; a row is a
@@ -49,7 +49,7 @@ def hashed_counts(texts: Sequence[str], width: int, most: int) -> NDArray[np.uin
     cache: dict[str, int] = {}  # it saves time and does not change the result
     for row, text in zip(counts, texts, strict=True):
         buckets = [
-            cache[word] if word in cache else cache.setdefault(word, bucket(word, width))
+            cache[word] if word in cache else cache.setdefault(word, hash_bucket_of_word(word, width))
             for word in split_into_words(text)
         ]
         row[:] = np.minimum(np.bincount(np.array(buckets, dtype=np.int64), minlength=width), most)
@@ -61,7 +61,7 @@ def split_into_words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-def bucket(word: str, width: int) -> int:
+def hash_bucket_of_word(word: str, width: int) -> int:
     """The bucket in 0..width-1 that the public hash assigns to a word."""
     digest = blake2b(word.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES, key=KEY).digest()
     return int.from_bytes(digest, "big") % width
@@ -73,7 +73,7 @@ NEXT_TOKEN = "next_token"
 """The `output` of a language model; other forms state none."""
 
 
-def of_columns(
+def preprocessing_form_of_columns(
     columns: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
     labels: Sequence[str],
@@ -100,7 +100,7 @@ def of_columns(
     }
 
 
-def of_array(
+def preprocessing_form_of_array(
     shape: Sequence[int],
     scaling: Scaling | None = None,
     *,
@@ -126,10 +126,10 @@ def of_bounded_array(shape: Sequence[int], bounds: Sequence[float]) -> Form:
     """An array of numbers, clamped to `bounds` and scaled to [0, 1]."""
     low, high = bounds
     scaling = Scaling(scale=high - low, mean=low / (high - low))
-    return of_array(shape, scaling, bounds=(low, high))
+    return preprocessing_form_of_array(shape, scaling, bounds=(low, high))
 
 
-def of_words(buckets: int, most: int, labels: Sequence[str], encoding: str) -> Form:
+def preprocessing_form_of_word_counts(buckets: int, most: int, labels: Sequence[str], encoding: str) -> Form:
     """Word counts of a text in the buckets of a public keyed hash, clamped to `most` and divided by `most`."""
     return {
         "kind": "words",
@@ -143,12 +143,12 @@ def of_words(buckets: int, most: int, labels: Sequence[str], encoding: str) -> F
     }
 
 
-def of_sequences(vocabulary: Vocabulary, length: int) -> Form:
+def preprocessing_form_for_language_model(vocabulary: Vocabulary, length: int) -> Form:
     """Token numbers of a text, at most `length`, then padding; a model gives the logits of the next token at each."""
-    return {**of_tokens(vocabulary, length, ()), "labels": None, "output": NEXT_TOKEN}
+    return {**preprocessing_form_of_labelled_tokens(vocabulary, length, ()), "labels": None, "output": NEXT_TOKEN}
 
 
-def of_tokens(vocabulary: Vocabulary, length: int, labels: Sequence[str]) -> Form:
+def preprocessing_form_of_labelled_tokens(vocabulary: Vocabulary, length: int, labels: Sequence[str]) -> Form:
     """Token numbers of a text, at most `length` including the begin and end marks, then padding."""
     file = None if vocabulary.file is None else PurePath(vocabulary.file).name
     return {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Pretrained(Protocol):
     """A module that starts from published weights, for every seed."""
 
-    def published(self) -> Mapping[str, Tensor]:
+    def published_parameters(self) -> Mapping[str, Tensor]:
         """All published parameters by name."""
         ...
 
@@ -49,25 +49,25 @@ class Published:
     file: str
     sha256: str
 
-    def path(self) -> Path:
+    def verified_path(self) -> Path:
         """The path of the file; raises ValueError if the file is missing or has another checksum."""
-        path = self._folder() / self.file
-        self._check(path, _digest(path) if path.is_file() else None)
+        path = self._package_folder_or_root() / self.file
+        self._check_sha256(path, _cached_sha256_of_file(path) if path.is_file() else None)
         return path
 
-    def content(self) -> bytes:
+    def read_verified_bytes(self) -> bytes:
         """The bytes of the file; raises ValueError if the file is missing or has another checksum."""
-        path = self._folder() / self.file
+        path = self._package_folder_or_root() / self.file
         content = path.read_bytes() if path.is_file() else None
-        self._check(path, None if content is None else hashlib.sha256(content).hexdigest())
+        self._check_sha256(path, None if content is None else hashlib.sha256(content).hexdigest())
         return content or b""
 
-    def _check(self, path: Path, digest: str | None) -> None:
+    def _check_sha256(self, path: Path, digest: str | None) -> None:
         if digest != self.sha256:
             result = "nothing" if digest is None else f"sha256={digest}"
             raise ValueError(f"Expected file={path} to have sha256={self.sha256}, found {result}.")
 
-    def _folder(self) -> Path:
+    def _package_folder_or_root(self) -> Path:
         if self.package is None:
             return Path("/")
         spec = find_spec(self.package)
@@ -77,20 +77,20 @@ class Published:
         return Path(spec.origin).parent
 
 
-def digest_of(path: Path) -> str | None:
+def sha256_of_file_or_folder(path: Path) -> str | None:
     """The SHA-256 of a file, or of a folder: that of its files' names and SHA-256 in order; None if it is missing.
 
     In a folder: `find * -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum`.
     """
     if not path.is_dir():
-        return _digest(path) if path.is_file() else None
+        return _cached_sha256_of_file(path) if path.is_file() else None
     names = sorted(str(file.relative_to(path).as_posix()) for file in path.rglob("*") if file.is_file())
-    lines = "".join(f"{_digest(path / name)}  {name}\n" for name in names)
+    lines = "".join(f"{_cached_sha256_of_file(path / name)}  {name}\n" for name in names)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
-def _digest(path: Path) -> str:
+def _cached_sha256_of_file(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -118,77 +118,81 @@ class PretrainedFolder:
     path: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str) or not self._folder.is_absolute():
+        if not isinstance(self.path, str) or not self._expanded_folder_path.is_absolute():
             raise BadInput(f"Expected model.path={self.path} to be an absolute path of a folder.")
 
     @property
-    def _folder(self) -> Path:
+    def _expanded_folder_path(self) -> Path:
         return Path(self.path).expanduser()
 
     @property
     def name(self) -> str:
         """The model's name: the first heading of the model card, else that of the folder or of its cache entry."""
-        _, _, body = self._card()
+        _, _, body = self._model_card_split_at_header()
         if (heading := _HEADING.search(body)) is not None:
             return heading[1].strip()
-        cached = self._folder.parents[1].name if len(self._folder.parents) > 1 else ""
-        return cached.removeprefix(_CACHED).replace("--", "/") if cached.startswith(_CACHED) else self._folder.name
+        cached = self._expanded_folder_path.parents[1].name if len(self._expanded_folder_path.parents) > 1 else ""
+        return (
+            cached.removeprefix(_CACHED).replace("--", "/")
+            if cached.startswith(_CACHED)
+            else self._expanded_folder_path.name
+        )
 
     @property
     def licence(self) -> str:
         """The licence that the model card states at its top, else `UNKNOWN`."""
-        _, head, _ = self._card()
+        _, head, _ = self._model_card_split_at_header()
         match = _LICENCE.search(head)
         return match[1].strip() if match else UNKNOWN
 
     @property
-    def architecture(self) -> dict[str, Any]:
+    def architecture_settings(self) -> dict[str, Any]:
         """The architecture in `config.json`, without what only describes how the file was made."""
-        config = {key: value for key, value in self._config().items() if key not in _RUNTIME}
+        config = {key: value for key, value in self._read_config_json().items() if key not in _RUNTIME}
         if not isinstance(config.get("model_type"), str):
-            raise BadInput(f"Expected {self._folder / CONFIG} to name a model_type.")
+            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to name a model_type.")
         return config
 
     @property
-    def padding(self) -> int:
+    def padding_token_number(self) -> int:
         """The token number after a text's last word: that of padding, else of the end of a text, else 0."""
-        config = self._config()
+        config = self._read_config_json()
         numbers = (config.get("pad_token_id"), config.get("eos_token_id"), 0)
         return next(number for number in numbers if isinstance(number, int))
 
-    def checksum(self) -> str:
+    def checksum_of_weights(self) -> str:
         """The SHA-256 of the names and SHA-256 of the files of weights, in order."""
-        files = sorted(self._folder.glob(WEIGHTS)) if self._folder.is_dir() else []
+        files = sorted(self._expanded_folder_path.glob(WEIGHTS)) if self._expanded_folder_path.is_dir() else []
         if not files:
             raise BadInput(
                 f"Expected model.path={self.path} to be a folder with weights, {WEIGHTS}: nothing is downloaded."
             )
-        lines = "".join(f"{digest_of(file)}  {file.name}\n" for file in files)
+        lines = "".join(f"{sha256_of_file_or_folder(file)}  {file.name}\n" for file in files)
         return hashlib.sha256(lines.encode()).hexdigest()
 
-    def tokenizer(self) -> bytes:
+    def tokenizer_file_bytes(self) -> bytes:
         """The bytes of `tokenizer.json`."""
-        return self._read(TOKENIZER)
+        return self._read_file_bytes(TOKENIZER)
 
-    def _card(self) -> tuple[str, str, str]:
+    def _model_card_split_at_header(self) -> tuple[str, str, str]:
         """The model card as the text before, in and after its header of keys; empty texts where there is none."""
-        card = self._folder / CARD
+        card = self._expanded_folder_path / CARD
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         parts = text.split("---", 2)
         return (parts[0], parts[1], parts[2]) if text.startswith("---") and len(parts) == 3 else ("", "", text)
 
-    def _config(self) -> Mapping[str, Any]:
-        content = self._read(CONFIG)
+    def _read_config_json(self) -> Mapping[str, Any]:
+        content = self._read_file_bytes(CONFIG)
         try:
             config = json.loads(content)
         except ValueError as cause:
-            raise BadInput(f"Expected {self._folder / CONFIG} to be JSON: {cause}.") from cause
+            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to be JSON: {cause}.") from cause
         if not isinstance(config, Mapping):
-            raise BadInput(f"Expected {self._folder / CONFIG} to be a JSON object.")
+            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to be a JSON object.")
         return config
 
-    def _read(self, name: str) -> bytes:
-        path = self._folder / name
+    def _read_file_bytes(self, name: str) -> bytes:
+        path = self._expanded_folder_path / name
         try:
             return path.read_bytes()
         except OSError as cause:
@@ -198,7 +202,7 @@ class PretrainedFolder:
 
 
 @lru_cache(maxsize=4)
-def words_of(tokenizer: bytes, path: str) -> int:
+def number_of_tokenizer_entries(tokenizer: bytes, path: str) -> int:
     """The number of entries in a `tokenizer.json`: the largest token number, plus 1."""
     try:
         content = json.loads(tokenizer)
@@ -210,7 +214,7 @@ def words_of(tokenizer: bytes, path: str) -> int:
         raise BadInput(f"Expected {TOKENIZER} in {path} to have a vocabulary: {cause!r}.") from cause
 
 
-def require_extra(package: str) -> None:
+def require_installed_package(package: str) -> None:
     """Raises `BadInput` with the command that installs it unless the package is installed."""
     if find_spec(package) is None:
         raise BadInput(f"Expected {package} to be installed for a Hugging Face model: pip install 'dpsweep[hf]'.")

@@ -53,16 +53,16 @@ class Units:
         return len(self.names)
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def records_per_unit(self) -> NDArray[np.int64]:
         """The number of records of each unit."""
         return np.bincount(self.of, minlength=len(self))
 
-    def select(self, index: Index) -> Units:
+    def units_of_selected_records(self, index: Index) -> Units:
         """The units of the records at `index`; units without a record there are left out."""
         kept, of = np.unique(self.of[index], return_inverse=True)
         return Units(names=tuple(self.names[unit] for unit in kept), of=of.astype(np.int64, copy=False))
 
-    def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    def records_and_sizes_of_drawn_units(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
         """The records of the drawn units, unit after unit in the order drawn, and the number of records of each."""
         place = np.full(len(self), -1)
         place[drawn] = np.arange(len(drawn))
@@ -72,16 +72,16 @@ class Units:
         return index[np.argsort(places, kind="stable")], tuple(sizes.tolist())
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
         """1 over the number of records of each record's unit [n]."""
         return 1 / np.bincount(self.of, minlength=len(self))[self.of]
 
-    def means(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `values` [n]."""
-        return np.bincount(self.of, weights=values, minlength=len(self)) / self.sizes
+        return np.bincount(self.of, weights=values, minlength=len(self)) / self.records_per_unit
 
 
-def by_unit(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
+def assign_units_and_cap_records(records: Records, identifiers: Sequence[bytes], cap: int) -> Records:
     """The records with the units that `identifiers` [n] name, at most `cap` per unit; equal identifiers are one unit.
 
     Guarantee: a unit keeps the records whose contents have the smallest public keyed hashes. This choice is a function
@@ -90,7 +90,9 @@ def by_unit(records: Records, identifiers: Sequence[bytes], cap: int) -> Records
     positive_int("cap", cap)
     places = {name: place for place, name in enumerate(dict.fromkeys(identifiers))}
     units = Units(names=tuple(places), of=np.array([places[name] for name in identifiers], dtype=np.int64))
-    tags = [blake2b(content, digest_size=_DIGEST_BYTES, key=_KEY).digest() for content in records.contents()]
+    tags = [
+        blake2b(content, digest_size=_DIGEST_BYTES, key=_KEY).digest() for content in records.bytes_of_each_record()
+    ]
     order = np.array(sorted(range(len(tags)), key=lambda record: (units.of[record], tags[record])), dtype=np.int64)
     sizes = np.bincount(units.of, minlength=len(units))
     rank = np.arange(len(tags)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -166,7 +168,7 @@ class Records:
         """The labels [k] or [k, *shape] of the records at `index`, on `device`."""
         return _gather_rows(self.labels, index).to(device=device)
 
-    def contents(self) -> Iterator[bytes]:
+    def bytes_of_each_record(self) -> Iterator[bytes]:
         """Each record's label and stored features as little-endian bytes, or their digests; alike on every machine."""
         if self.stored is not None:
             return (digest.tobytes() for digest in self.stored)
@@ -176,37 +178,41 @@ class Records:
         labels = stored_labels.astype(stored_labels.dtype.newbyteorder("<"))
         return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
 
-    def digests(self) -> NDArray[np.uint8]:
+    def digest_of_each_record(self) -> NDArray[np.uint8]:
         """A digest of each record's contents, uint8 [n, 32]."""
-        digests = b"".join(blake2b(content, digest_size=DIGEST_BYTES).digest() for content in self.contents())
+        digests = b"".join(
+            blake2b(content, digest_size=DIGEST_BYTES).digest() for content in self.bytes_of_each_record()
+        )
         return np.frombuffer(digests, dtype=np.uint8).reshape(len(self), DIGEST_BYTES)
 
     @property
-    def available(self) -> int:
+    def number_of_units(self) -> int:
         """The number of units that a sampler draws from."""
         return len(self) if self.units is None else len(self.units)
 
-    def members(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
+    def records_and_sizes_of_drawn_units(
+        self, drawn: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], tuple[int, ...] | None]:
         """The records of the drawn units, unit after unit, and the number in each; None if records are units."""
-        return (drawn, None) if self.units is None else self.units.members(drawn)
+        return (drawn, None) if self.units is None else self.units.records_and_sizes_of_drawn_units(drawn)
 
-    def by_size(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+    def units_sorted_by_size(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """These units sorted by their number of records, smallest first; ties keep their order."""
-        return units if self.units is None else units[np.argsort(self.units.sizes[units], kind="stable")]
+        return units if self.units is None else units[np.argsort(self.units.records_per_unit[units], kind="stable")]
 
-    def shares(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_quality_of_each_unit(self, qualities: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean of each unit's records' `qualities` [n]."""
-        return qualities if self.units is None else self.units.means(qualities)
+        return qualities if self.units is None else self.units.mean_per_unit(qualities)
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weight_of_each_record_in_unit(self) -> NDArray[np.float64]:
         """The weight of each record [n] in its unit; the weights of one unit add up to 1."""
-        return np.ones(len(self)) if self.units is None else self.units.weights
+        return np.ones(len(self)) if self.units is None else self.units.weight_of_each_record_in_unit
 
     def select(self, index: Index) -> Records:
         """The records at `index`, in its order, with their units."""
         native = _index_for_torch(index)
-        units = None if self.units is None else self.units.select(index)
+        units = None if self.units is None else self.units.units_of_selected_records(index)
         stored = None if self.stored is None else self.stored[index]
         return replace(self, features=self.features[native], labels=self.labels[native], units=units, stored=stored)
 

@@ -62,13 +62,15 @@ class Split:
     test: Records | None = None
 
 
-def hold_out(private: Records, *, fraction: float, adjacency: Adjacency, test: Records | None = None) -> Split:
+def split_off_holdout(private: Records, *, fraction: float, adjacency: Adjacency, test: Records | None = None) -> Split:
     """The split of the private records into two disjoint parts; the holdout is about `fraction` of them."""
-    mask = part_mask(private, fraction, adjacency)
+    mask = pseudo_random_part_mask(private, fraction, adjacency)
     return Split(train=private.select(~mask), holdout=private.select(mask), test=test)
 
 
-def part_mask(records: Records, fraction: float, adjacency: Adjacency, key: bytes = _KEY) -> NDArray[np.bool_]:
+def pseudo_random_part_mask(
+    records: Records, fraction: float, adjacency: Adjacency, key: bytes = _KEY
+) -> NDArray[np.bool_]:
     """The mask [n] of about this fraction of the records: those of the holdout, or, by another key, of another part.
 
     Guarantee: each entry is a function of its own record's bytes, or of its unit's identifier where there are units
@@ -80,11 +82,13 @@ def part_mask(records: Records, fraction: float, adjacency: Adjacency, key: byte
     if records.units is not None:
         if replacing:
             raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
-        return _mask(records.units.names, fraction, key)[records.units.of]
-    return _mask(_positions(len(records)) if replacing else records.contents(), fraction, key)
+        return _pseudo_random_mask_of_tags(records.units.names, fraction, key)[records.units.of]
+    return _pseudo_random_mask_of_tags(
+        _record_positions_as_bytes(len(records)) if replacing else records.bytes_of_each_record(), fraction, key
+    )
 
 
-def coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]:
+def secret_coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]:
     """The mask [n] of the records whose secret coin, one for each record or unit, says yes; about this share of them.
 
     `coins` is the secret key of the pseudo-random coins, at most 64 bytes; a coin depends on nothing else than this and
@@ -93,17 +97,19 @@ def coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]
     if not 0 < share < 1:
         raise ValueError(f"Expected share={share} in (0, 1).")
     if records.units is not None:
-        return _mask(_positions(len(records.units.names)), share, coins)[records.units.of]
-    return _mask(_positions(len(records)), share, coins)
+        return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records.units.names)), share, coins)[
+            records.units.of
+        ]
+    return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records)), share, coins)
 
 
 @lru_cache(maxsize=64)
-def left_by_position(records: int, fraction: float, key: bytes = _KEY) -> int:
+def number_of_records_outside_position_mask(records: int, fraction: float, key: bytes = _KEY) -> int:
     """The number of records outside the mask when positions decide; public, as `records` is."""
-    return records - int(_mask(_positions(records), fraction, key).sum())
+    return records - int(_pseudo_random_mask_of_tags(_record_positions_as_bytes(records), fraction, key).sum())
 
 
-def _mask(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
+def _pseudo_random_mask_of_tags(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
     threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
     return np.array([_pseudo_random_integer(tag, key) < threshold for tag in tags], dtype=np.bool_)
 
@@ -113,7 +119,7 @@ def _pseudo_random_integer(tag: bytes, key: bytes) -> int:
     return int.from_bytes(blake2b(tag, digest_size=_DIGEST_BYTES, key=key).digest(), "big")
 
 
-def _positions(records: int) -> Iterator[bytes]:
+def _record_positions_as_bytes(records: int) -> Iterator[bytes]:
     return (position.to_bytes(8, "little") for position in range(records))
 
 
@@ -137,7 +143,7 @@ class DataPart:
         object.__setattr__(self, "use", Use(self.use))
         require_bool("secret", self.secret)
 
-    def nominal(self, records: int, adjacency: Adjacency) -> int:
+    def nominal_units_in_part(self, records: int, adjacency: Adjacency) -> int:
         """The nominal number of units of this part, at least 1, out of a nominal `records`.
 
         Under REPLACE_ONE the number of records is public, and this number is exact.
@@ -146,12 +152,12 @@ class DataPart:
         if self.secret and Adjacency(adjacency) is Adjacency.REPLACE_ONE:
             raise BadInput(f"Expected privacy.adjacency={adjacency} to be add_or_remove_one with a secret part.")
         if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-            rest = left_by_position(records, self.share, KEY)
+            rest = number_of_records_outside_position_mask(records, self.share, KEY)
         else:
             rest = records - round(self.share * records)
         return max(1, rest if self.use is Use.FINAL else records - rest)
 
-    def of(self, private: Records, adjacency: Adjacency, coins: bytes = b"") -> Records:
+    def records_in_part(self, private: Records, adjacency: Adjacency, coins: bytes = b"") -> Records:
         """The records of this part; `coins` are the random bits of a secret part, at least 128.
 
         Raises `ContractBroken` if a secret part has fewer, or a public part any.
@@ -159,5 +165,9 @@ class DataPart:
 
         if bool(coins) is not self.secret or 0 < len(coins) < LEAST_BYTES:
             raise ContractBroken(f"Expected random bits for a secret part alone, got {len(coins)} bytes of them.")
-        mask = coin_mask(private, self.share, coins) if self.secret else part_mask(private, self.share, adjacency, KEY)
+        mask = (
+            secret_coin_mask(private, self.share, coins)
+            if self.secret
+            else pseudo_random_part_mask(private, self.share, adjacency, KEY)
+        )
         return private.select(mask if self.use is Use.SEARCH else ~mask)

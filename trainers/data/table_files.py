@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.columns import Column, check_header
+from dpsweep.trainers.data.columns import Column, check_header_has_columns_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +40,13 @@ class CsvTable:
     path: Path
     file: str
 
-    def check(self) -> None:
+    def require_reader_library(self) -> None:
         """Do nothing: Python reads CSV files."""
 
-    def columns(self, names: Sequence[str]) -> dict[str, Column]:
+    def read_columns(self, names: Sequence[str]) -> dict[str, Column]:
         """The columns with these names; a cell's number is the line in which its row ends."""
-        with self._open() as (header, rows):
-            check_header(header, names, f"the header of {self.file}")
+        with self._open_header_and_rows() as (header, rows):
+            check_header_has_columns_once(header, names, f"the header of {self.file}")
             cells: dict[str, dict[int, str]] = {name: {} for name in names}
             places = {name: header.index(name) for name in names}
             for line, row in rows:
@@ -56,16 +56,16 @@ class CsvTable:
                     cells[name][line] = row[place].strip()
         return {name: Column(name=name, file=self.file, cells=cells[name]) for name in names}
 
-    def content(self) -> Content:
+    def content_hash_of_table(self) -> Content:
         """The bytes of the file."""
         try:
             with self.path.open("rb") as stream:
-                return Content.of(iter(partial(stream.read, _CHUNK), b""))
+                return Content.from_chunks(iter(partial(stream.read, _CHUNK), b""))
         except OSError as error:
             raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
+    def _open_header_and_rows(self) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
         """The header and an iterator over the numbered rows."""
         try:
             with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -96,31 +96,31 @@ class ArrowTable:
     kind: str
     read: Callable[[Path, Sequence[str] | None], pa.Table] = field(repr=False)
 
-    def check(self) -> None:
+    def require_reader_library(self) -> None:
         """Refuse the format where pyarrow is not installed."""
         if find_spec("pyarrow") is None:
             raise BadInput(f"Expected pyarrow to be installed, which reads {self.file}: pip install 'dpsweep[arrow]'.")
 
-    def columns(self, names: Sequence[str]) -> dict[str, TypedColumn]:
+    def read_columns(self, names: Sequence[str]) -> dict[str, TypedColumn]:
         """The columns with these names."""
         from dpsweep.trainers.data.columns import TypedColumn
 
-        table = self._table(names)
-        check_header(table.column_names, names, self.file)
-        return {name: TypedColumn.of(name, self.file, table.column(name)) for name in names}
+        table = self._read_checked_table(names)
+        check_header_has_columns_once(table.column_names, names, self.file)
+        return {name: TypedColumn.from_chunked_array(name, self.file, table.column(name)) for name in names}
 
-    def content(self) -> Content:
+    def content_hash_of_table(self) -> Content:
         """The names, types and values of all columns: the same for every compression and division of the rows."""
-        from dpsweep.trainers.data.columns import bytes_of
+        from dpsweep.trainers.data.columns import column_type_and_values_as_bytes
 
-        table = self._table(None)
-        return Content.of(
+        table = self._read_checked_table(None)
+        return Content.from_chunks(
             chunk
             for name, column in zip(table.column_names, table.columns, strict=True)
-            for chunk in (f"{name}\n".encode(), *bytes_of(column))
+            for chunk in (f"{name}\n".encode(), *column_type_and_values_as_bytes(column))
         )
 
-    def _table(self, names: Sequence[str] | None) -> pa.Table:
+    def _read_checked_table(self, names: Sequence[str] | None) -> pa.Table:
         """The table, completely checked."""
         import pyarrow as pa
 
@@ -135,7 +135,7 @@ class ArrowTable:
         return table
 
 
-def is_saved(path: Path) -> bool:
+def is_hugging_face_saved_dataset_folder(path: Path) -> bool:
     """Whether a path is a folder that Hugging Face's `save_to_disk` wrote."""
     return any((path / name).is_file() for name in (STATE, SPLITS))
 
@@ -145,7 +145,7 @@ def read_parquet(path: Path, names: Sequence[str] | None) -> pa.Table:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read(columns=_present(names, file.schema_arrow.names))
+        return file.read(columns=_names_of_present_columns(names, file.schema_arrow.names))
 
 
 def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
@@ -159,7 +159,7 @@ def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
     return _select_columns(table, names)
 
 
-def read_saved(path: Path, names: Sequence[str] | None) -> pa.Table:
+def read_hugging_face_saved_dataset(path: Path, names: Sequence[str] | None) -> pa.Table:
     """The table of one data set in a folder of `save_to_disk`.
 
     Errors: `BadInput` for a folder of several data sets; it names them.
@@ -181,7 +181,7 @@ def read_saved(path: Path, names: Sequence[str] | None) -> pa.Table:
     return pa.concat_tables([read_arrow(path / name, names) for name in files])
 
 
-def _present(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | None:
+def _names_of_present_columns(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | None:
     """The names that are there, so that a missing column has a message of ours; all if one of them is there twice."""
     if names is None or any(listed.count(name) > 1 for name in names):
         return None
@@ -189,7 +189,7 @@ def _present(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | 
 
 
 def _select_columns(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
-    kept = _present(names, table.column_names)
+    kept = _names_of_present_columns(names, table.column_names)
     return table if kept is None else table.select(kept)
 
 
@@ -199,71 +199,71 @@ class TableFile(Protocol):
     Errors: `BadInput`, one sentence that names the file.
     """
 
-    def check(self) -> None:
+    def require_reader_library(self) -> None:
         """Refuse a format whose library is not installed."""
 
-    def columns(self, names: Sequence[str]) -> Mapping[str, TableColumn]:
+    def read_columns(self, names: Sequence[str]) -> Mapping[str, TableColumn]:
         """The columns with these names, each there once."""
         ...
 
-    def content(self) -> Content:
+    def content_hash_of_table(self) -> Content:
         """The content that identifies the table."""
         ...
 
 
-def _parquet(path: Path, file: str) -> ArrowTable:
+def _parquet_table_file(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet)
 
 
-def _arrow(path: Path, file: str) -> ArrowTable:
+def _arrow_table_file(path: Path, file: str) -> ArrowTable:
     return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow)
 
 
-def _saved_dataset_table(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="saved data set", read=read_saved)
+def _hugging_face_dataset_table_file(path: Path, file: str) -> ArrowTable:
+    return ArrowTable(path=path, file=file, kind="saved data set", read=read_hugging_face_saved_dataset)
 
 
 FORMATS: Mapping[str, Callable[[Path, str], ArrowTable]] = {
-    ".parquet": _parquet,
-    ".pq": _parquet,
-    ".arrow": _arrow,
-    ".feather": _arrow,
-    ".ipc": _arrow,
+    ".parquet": _parquet_table_file,
+    ".pq": _parquet_table_file,
+    ".arrow": _arrow_table_file,
+    ".feather": _arrow_table_file,
+    ".ipc": _arrow_table_file,
 }
 """The formats with types, by suffix; a table in a file with another suffix is read as CSV."""
 
 
-def in_folder(file: str, folder: Path | None) -> Path:
+def path_in_data_folder_or_absolute(file: str, folder: Path | None) -> Path:
     """The path of a file in the user's data folder, or the absolute path that the user wrote."""
     return (folder or Path()) / Path(file).expanduser()
 
 
-def table_file(name: str, file: str, folder: Path | None) -> TableFile:
+def find_table_file(name: str, file: str, folder: Path | None) -> TableFile:
     """The user's table, found and in a format that can be read; `name` is the data set's.
 
     Errors: `BadInput`, one sentence that says what to do.
     """
-    path = _require_existing_file(name, file, folder)
+    path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         return CsvTable(path=path, file=file)
-    return typed_table(name, file, folder)
+    return find_table_file_with_typed_columns(name, file, folder)
 
 
-def typed_table(name: str, file: str, folder: Path | None) -> ArrowTable:
+def find_table_file_with_typed_columns(name: str, file: str, folder: Path | None) -> ArrowTable:
     """The user's table, found and in a format whose columns have types; `name` is the data set's.
 
     Errors: `BadInput`, one sentence that says what to do.
     """
-    path = _require_existing_file(name, file, folder)
+    path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
-    found = _saved_dataset_table(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
-    found.check()
+    found = _hugging_face_dataset_table_file(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
+    found.require_reader_library()
     return found
 
 
-def _require_existing_file(name: str, file: str, folder: Path | None) -> Path:
-    path = in_folder(file, folder)
-    if not path.is_file() and not is_saved(path):
+def _require_existing_table_path(name: str, file: str, folder: Path | None) -> Path:
+    path = path_in_data_folder_or_absolute(file, folder)
+    if not path.is_file() and not is_hugging_face_saved_dataset_folder(path):
         raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
     return path

@@ -20,7 +20,13 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.validation import positive_int
-from dpsweep.trainers.data.published_files import TOKENIZER, PretrainedFolder, Published, require_extra, words_of
+from dpsweep.trainers.data.published_files import (
+    TOKENIZER,
+    PretrainedFolder,
+    Published,
+    number_of_tokenizer_entries,
+    require_installed_package,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,13 +58,13 @@ class Vocabulary(Protocol):
         """The checksum of its file; None where it has none."""
         ...
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """Read the vocabulary's file, and nothing else.
 
         Errors: `BadInput`, one sentence, if the file is missing, has another checksum, or contradicts the declaration.
         """
 
-    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The token numbers of each text [n, length]: its first words between the begin and end marks, then padding.
 
         Guarantee: a row is a function of its own text and of the vocabulary alone.
@@ -116,39 +122,39 @@ class WordPiece:
     def __post_init__(self) -> None:
         positive_int("dataset.vocabulary.words", self.words)
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """Read the file; see `Vocabulary`."""
-        _ = self._places
+        _ = self._number_of_each_piece
 
-    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
         cache: dict[str, list[int]] = {}  # it saves time and does not change the result
         return pad_rows((self._numbers_of_text(text, length, cache) for text in texts), length, self.padding)
 
     def _numbers_of_text(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
-        row = [self._places[BEGIN]]
-        for word in plain_words(text):
+        row = [self._number_of_each_piece[BEGIN]]
+        for word in lowercase_words_without_accents(text):
             if word not in cache:
-                cache[word] = self._pieces(word)
+                cache[word] = self._piece_numbers_of_word(word)
             row += cache[word]
-        return [*row[: length - 1], self._places[END]]
+        return [*row[: length - 1], self._number_of_each_piece[END]]
 
-    def _pieces(self, word: str) -> list[int]:
+    def _piece_numbers_of_word(self, word: str) -> list[int]:
         """The numbers of a word's pieces, or the unknown token if the word cannot be split into pieces."""
         numbers, start = [], 0
         while start < len(word) <= _LONGEST:
             mark = _WITHIN if start else ""
-            ends = (end for end in range(len(word), start, -1) if mark + word[start:end] in self._places)
+            ends = (end for end in range(len(word), start, -1) if mark + word[start:end] in self._number_of_each_piece)
             if (end := next(ends, None)) is None:
                 break
-            numbers.append(self._places[mark + word[start:end]])
+            numbers.append(self._number_of_each_piece[mark + word[start:end]])
             start = end
-        return numbers if start == len(word) else [self._places[UNKNOWN]]
+        return numbers if start == len(word) else [self._number_of_each_piece[UNKNOWN]]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def _number_of_each_piece(self) -> dict[str, int]:
         try:
-            content = Published(package=self.package, file=self.file, sha256=self.sha256).content()
+            content = Published(package=self.package, file=self.file, sha256=self.sha256).read_verified_bytes()
             lines = content.decode("utf-8").removesuffix("\n").split("\n")
         except (OSError, ValueError) as error:
             raise BadInput(f"dataset.vocabulary: {error}") from error
@@ -163,10 +169,10 @@ class WordPiece:
         return places
 
 
-def plain_words(text: str) -> list[str]:
+def lowercase_words_without_accents(text: str) -> list[str]:
     """The words of a text, lower-case and without accents; each punctuation mark and each ideograph is a word.
 
-    >>> plain_words("It's a CAF\u00c9 \u4e2d")
+    >>> lowercase_words_without_accents("It's a CAF\u00c9 \u4e2d")
     ['it', "'", 's', 'a', 'cafe', '\u4e2d']
     """
     return unicodedata.normalize("NFD", text.translate(_SPACED)).translate(_APART).lower().split()
@@ -216,37 +222,39 @@ class BytePairs:
     def __post_init__(self) -> None:
         positive_int("dataset.vocabulary.words", self.words)
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """Read the file; see `Vocabulary`."""
-        _ = self._tables
+        _ = self._piece_numbers_and_merge_ranks
 
-    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
         cache: dict[str, list[int]] = {}  # it saves time and does not change the result
         return pad_rows((self._numbers_of_text(text, length, cache) for text in texts), length, self.padding)
 
     def _numbers_of_text(self, text: str, length: int, cache: dict[str, list[int]]) -> list[int]:
-        places, _ = self._tables
+        places, _ = self._piece_numbers_and_merge_ranks
         row = [places[BYTE_BEGIN]]
-        for word in spaced_words(text):
+        for word in words_with_leading_spaces(text):
             if word not in cache:
-                cache[word] = self._pieces(word)
+                cache[word] = self._piece_numbers_of_word(word)
             row += cache[word]
         return [*row[: length - 1], places[BYTE_END]]
 
-    def _pieces(self, word: str) -> list[int]:
+    def _piece_numbers_of_word(self, word: str) -> list[int]:
         """The numbers of a word's pieces after all merges; merges of lowest rank come first."""
-        places, ranks = self._tables
+        places, ranks = self._piece_numbers_and_merge_ranks
         parts = [LETTERS[byte] for byte in word.encode("utf-8", "surrogateescape")]
         while len(parts) > 1 and (pair := min(pairwise(parts), key=lambda two: ranks.get(two, len(ranks)))) in ranks:
             parts = list(_merge_pair(parts, pair))
         return [places[part] for part in parts]
 
     @cached_property
-    def _tables(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    def _piece_numbers_and_merge_ranks(self) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
         """The number of every piece, and the rank of every merge."""
         try:
-            content = json.loads(Published(package=self.package, file=self.file, sha256=self.sha256).content())
+            content = json.loads(
+                Published(package=self.package, file=self.file, sha256=self.sha256).read_verified_bytes()
+            )
             places = {str(piece): int(number) for piece, number in content["model"]["vocab"].items()}
             pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in content["model"]["merges"]]
             ranks = {(str(left), str(right)): rank for rank, (left, right) in enumerate(pairs)}
@@ -264,23 +272,23 @@ class BytePairs:
         return places, ranks
 
 
-def spaced_words(text: str) -> list[str]:
+def words_with_leading_spaces(text: str) -> list[str]:
     """The words of a text, each with the space before it; every character is in one word.
 
-    >>> spaced_words("it's 2 good ,  indeed")
+    >>> words_with_leading_spaces("it's 2 good ,  indeed")
     ['it', "'s", ' 2', ' good', ' ,', ' ', ' indeed']
     """
     return [text[match.start() : match.end()] for match in _WORD.finditer(text.translate(_KINDS))]
 
 
-def _kind(letter: str) -> str:
+def _ascii_letter_of_same_class(letter: str) -> str:
     """The letter itself if it is ASCII, else an ASCII letter of the same class."""
     if letter.isascii():
         return letter
     return "\t" if letter.isspace() else {"L": "a", "N": "0"}.get(unicodedata.category(letter)[0], "!")
 
 
-_KINDS = Letters(_kind)
+_KINDS = Letters(_ascii_letter_of_same_class)
 
 
 def _merge_pair(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
@@ -292,14 +300,14 @@ def _merge_pair(parts: list[str], pair: tuple[str, str]) -> Iterator[str]:
         place += 2 if both else 1
 
 
-def _letters_of_bytes() -> tuple[str, ...]:
+def _printable_letter_of_each_byte() -> tuple[str, ...]:
     """The printable letter that stands for each byte in published files; unprintable bytes get letters above 255."""
     printable = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
     others = iter(range(256, 512))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
-LETTERS = _letters_of_bytes()
+LETTERS = _printable_letter_of_each_byte()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,33 +330,33 @@ class FolderTokenizer:
         """The name of the file, which a model card states."""
         return TOKENIZER
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """Read the file; see `Vocabulary`."""
-        require_extra("tokenizers")
-        content = self._content()
-        if (words := words_of(content, self.path)) != self.words:
+        require_installed_package("tokenizers")
+        content = self._read_verified_tokenizer_file()
+        if (words := number_of_tokenizer_entries(content, self.path)) != self.words:
             raise BadInput(f"Expected dataset.vocabulary.words={self.words} == {words}, as in {self.path}.")
         if not 0 <= self.padding < self.words:
             raise BadInput(f"Expected 0 <= dataset.vocabulary.padding={self.padding} < {self.words}.")
-        _tokenizer(content)
+        _tokenizer_without_padding(content)
 
-    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         """The numbers of each text [n, length]; see `Vocabulary`."""
-        tokenizer = _tokenizer(self._content())
+        tokenizer = _tokenizer_without_padding(self._read_verified_tokenizer_file())
         tokenizer.enable_truncation(length)
         valid = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in texts]
         rows = (encoding.ids for encoding in tokenizer.encode_batch_fast(valid))
         return pad_rows(rows, length, self.padding)
 
-    def _content(self) -> bytes:
-        content = PretrainedFolder(path=self.path).tokenizer()
+    def _read_verified_tokenizer_file(self) -> bytes:
+        content = PretrainedFolder(path=self.path).tokenizer_file_bytes()
         if (digest := hashlib.sha256(content).hexdigest()) != self.sha256:
             raise BadInput(f"Expected {TOKENIZER} in {self.path} to have sha256={self.sha256}, got {digest}.")
         return content
 
 
 @lru_cache(maxsize=2)
-def _tokenizer(content: bytes) -> Any:
+def _tokenizer_without_padding(content: bytes) -> Any:
     """The tokenizer in a file, without padding."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
     from tokenizers import Tokenizer

@@ -29,11 +29,11 @@ class Augmentation(Protocol):
         """The number of copies of each example."""
         ...
 
-    def check(self, shape: Sequence[int]) -> None:
+    def check_shape(self, shape: Sequence[int]) -> None:
         """Raises ValueError if this augmentation does not fit examples of this shape."""
         ...
 
-    def copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+    def augmented_copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """The copies [n * multiplicity, *shape] of inputs [n, *shape]; copies of one example are adjacent."""
         ...
 
@@ -52,7 +52,7 @@ class ShiftFlip:
         positive_int("multiplicity", self.multiplicity)
         positive_int("pixels", self.pixels)
 
-    def check(self, shape: Sequence[int]) -> None:
+    def check_shape(self, shape: Sequence[int]) -> None:
         """Refuse examples that are not images larger than the shifts."""
         if len(shape) != 3 or min(shape[1:]) <= self.pixels:
             raise ValueError(
@@ -60,7 +60,7 @@ class ShiftFlip:
                 f"more than {self.pixels} high and wide."
             )
 
-    def copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+    def augmented_copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         """The copies, gathered from the padded images at random positions."""
         import torch
         from torch.nn.functional import pad

@@ -49,11 +49,11 @@ class Sampler(Hashable, Protocol):
         """The number of steps that are drawn, charged and ended together, at this nominal size; often 1."""
         ...
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """The event of one period's steps on a data set of nominal size `records`."""
         ...
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The indices of the records in each step of a period, for `rows` independent draws, and the batch sizes.
@@ -64,7 +64,7 @@ class Sampler(Hashable, Protocol):
         ...
 
 
-def step_events(
+def privacy_event_counts_of_run(
     sampler: Sampler, factors: Mapping[float, int], *, records: int, noise_multiplier: float, public: bool
 ) -> Counter[DpEvent]:
     """The number of times that each event occurs; `factors` maps a factor on the noise multiplier to its steps.
@@ -77,7 +77,7 @@ def step_events(
         raise ValueError("Expected bounds.noise to be multiplier where records are shuffled: an epoch has one noise.")
     counts: Counter[DpEvent] = Counter()
     for factor, steps in factors.items():
-        event = sampler.event(records=records, noise_multiplier=noise_multiplier * factor)
+        event = sampler.event_per_period(records=records, noise_multiplier=noise_multiplier * factor)
         counts[non_private() if public else event] += -(-steps // period)
     return counts
 
@@ -103,11 +103,11 @@ class Poisson(_BatchOfSize):
     Source: Abadi et al. 2016, Section 3.1; Mironov, Talwar, Zhang 2019.
     """
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Poisson-sampled Gaussian step at the rate batch_size / records."""
         return poisson_gaussian(sample_rate=self._sample_rate(records), noise_multiplier=noise_multiplier)
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records.
@@ -115,7 +115,7 @@ class Poisson(_BatchOfSize):
         The code draws the gaps between successes, which are geometric: the distribution is the same, and the work is
         proportional to the batch, not to the data. The trials of all draws form one sequence.
         """
-        successes = _successes(rows * available, self._sample_rate(records), rng)
+        successes = _positions_of_bernoulli_successes(rows * available, self._sample_rate(records), rng)
         ends = np.searchsorted(successes, available * np.arange(1, rows + 1))
         sizes = np.diff(ends, prepend=0)
         return successes - np.repeat(available * np.arange(rows), sizes), sizes
@@ -137,13 +137,13 @@ class FixedSize(_BatchOfSize):
 
     works: ClassVar[tuple[Work, ...]] = (WANG_2019,)
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """One Gaussian step on `batch_size` of `records` records."""
         return without_replacement_gaussian(
             records=records, batch_size=self.batch_size, noise_multiplier=noise_multiplier
         )
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """A uniform subset for each row; ValueError if there are fewer records than were declared and charged."""
@@ -172,11 +172,11 @@ class Shuffle(_BatchOfSize):
             raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
         return -(-records // self.batch_size)
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch: one Gaussian mechanism."""
         return shuffled_gaussian(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The records, sorted by their random steps."""
@@ -197,12 +197,12 @@ class RandomAllocation(Shuffle):
 
     works: ClassVar[tuple[Work, ...]] = (FELDMAN_2025,)
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """An epoch in which each record has a random step."""
         return random_allocation(epochs=1, steps=self.steps_per_period(records), noise_multiplier=noise_multiplier)
 
 
-def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:
+def check_steps_are_whole_periods(sampler: Sampler, records: int, **steps: int | None) -> None:
     """Raises ValueError if one of these numbers of steps is not a multiple of the sampler's period."""
     period = sampler.steps_per_period(records)
     for name, value in steps.items():
@@ -210,7 +210,7 @@ def check_epochs(sampler: Sampler, records: int, **steps: int | None) -> None:
             raise ValueError(f"Expected {name}={value} to be whole epochs of {period} steps.")
 
 
-def _successes(trials: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:
+def _positions_of_bernoulli_successes(trials: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """The ascending positions of the successes among this number of Bernoulli trials with probability `rate`."""
     blocks, position = [np.empty(0, dtype=np.int64)], 0
     while position < trials:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
 
-from dpsweep.accounting.validation import fraction, number, positive_int
+from dpsweep.accounting.validation import fraction, positive_int, require_finite_number
 
 
 class Noise(StrEnum):
@@ -76,10 +76,10 @@ class Linear:
     noise: Noise = Noise.ABSOLUTE
 
     def __post_init__(self) -> None:
-        _require_least_factor(self.least)
+        _check_least_factor_range(self.least)
         if self.over is not None:
             positive_int("over", self.over)
-        object.__setattr__(self, "noise", _noise(self.noise))
+        object.__setattr__(self, "noise", _noise_enum_from_setting(self.noise))
 
     def factor(self, step: int, steps: int) -> float:
         """The inverse of the divisor at this step."""
@@ -103,8 +103,8 @@ class Geometric:
 
     def __post_init__(self) -> None:
         fraction("rate", self.rate)
-        _require_least_factor(self.least)
-        object.__setattr__(self, "noise", _noise(self.noise))
+        _check_least_factor_range(self.least)
+        object.__setattr__(self, "noise", _noise_enum_from_setting(self.noise))
 
     def factor(self, step: int, steps: int) -> float:
         """The power (1 - rate)^step, at least `least`."""
@@ -112,25 +112,25 @@ class Geometric:
         return max(float(self.least), power)
 
 
-def noise_factor(bounds: BoundSchedule, step: int, steps: int) -> float:
+def noise_multiplier_factor_at_step(bounds: BoundSchedule, step: int, steps: int) -> float:
     """The factor on the run's noise multiplier at a step; the charge and the training loop both use it."""
     return 1.0 if bounds.noise is Noise.MULTIPLIER else 1 / bounds.factor(step, steps)
 
 
 @lru_cache(maxsize=256)
-def noise_factors(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
+def step_counts_by_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping[float, int]:
     """The number of steps of a run at each factor on the noise multiplier."""
     if bounds.noise is Noise.MULTIPLIER:
         return {1.0: steps}
-    return Counter(noise_factor(bounds, step, steps) for step in range(steps))
+    return Counter(noise_multiplier_factor_at_step(bounds, step, steps) for step in range(steps))
 
 
-def _require_least_factor(least: float) -> None:
-    if not 0 < number("least", least) <= 1:
+def _check_least_factor_range(least: float) -> None:
+    if not 0 < require_finite_number("least", least) <= 1:
         raise ValueError(f"Expected 0 < least={least} <= 1.")
 
 
-def _noise(value: object) -> Noise:
+def _noise_enum_from_setting(value: object) -> Noise:
     if value not in list(Noise):
         raise ValueError(f"Expected noise={value} to be one of {', '.join(Noise)}.")
     return Noise(str(value))

@@ -51,39 +51,45 @@ class Ratios:
     numerator: NDArray[np.float64]
     denominator: NDArray[np.float64]
 
-    def parts(self, counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def numerators_and_denominators(
+        self, counts: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The numerator and the denominator of each ratio."""
         entries = counts[self.cell]
-        return _sums_by_place(self.ratio, self.numerator * entries), _sums_by_place(
+        return _sums_of_weights_by_index(self.ratio, self.numerator * entries), _sums_of_weights_by_index(
             self.ratio, self.denominator * entries
         )
 
-    def lengths(self) -> NDArray[np.float64]:
+    def denominator_stds_for_unit_noise(self) -> NDArray[np.float64]:
         """The standard deviation of each denominator if every cell has standard deviation 1."""
-        return np.sqrt(_sums_by_place(self.ratio, self.denominator**2))
+        return np.sqrt(_sums_of_weights_by_index(self.ratio, self.denominator**2))
 
-    def two_of_each(self, cells: int) -> NDArray[np.float64]:
+    def cell_pseudocounts_two_per_outcome(self, cells: int) -> NDArray[np.float64]:
         """Counts [cells] that add two successes and two failures to every ratio."""
         success = self.numerator > 0
-        kinds = np.stack([_sums_by_place(self.ratio, success), _sums_by_place(self.ratio, ~success)])
+        kinds = np.stack(
+            [_sums_of_weights_by_index(self.ratio, success), _sums_of_weights_by_index(self.ratio, ~success)]
+        )
         added = np.zeros(cells)
         np.maximum.at(added, self.cell, 2 / kinds[(~success).astype(np.int64), self.ratio])
         return added
 
-    def slopes(self, values: NDArray[np.float64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    def derivatives_by_cell(self, values: NDArray[np.float64], totals: NDArray[np.float64]) -> NDArray[np.float64]:
         """The derivative [entries] of each ratio by each of its cells, at these values and denominators."""
         return (self.numerator - values[self.ratio] * self.denominator) / totals[self.ratio]
 
-    def deviations(
+    def variances_of_sum_and_ratios(
         self, slopes: NDArray[np.float64], variances: NDArray[np.float64], reliable: NDArray[np.bool_]
     ) -> tuple[float, NDArray[np.float64]]:
         """The variance of the sum of the `reliable` ratios, and of each of them, for cells with these variances."""
         reliable_slopes = np.where(reliable[self.ratio], slopes, 0.0)
-        by_cell = _sums_by_place(self.cell, reliable_slopes, len(variances))
-        return float(variances @ by_cell**2), _sums_by_place(self.ratio, reliable_slopes**2 * variances[self.cell])
+        by_cell = _sums_of_weights_by_index(self.cell, reliable_slopes, len(variances))
+        return float(variances @ by_cell**2), _sums_of_weights_by_index(
+            self.ratio, reliable_slopes**2 * variances[self.cell]
+        )
 
 
-def _sums_by_place(
+def _sums_of_weights_by_index(
     places: NDArray[np.int64], weights: NDArray[np.float64] | NDArray[np.bool_], size: int = 0
 ) -> NDArray[np.float64]:
     """The sum of the weights at each place."""
@@ -94,25 +100,32 @@ def mean_of_ratios(counts: NDArray[np.float64], ratios: Ratios, noise_std: float
     """The mean of ratios of counts [cells] that each carry noise, and its interval.
 
     The interval uses the delta method: the variance of the mean of ratios to first order in the noise and in the
-    sampling of each cell, at counts plus `two_of_each` (Agresti & Coull 1998); the second-order bias of the noise
-    widens it. A ratio may be anywhere in [0, 1] if its denominator is 0 or not above its noise threshold. The other
-    ratios may then have passed the threshold by the same chance, so their standard deviations are added, not their
-    variances. For r ratios the threshold rises by sqrt(2 ln r), the order of the largest of r noises.
+    sampling of each cell, at counts plus `cell_pseudocounts_two_per_outcome` (Agresti & Coull 1998); the second-order
+    bias of the noise widens it. A ratio may be anywhere in [0, 1] if its denominator is 0 or not above its noise
+    threshold. The other ratios may then have passed the threshold by the same chance, so their standard deviations are
+    added, not their variances. For r ratios the threshold rises by sqrt(2 ln r), the order of the largest of r noises.
 
     In simulations of 2 to 10 classes with 30 to 1000 records in a class, noise of standard deviation 0 to 22 and ratios
     from .3 to .99, at most 7 % of intervals missed the true value; the nominal rate is 5 %.
     """
-    numerators, denominators = ratios.parts(counts)
-    reliable = denominators > (NOISE_LEVEL + math.sqrt(2 * math.log(len(denominators)))) * ratios.lengths() * noise_std
+    numerators, denominators = ratios.numerators_and_denominators(counts)
+    reliable = (
+        denominators
+        > (NOISE_LEVEL + math.sqrt(2 * math.log(len(denominators))))
+        * ratios.denominator_stds_for_unit_noise()
+        * noise_std
+    )
     totals = np.where(reliable, denominators, 1.0)
     values = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=reliable)
-    slopes = ratios.slopes(values, totals)
-    shrunk = np.maximum(counts, 0.0) + ratios.two_of_each(len(counts))
-    shrunk_numerators, shrunk_denominators = ratios.parts(shrunk)
-    shrunk_slopes = ratios.slopes(shrunk_numerators / shrunk_denominators, np.sqrt(totals * shrunk_denominators))
-    by_noise, each_by_noise = ratios.deviations(slopes, np.full(len(counts), noise_std**2), reliable)
-    by_sampling, each_by_sampling = ratios.deviations(shrunk_slopes, shrunk, reliable)
-    curvatures = _sums_by_place(ratios.ratio, -slopes * ratios.denominator) * reliable / totals
+    slopes = ratios.derivatives_by_cell(values, totals)
+    shrunk = np.maximum(counts, 0.0) + ratios.cell_pseudocounts_two_per_outcome(len(counts))
+    shrunk_numerators, shrunk_denominators = ratios.numerators_and_denominators(shrunk)
+    shrunk_slopes = ratios.derivatives_by_cell(
+        shrunk_numerators / shrunk_denominators, np.sqrt(totals * shrunk_denominators)
+    )
+    by_noise, each_by_noise = ratios.variances_of_sum_and_ratios(slopes, np.full(len(counts), noise_std**2), reliable)
+    by_sampling, each_by_sampling = ratios.variances_of_sum_and_ratios(shrunk_slopes, shrunk, reliable)
+    curvatures = _sums_of_weights_by_index(ratios.ratio, -slopes * ratios.denominator) * reliable / totals
     deviation = math.sqrt(by_noise + by_sampling)
     if not reliable.all():
         deviation = float(np.sqrt(each_by_noise + each_by_sampling).sum())
@@ -146,7 +159,7 @@ def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Estimate:
     return Estimate(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin), right=right)
 
 
-def wilson(right: float, total: int) -> Estimate:
+def accuracy_with_wilson_interval(right: float, total: int) -> Estimate:
     """Accuracy from exact counts, with Wilson's score interval. Source: Wilson 1927."""
     value, z2 = right / total, Z95**2
     centre = (value + z2 / (2 * total)) / (1 + z2 / total)
@@ -170,10 +183,10 @@ def binned_auroc(negatives: NDArray[np.float64], positives: NDArray[np.float64],
     missed the true area of the decision values.
     """
     classes = _NoisyBins(negatives=negatives, positives=positives, noise_std=noise_std)
-    if classes.noise_alone:
-        return Estimate(value=min(max(classes.area(0.5), 0.0), 1.0), low=0.0, high=1.0)
-    value = min(max(classes.area(0.5), 0.0), 1.0)
-    low, high = classes.interval(0.0)[0], classes.interval(1.0)[1]
+    if classes.is_class_total_within_noise:
+        return Estimate(value=min(max(classes.auroc_for_tie_weight(0.5), 0.0), 1.0), low=0.0, high=1.0)
+    value = min(max(classes.auroc_for_tie_weight(0.5), 0.0), 1.0)
+    low, high = classes.auroc_interval_for_tie_weight(0.0)[0], classes.auroc_interval_for_tie_weight(1.0)[1]
     return Estimate(value=value, low=min(value, max(0.0, low)), high=max(value, min(1.0, high)))
 
 
@@ -186,42 +199,45 @@ class _NoisyBins:
     noise_std: float
 
     @property
-    def totals(self) -> tuple[float, float]:
+    def class_totals(self) -> tuple[float, float]:
         """The noisy numbers of negatives and of positives, summed over the bins."""
         return float(self.negatives.sum()), float(self.positives.sum())
 
     @property
-    def noise_alone(self) -> bool:
+    def is_class_total_within_noise(self) -> bool:
         """Whether the total of a class is not above its noise, so that the true total may be 0."""
-        return min(self.totals) <= NOISE_LEVEL * math.sqrt(len(self.negatives)) * self.noise_std
+        return min(self.class_totals) <= NOISE_LEVEL * math.sqrt(len(self.negatives)) * self.noise_std
 
-    def area(self, tie: float) -> float:
+    def auroc_for_tie_weight(self, tie: float) -> float:
         """The area if a pair within one bin counts `tie`; 0 if a class is empty."""
-        n, m = self.totals
-        return float(self.positives @ self._negatives_below(tie)) / (n * m) if n > 0 and m > 0 else 0.0
+        n, m = self.class_totals
+        return float(self.positives @ self._negatives_below_each_bin(tie)) / (n * m) if n > 0 and m > 0 else 0.0
 
-    def interval(self, tie: float) -> tuple[float, float]:
+    def auroc_interval_for_tie_weight(self, tie: float) -> tuple[float, float]:
         """The interval of the area if a pair within one bin counts `tie`."""
-        (n, m), area = self.totals, self.area(tie)
-        below, above = (self._negatives_below(tie) / n - area) ** 2, (self._above(tie) / m - area) ** 2
+        (n, m), area = self.class_totals, self.auroc_for_tie_weight(tie)
+        below, above = (
+            (self._negatives_below_each_bin(tie) / n - area) ** 2,
+            (self._positives_above_each_bin(tie) / m - area) ** 2,
+        )
         by_noise = self.noise_std**2 * float(below.sum() / m**2 + above.sum() / n**2)
         ends = area**2 + (1 - area) ** 2
         by_positives = (float(np.maximum(self.positives, 0.0) @ below) + ends) / m**2
         by_negatives = (float(np.maximum(self.negatives, 0.0) @ above) + ends) / n**2
         margin = Z95 * math.sqrt(by_noise + by_positives + by_negatives)
-        low, high = _score_interval(area, by_noise, min(n, m))
+        low, high = _score_interval_of_noisy_share(area, by_noise, min(n, m))
         return max(low, area - margin), min(high, area + margin)
 
-    def _negatives_below(self, tie: float) -> NDArray[np.float64]:
+    def _negatives_below_each_bin(self, tie: float) -> NDArray[np.float64]:
         """For each bin, the number of negatives ranked below a positive of this bin."""
         return np.cumsum(self.negatives) - (1 - tie) * self.negatives
 
-    def _above(self, tie: float) -> NDArray[np.float64]:
+    def _positives_above_each_bin(self, tie: float) -> NDArray[np.float64]:
         """For each bin, the number of positives ranked above a negative of this bin."""
         return np.cumsum(self.positives[::-1])[::-1] - (1 - tie) * self.positives
 
 
-def _score_interval(share: float, by_noise: float, records: float) -> tuple[float, float]:
+def _score_interval_of_noisy_share(share: float, by_noise: float, records: float) -> tuple[float, float]:
     """The score interval: all p within 1.96 standard deviations of `share`.
 
     The variance is p (1 - p) / records + `by_noise`.

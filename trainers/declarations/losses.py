@@ -155,7 +155,7 @@ class NextToken(Loss):
         from torch.nn import functional
 
         losses = functional.cross_entropy(outputs, targets, ignore_index=IGNORED, reduction="none")
-        return (losses.sum(dim=1) / _numbers(targets)).sum()
+        return (losses.sum(dim=1) / _target_counts_per_text(targets)).sum()
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(softmax(outputs) - one_hot(targets)) / number of targets, and 0 at ignored positions."""
@@ -164,19 +164,19 @@ class NextToken(Loss):
         probabilities = outputs.softmax(dim=1)
         right = targets.clamp(min=0)[:, None]
         differences = probabilities.scatter_add(1, right, probabilities.new_full((), -1.0).expand(right.shape))
-        return differences.where(counted, 0.0) / _numbers(targets)[:, None, None]
+        return differences.where(counted, 0.0) / _target_counts_per_text(targets)[:, None, None]
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The share of next tokens that are the most likely word."""
         right = (outputs.argmax(dim=1) == targets) & outputs.isfinite().all(dim=1)
-        return right.sum(dim=1).to(outputs.dtype) / _numbers(targets)
+        return right.sum(dim=1).to(outputs.dtype) / _target_counts_per_text(targets)
 
     def unlikely_targets(self, outputs: Tensor) -> Tensor:
         """The least likely words, at every position."""
         return outputs.argmin(dim=1)
 
 
-def _numbers(targets: Tensor) -> Tensor:
+def _target_counts_per_text(targets: Tensor) -> Tensor:
     """The number of targets of each text [n], 1 where there is none."""
     return (targets != IGNORED).sum(dim=1).clamp(min=1)
 
@@ -186,7 +186,7 @@ def target_shape(loss: Loss, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(shape) if loss.per_position else ()
 
 
-def check_targets(loss: Loss, dataset: DataSet) -> None:
+def check_labels_fit_loss(loss: Loss, dataset: DataSet) -> None:
     """Raises ValueError unless the data set's labels are the loss's targets: one a record, or one a position."""
     name = dataset.name
     if dataset.per_position and not loss.per_position:

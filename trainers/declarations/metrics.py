@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, tags_of
+from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, tags_of_family_text
 from dpsweep.trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
 
 if TYPE_CHECKING:
@@ -41,15 +41,15 @@ class Metric(Protocol):
 
     label: ClassVar[str]
 
-    def check(self, classes: int) -> None:
+    def check_class_count(self, classes: int) -> None:
         """Raises ValueError if this metric is not defined for `classes` classes (2 or more)."""
         ...
 
-    def size(self, classes: int) -> int:
+    def number_of_cells(self, classes: int) -> int:
         """The number of cells of the table: public, independent of the records."""
         ...
 
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cell [n] of each record, of outputs [n, classes] as logits and targets [n]."""
         ...
 
@@ -65,7 +65,7 @@ def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ValueError(f"Expected score.{key}={value!r} to be an integer >= 0.")
     if name != ACCURACY and (not isinstance(name, str) or FAMILY_OF.get(name) != "metric"):
-        raise ValueError(f"Expected score.metric={name} to be one of {ACCURACY}, {tags_of('metric')}.")
+        raise ValueError(f"Expected score.metric={name} to be one of {ACCURACY}, {tags_of_family_text('metric')}.")
     kind = None if name == ACCURACY else class_of_tag(str(name), "metric")
     names = set() if kind is None else {field.name for field in fields(kind)}
     for key, (value, default) in settings.items():
@@ -86,14 +86,14 @@ class BalancedAccuracy:
 
     label: ClassVar[str] = "balanced accuracy"
 
-    def check(self, classes: int) -> None:
+    def check_class_count(self, classes: int) -> None:
         """Accept any number of classes."""
 
-    def size(self, classes: int) -> int:
+    def number_of_cells(self, classes: int) -> int:
         """Two cells for each class: wrong and right predictions."""
         return 2 * classes
 
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cell 2 * target for a wrong prediction, the next cell for a right one."""
         return 2 * targets + (outputs.argmax(dim=1) == targets)
 
@@ -103,31 +103,35 @@ class BalancedAccuracy:
         right = (cell % 2).astype(np.float64)
         ratios = Ratios(ratio=cell // 2, cell=cell, numerator=right, denominator=np.ones(len(cell)))
         estimate = mean_of_ratios(counts, ratios, noise_std)
-        return _with_recalls(estimate, counts[[1, 0, 2, 3]], POSITIVE, noise_std) if len(counts) == 4 else estimate
+        return (
+            _estimate_with_sensitivity_specificity(estimate, counts[[1, 0, 2, 3]], POSITIVE, noise_std)
+            if len(counts) == 4
+            else estimate
+        )
 
 
 class _ConfusionTable:
     """The confusion table of a metric, stored by rows: a row per true class, a column per predicted class."""
 
-    def size(self, classes: int) -> int:
+    def number_of_cells(self, classes: int) -> int:
         """The confusion table."""
         return classes**2
 
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Row by true class, column by predicted class."""
         return outputs.shape[1] * targets + outputs.argmax(dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Recall(_ConfusionTable):
+class _BinaryRecall(_ConfusionTable):
     """The fields and checks of a recall of two classes."""
 
     label: ClassVar[str]
     positive: int = POSITIVE
 
-    def check(self, classes: int) -> None:
+    def check_class_count(self, classes: int) -> None:
         """Two classes."""
-        _require_one_of_two(self.label, self.positive, classes)
+        _check_binary_positive_class(self.label, self.positive, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +141,14 @@ class F1(_ConfusionTable):
     label: ClassVar[str] = "F1"
     positive: int = POSITIVE
 
-    def check(self, classes: int) -> None:
+    def check_class_count(self, classes: int) -> None:
         """Refuse a positive class other than 0 or 1, or any choice of it with more than two classes."""
         if classes > 2 and self.positive != POSITIVE:
             raise ValueError(
                 f"Expected score.positive={self.positive} to be left out with dataset.classes={classes}: "
                 "F1 is then the mean over all classes."
             )
-        _require_one_of_two("f1", self.positive, min(classes, 2))
+        _check_binary_positive_class("f1", self.positive, min(classes, 2))
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """True positives have weight 2; an error is a false negative of one class and a false positive of another."""
@@ -160,11 +164,15 @@ class F1(_ConfusionTable):
         denominator = np.where(right[cell], 2.0, 1.0)
         ratios = Ratios(ratio=ratio, cell=cell, numerator=numerator, denominator=denominator)
         estimate = mean_of_ratios(counts, ratios, noise_std)
-        return _with_recalls(estimate, counts, self.positive, noise_std) if classes == 2 else estimate
+        return (
+            _estimate_with_sensitivity_specificity(estimate, counts, self.positive, noise_std)
+            if classes == 2
+            else estimate
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sensitivity(_Recall):
+class Sensitivity(_BinaryRecall):
     """The share of the positive records that are predicted as positive, for two classes."""
 
     label: ClassVar[str] = SENSITIVITY
@@ -172,12 +180,13 @@ class Sensitivity(_Recall):
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The recall of the positive class; `also` holds the specificity."""
         return replace(
-            _recall(counts, self.positive, noise_std), also={SPECIFICITY: _recall(counts, 1 - self.positive, noise_std)}
+            _recall_estimate(counts, self.positive, noise_std),
+            also={SPECIFICITY: _recall_estimate(counts, 1 - self.positive, noise_std)},
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Specificity(_Recall):
+class Specificity(_BinaryRecall):
     """The share of the negative records that are predicted as negative, for two classes."""
 
     label: ClassVar[str] = SPECIFICITY
@@ -185,7 +194,8 @@ class Specificity(_Recall):
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The recall of the negative class; `also` holds the sensitivity."""
         return replace(
-            _recall(counts, 1 - self.positive, noise_std), also={SENSITIVITY: _recall(counts, self.positive, noise_std)}
+            _recall_estimate(counts, 1 - self.positive, noise_std),
+            also={SENSITIVITY: _recall_estimate(counts, self.positive, noise_std)},
         )
 
 
@@ -201,15 +211,15 @@ class Auroc:
         if self.bins < 2:
             raise ValueError(f"Expected score.bins={self.bins} >= 2.")
 
-    def check(self, classes: int) -> None:
+    def check_class_count(self, classes: int) -> None:
         """Two classes."""
-        _require_one_of_two("auroc", self.positive, classes)
+        _check_binary_positive_class("auroc", self.positive, classes)
 
-    def size(self, classes: int) -> int:
+    def number_of_cells(self, classes: int) -> int:
         """The number of bins of both classes together."""
         return 2 * self.bins
 
-    def cells(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The bins of the negative class, then those of the positive class; NaN falls into the lowest bin."""
         probability = outputs.double().softmax(dim=1)[:, self.positive].nan_to_num(nan=0.0)
         place = (probability * self.bins).long().clamp(max=self.bins - 1)
@@ -220,7 +230,7 @@ class Auroc:
         return binned_auroc(counts[: self.bins], counts[self.bins :], noise_std)
 
 
-def _require_one_of_two(name: str, positive: int, classes: int) -> None:
+def _check_binary_positive_class(name: str, positive: int, classes: int) -> None:
     if classes != 2:
         raise ValueError(
             f"Expected dataset.classes={classes} == 2 with score.metric={name}; use balanced_accuracy or f1."
@@ -229,16 +239,18 @@ def _require_one_of_two(name: str, positive: int, classes: int) -> None:
         raise ValueError(f"Expected score.positive={positive} to be 0 or 1 with score.metric={name}.")
 
 
-def _with_recalls(estimate: Estimate, confusion: NDArray[np.float64], positive: int, noise_std: float) -> Estimate:
+def _estimate_with_sensitivity_specificity(
+    estimate: Estimate, confusion: NDArray[np.float64], positive: int, noise_std: float
+) -> Estimate:
     """The same estimate, with sensitivity and specificity from the confusion table of two classes."""
     recalls = {
-        SENSITIVITY: _recall(confusion, positive, noise_std),
-        SPECIFICITY: _recall(confusion, 1 - positive, noise_std),
+        SENSITIVITY: _recall_estimate(confusion, positive, noise_std),
+        SPECIFICITY: _recall_estimate(confusion, 1 - positive, noise_std),
     }
     return replace(estimate, also=recalls)
 
 
-def _recall(counts: NDArray[np.float64], row: int, noise_std: float) -> Estimate:
+def _recall_estimate(counts: NDArray[np.float64], row: int, noise_std: float) -> Estimate:
     """The share of one class of two that is predicted as that class."""
     cell = np.array([2 * row, 2 * row + 1])
     right = (cell == 3 * row).astype(np.float64)

@@ -21,10 +21,10 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, positive, positive_int
-from dpsweep.trainers.declarations.estimates import Estimate, noisy_accuracy, wilson
+from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
-from dpsweep.trainers.randomness import add_noise
+from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ _FLOATS = 2**26
 """The most outputs of a forward pass, where an example has outputs for each position."""
 
 
-def right_and_wrong(
+def count_right_and_wrong_units(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -58,11 +58,11 @@ def right_and_wrong(
     differently at another position in a batch. With a random `order` [n] of the records, an added unit changes the
     positions of as many other records as it has records itself; without it, of all records that follow.
     """
-    shares = records.shares(qualities(model, records, device, loss, order))
+    shares = records.mean_quality_of_each_unit(quality_per_record(model, records, device, loss, order))
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
-def table(
+def metric_count_table(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -72,14 +72,14 @@ def table(
     """The metric's table [cells]; a unit of several records adds to each cell the share of its records there.
 
     Guarantee: one unit changes the table by at most 1 in L2 norm, for any number of records, and never changes its
-    size. For the random `order` [n] see `right_and_wrong`.
+    size. For the random `order` [n] see `count_right_and_wrong_units`.
     """
-    cells = _values(model, records, device, metric.cells, order).astype(np.int64)
-    size = metric.size(_classes(model, records, device))
-    return np.bincount(cells, weights=records.weights, minlength=size).astype(np.float64)
+    cells = _function_value_per_record(model, records, device, metric.cell_indices, order).astype(np.int64)
+    size = metric.number_of_cells(_number_of_model_outputs(model, records, device))
+    return np.bincount(cells, weights=records.weight_of_each_record_in_unit, minlength=size).astype(np.float64)
 
 
-def qualities(
+def quality_per_record(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -87,21 +87,21 @@ def qualities(
     order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """The quality of the model's output for each record [n]."""
-    return _values(model, records, device, loss.quality, order)
+    return _function_value_per_record(model, records, device, loss.quality, order)
 
 
-def rows_at_once(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
+def records_per_forward_pass(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
     """The number of records in a forward pass: `most`, or fewer if each has outputs for many positions.
 
     It depends on the model and on the records' shape alone.
     """
     if records.labels.ndim == 1:
         return most
-    outputs = _classes(model, records, device) * math.prod(records.labels.shape[1:])
+    outputs = _number_of_model_outputs(model, records, device) * math.prod(records.labels.shape[1:])
     return max(1, min(most, _FLOATS // outputs))
 
 
-def _classes(model: nn.Module, records: Records, device: torch.device | str) -> int:
+def _number_of_model_outputs(model: nn.Module, records: Records, device: torch.device | str) -> int:
     """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
 
@@ -110,7 +110,7 @@ def _classes(model: nn.Module, records: Records, device: torch.device | str) -> 
         return int(model(blank).shape[1])
 
 
-def _values(
+def _function_value_per_record(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -120,7 +120,7 @@ def _values(
     """The value of `function` on each record's outputs and target [n], in passes of a fixed batch shape."""
     places = np.arange(len(records)) if order is None else order
     values = np.zeros(len(records))
-    size = rows_at_once(model, records, device, _CHUNK)
+    size = records_per_forward_pass(model, records, device, _CHUNK)
     with _evaluation_mode(model):
         for start in range(0, len(records), size):
             part = places[start : start + size]
@@ -203,7 +203,7 @@ class Score(ABC):
         """The score of the model on the records of `data` that this score reads."""
 
 
-def scored_part(score: Score, split: Split) -> Records:
+def scored_records_of_split(score: Score, split: Split) -> Records:
     """The records that a score reads: those that it names by `reads`, else the held-out ones, else the public ones."""
     parts = {"train": split.train, "holdout": split.holdout, "test": split.test}
     named = parts.get(score.reads)
@@ -213,13 +213,13 @@ def scored_part(score: Score, split: Split) -> Records:
     return records
 
 
-def noisy_counts(score: Score, classes: int) -> int:
+def number_of_noisy_counts(score: Score, classes: int) -> int:
     """The number of noisy counts that one measurement releases, for a data set with `classes` classes."""
     metric = score.measured
-    return 2 if metric is None else metric.size(classes)
+    return 2 if metric is None else metric.number_of_cells(classes)
 
 
-def check_metric(score: Score, classes: int, loss: Loss) -> None:
+def check_metric_fits_classes(score: Score, classes: int, loss: Loss) -> None:
     """Raises ValueError if the score's metric is not defined for `classes` classes (1 if the label is a number)."""
     metric = score.measured
     if metric is None:
@@ -228,7 +228,7 @@ def check_metric(score: Score, classes: int, loss: Loss) -> None:
         raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} with loss=next_token.")
     if classes < 2 or loss.labels != "int64":
         raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} where the label is a number.")
-    metric.check(classes)
+    metric.check_class_count(classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,22 +275,27 @@ class PrivateHoldout(_MetricScore):
     @property
     def statement(self) -> str:
         """States the held-out fraction and the noise."""
+        std = self._require_noise_std()
         return (
-            f"{_name(self.measured)} on {self.fraction:.0%} of the private records, held out from training; "
-            f"counts carry Gaussian noise of standard deviation {self._std():.3g} and are charged."
+            f"{_capitalized_metric_name(self.measured)} on {self.fraction:.0%} of the private records, held out from "
+            f"training; counts carry Gaussian noise of standard deviation {std:.3g} and are charged."
         )
 
     def event(self, adjacency: Adjacency) -> DpEvent:
         """One Gaussian mechanism on the pair or the table of counts, to which each unit adds numbers that sum to 1."""
-        return noisy_table(noise_std=self._std(), adjacency=adjacency)
+        return noisy_table(noise_std=self._require_noise_std(), adjacency=adjacency)
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         """The nominal remainder, at least 1; public for every outcome of the split."""
-        from dpsweep.trainers.data.split import left_by_position
+        from dpsweep.trainers.data.split import number_of_records_outside_position_mask
 
         positive_int("records", records)
         replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
-        remainder = left_by_position(records, self.fraction) if replacing else round(records * (1 - self.fraction))
+        remainder = (
+            number_of_records_outside_position_mask(records, self.fraction)
+            if replacing
+            else round(records * (1 - self.fraction))
+        )
         return max(1, remainder)
 
     def check(self, test_records: int, *, public: bool) -> None:
@@ -300,9 +305,9 @@ class PrivateHoldout(_MetricScore):
 
     def split(self, private: Records, test: Records | None, adjacency: Adjacency) -> Split:
         """Two disjoint parts of the private records."""
-        from dpsweep.trainers.data.split import hold_out
+        from dpsweep.trainers.data.split import split_off_holdout
 
-        return hold_out(private, fraction=self.fraction, adjacency=adjacency, test=test)
+        return split_off_holdout(private, fraction=self.fraction, adjacency=adjacency, test=test)
 
     def measure(
         self,
@@ -317,15 +322,15 @@ class PrivateHoldout(_MetricScore):
             raise ValueError("Expected split.holdout=None to be the held-out private records.")
         metric, places = self.measured, rng.permutation(len(data.holdout))
         if metric is None:
-            counts = right_and_wrong(model, data.holdout, device, loss, places)
+            counts = count_right_and_wrong_units(model, data.holdout, device, loss, places)
         else:
-            counts = table(model, data.holdout, device, metric, places)
-        noisy = add_noise(counts, self._std(), rng)
+            counts = metric_count_table(model, data.holdout, device, metric, places)
+        noisy = add_gaussian_noise_on_lattice(counts, self._require_noise_std(), rng)
         if metric is None:
-            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self._std())
-        return metric.estimate(noisy, self._std())
+            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self._require_noise_std())
+        return metric.estimate(noisy, self._require_noise_std())
 
-    def _std(self) -> float:
+    def _require_noise_std(self) -> float:
         if self.noise_std is None:
             raise ValueError("Expected noise_std=None to be a number; the plan chooses it.")
         return float(self.noise_std)
@@ -348,7 +353,7 @@ class PublicTest(_MetricScore):
     @property
     def statement(self) -> str:
         """States that the test set is public and exempt from the charge."""
-        name = _name(self.measured)
+        name = _capitalized_metric_name(self.measured)
         return f"{name} on a test set declared public: exact, not charged, and no guarantee covers its records."
 
     def event(self, adjacency: Adjacency) -> None:
@@ -382,7 +387,7 @@ class PublicTest(_MetricScore):
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        return _exact_estimate(model, data.test, device, loss, self.measured)
+        return _exact_estimate_on_public_records(model, data.test, device, loss, self.measured)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +399,7 @@ class OnTraining(PublicTest):
     @property
     def statement(self) -> str:
         """States that the training records are public, and that the score is biased upwards."""
-        name = _name(self.measured)
+        name = _capitalized_metric_name(self.measured)
         return f"{name} on the training records, declared public: exact, not charged, and higher than on new records."
 
     def check(self, test_records: int, *, public: bool) -> None:
@@ -413,20 +418,20 @@ class OnTraining(PublicTest):
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
         """Counts right predictions; draws nothing from `rng`."""
-        return _exact_estimate(model, data.train, device, loss, self.measured)
+        return _exact_estimate_on_public_records(model, data.train, device, loss, self.measured)
 
 
-def _exact_estimate(
+def _exact_estimate_on_public_records(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss, metric: Metric | None
 ) -> Estimate:
     """The exact estimate from public records; each record counts alone, even if units have several records."""
     if metric is not None:
-        return metric.estimate(table(model, replace(records, units=None), device, metric), 0.0)
-    right = qualities(model, records, device, loss)
-    return wilson(float(right.sum()), len(right))
+        return metric.estimate(metric_count_table(model, replace(records, units=None), device, metric), 0.0)
+    right = quality_per_record(model, records, device, loss)
+    return accuracy_with_wilson_interval(float(right.sum()), len(right))
 
 
-def _name(metric: Metric | None) -> str:
+def _capitalized_metric_name(metric: Metric | None) -> str:
     """The metric's name with a capital letter, to begin a sentence."""
     label = ACCURACY if metric is None else metric.label
     return label[0].upper() + label[1:]

@@ -33,12 +33,12 @@ class Auto:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_fused", Fused(precision=self.precision))
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from the first engine that supports this model; all give the same."""
         refusals: dict[str, None] = {}
-        for engine in self._engines(model):
+        for engine in self._engines_to_try(model):
             try:
-                result = engine.weighted_sum(model, batch, task)
+                result = engine.bounded_gradient_sum_and_norms(model, batch, task)
             except Unsupported as refusal:
                 refusals[str(refusal)] = None
                 continue
@@ -48,22 +48,22 @@ class Auto:
             return result
         raise ValueError(f"Expected model={type(model).__name__} to be taken by one of the engines.")
 
-    def _engines(self, model: nn.Module) -> Iterator[Engine]:
+    def _engines_to_try(self, model: nn.Module) -> Iterator[Engine]:
         """The engine chosen before for this model, then all engines, fastest first."""
         if (engine := self._chosen.get(model)) is not None:
             yield engine
         yield self._fused
-        yield from (make() for make in (_opacus, _vmap))
+        yield from (make() for make in (_import_and_build_opacus_engine, _import_and_build_vmap_engine))
 
 
-def _opacus() -> Engine:
+def _import_and_build_opacus_engine() -> Engine:
     """The Opacus engine, imported only when needed: the import takes seconds."""
     from dpsweep.trainers.engines.opacus import Opacus
 
     return Opacus()
 
 
-def _vmap() -> Engine:
+def _import_and_build_vmap_engine() -> Engine:
     from dpsweep.trainers.engines.vmap import Vmap
 
     return Vmap()

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.interface import Minibatch, Task, gradient_norms, gradients_as_rows, pack_units, trainable
+from dpsweep.trainers.engines.interface import (
+    Minibatch,
+    Task,
+    gradients_as_rows,
+    pack_units_into_micro_batches,
+    per_example_gradient_norms,
+    trainable_parameters,
+)
 from dpsweep.trainers.engines.layer_gradients import DenseGradient
 from dpsweep.trainers.models.checks import draw_probes
 
@@ -29,7 +36,7 @@ PerExample: TypeAlias = Callable[[nn.Module, list[nn.Parameter], Tensor, Tensor,
 """Computes the gradients [n, ...] of the losses of n examples, by each of these parameters."""
 
 
-def rows_alone(
+def per_example_gradients_by_loop(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
     """The gradients [n, ...] by each parameter, one example after another; zero for an unused parameter."""
@@ -44,37 +51,41 @@ def rows_alone(
     return rows
 
 
-def has_correct_gradients(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
+def is_gradient_algorithm_correct(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
     """Whether `per_example` gives correct per-example gradients, for random inputs of this shape and dtype.
 
     The model is in training mode. Errors of `per_example` are not caught.
     """
     generator = torch.Generator().manual_seed(_SEED)
     probes = draw_probes(model, generator, PROBES, *inputs.shape[1:], kind=inputs.dtype).to(inputs)
-    parameters = trainable(model)
+    parameters = trainable_parameters(model)
     with torch.no_grad():
         targets = loss.unlikely_targets(torch.cat([model(probe[None]) for probe in probes]))
-    expected = rows_alone(model, parameters, probes, targets, loss)
-    return _same(per_example(model, parameters, probes, targets, loss), expected)
+    expected = per_example_gradients_by_loop(model, parameters, probes, targets, loss)
+    return _are_gradients_close(per_example(model, parameters, probes, targets, loss), expected)
 
 
-def agrees_in_float64(model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample) -> bool:
+def is_gradient_algorithm_correct_in_float64(
+    model: nn.Module, inputs: Tensor, loss: Loss, per_example: PerExample
+) -> bool:
     """The same check for a float64 copy of the model with perturbed weights: zero weights could hide errors."""
-    twin = perturb_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED))
+    twin = add_uniform_noise_to_weights(
+        copy.deepcopy(model).to("cpu", torch.float64).train(), torch.Generator().manual_seed(_SEED)
+    )
     like = torch.zeros(0, *inputs.shape[1:], dtype=torch.float64 if inputs.is_floating_point() else inputs.dtype)
-    return has_correct_gradients(twin, like, loss, per_example)
+    return is_gradient_algorithm_correct(twin, like, loss, per_example)
 
 
-def perturb_weights(model: nn.Module, generator: torch.Generator) -> nn.Module:
+def add_uniform_noise_to_weights(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """Adds uniform noise to the model's weights, in the range of torch's default initialisation."""
     with torch.no_grad():
-        for parameter in trainable(model):
+        for parameter in trainable_parameters(model):
             limit = 1 / math.sqrt(parameter[0].numel() if parameter.ndim else 1)
             parameter.add_(torch.empty_like(parameter).uniform_(-limit, limit, generator=generator))
     return model
 
 
-def _same(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+def _are_gradients_close(gradients: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
     """Whether every example's gradient by every parameter is the same, up to rounding."""
     dtype = expected[0].dtype
     exact = torch.stack([gradients_as_rows(rows).norm(dim=1) for rows in expected]).norm(dim=0)
@@ -94,30 +105,34 @@ ChunkGradients: TypeAlias = Callable[[Tensor, Tensor], list[Tensor]]
 """Maps inputs and targets of n examples to the gradients [n, ...] by each parameter."""
 
 
-def bounded_sum(
+def bounded_gradient_sum_and_norms(
     parameters: list[nn.Parameter], batch: Minibatch, task: Task, chunk: int, compute: ChunkGradients
 ) -> tuple[Tensor, Tensor]:
     """The sum [P] in float64 and the units' norms, for a non-empty batch."""
     total = torch.cat([torch.zeros_like(parameter, dtype=torch.float64).flatten() for parameter in parameters])
-    norms, per_example = [], partial(_per_example, task, chunk, compute)
+    norms, per_example = [], partial(_iterate_example_gradient_chunks, task, chunk, compute)
     room = None if task.block is None else chunk
-    parts = per_example(batch) if batch.sizes is None else _per_unit(per_example, parameters, chunk, room, batch)
+    parts = (
+        per_example(batch)
+        if batch.sizes is None
+        else _iterate_unit_mean_gradient_chunks(per_example, parameters, chunk, room, batch)
+    )
     for gradients, count in parts:
-        lengths = gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
+        lengths = per_example_gradient_norms(gradients)  # of all rows, padding included: the shape depends on no record
         total += _weighted_gradient_sum(gradients, lengths, task.transform.factors(lengths), count)
         norms.append(lengths[:count])
     return total, torch.cat(norms)
 
 
-def _per_example(
+def _iterate_example_gradient_chunks(
     task: Task, chunk: int, compute: ChunkGradients, batch: Minibatch
 ) -> Iterator[tuple[list[Tensor], int]]:
     """The examples' gradients, chunk by chunk, and the number of examples; further rows are padding."""
-    for inputs, targets, count in batch.parts(chunk, filled=task.block is not None):
+    for inputs, targets, count in batch.iterate_chunks(chunk, filled=task.block is not None):
         yield compute(inputs, targets), count
 
 
-def _per_unit(
+def _iterate_unit_mean_gradient_chunks(
     per_example: Callable[[Minibatch], Iterator[tuple[list[Tensor], int]]],
     parameters: list[nn.Parameter],
     chunk: int,
@@ -129,13 +144,13 @@ def _per_unit(
     Gradients are summed by index, not by a product with a matrix of zeros and ones: zero times infinity would carry a
     unit's non-finite gradient into other units. `room`, a fixed number of examples, determines the number of rows.
     """
-    for micro_batch in pack_units(batch.sizes or (), chunk):
+    for micro_batch in pack_units_into_micro_batches(batch.sizes or (), chunk):
         units, size = len(micro_batch.sizes), micro_batch.sizes[0]
         rows = units if room is None else max(1, room // size)
-        owners = micro_batch.owners().to(batch.inputs.device)
+        owners = micro_batch.unit_index_of_each_example().to(batch.inputs.device)
         means = [parameter.new_zeros(rows, *parameter.shape) for parameter in parameters]
         for (gradients, count), owner in zip(
-            per_example(batch[micro_batch.examples]), torch.split(owners, chunk), strict=True
+            per_example(batch[micro_batch.example_slice]), torch.split(owners, chunk), strict=True
         ):
             for mean, gradient in zip(means, gradients, strict=True):
                 mean.index_add_(0, owner, gradient[:count])
@@ -150,5 +165,5 @@ def _weighted_gradient_sum(gradients: list[Tensor], norms: Tensor, factors: Tens
             gradient[non_finite] = 0
     for gradient in gradients:
         sums.append(torch.zeros(gradients_as_rows(gradient).shape[1], dtype=torch.float64, device=norms.device))
-        DenseGradient(rows=gradients_as_rows(gradient)[:count]).add_to(sums[-1], factors[:count])
+        DenseGradient(rows=gradients_as_rows(gradient)[:count]).add_weighted_sum_to(sums[-1], factors[:count])
     return torch.cat(sums)

@@ -25,23 +25,23 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.explicit_gradients import perturb_weights
+from dpsweep.trainers.engines.explicit_gradients import add_uniform_noise_to_weights
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
     Unsupported,
-    fused_chunk,
-    require_exact_products,
-    trainable,
-    views_of_flat_vector,
+    flat_vector_views_by_parameter,
+    fused_chunk_size,
+    require_exact_float32_products,
+    trainable_parameters,
 )
 from dpsweep.trainers.engines.layer_gradients import LayerGradient, joint_norms
-from dpsweep.trainers.engines.layers import LAYERS, has_rule, suits_channels_last
+from dpsweep.trainers.engines.layers import LAYERS, has_gradient_rule, is_channels_last_faster
 from dpsweep.trainers.engines.linear_maps import (
     LinearMaps,
-    attention,
-    plain_attention,
-    plain_recurrent,
+    can_record_attention,
+    can_record_recurrent,
+    recorded_attention,
     recorded_recurrent,
 )
 from dpsweep.trainers.engines.recorders import (
@@ -68,16 +68,16 @@ class Composite:
 
 COMPOSITES: Mapping[type[nn.Module], Composite] = MappingProxyType(
     {
-        nn.MultiheadAttention: Composite(forward=attention, takes=plain_attention),
-        nn.LSTM: Composite(forward=recorded_recurrent, takes=plain_recurrent),
-        nn.GRU: Composite(forward=recorded_recurrent, takes=plain_recurrent),
-        nn.RNN: Composite(forward=recorded_recurrent, takes=plain_recurrent),
+        nn.MultiheadAttention: Composite(forward=recorded_attention, takes=can_record_attention),
+        nn.LSTM: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
+        nn.GRU: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
+        nn.RNN: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
     }
 )
 """By exact type: a subclass may use its parameters in another way."""
 
 
-def recorded_layers(model: nn.Module) -> list[Layer]:
+def layers_to_record(model: nn.Module) -> list[Layer]:
     """The modules that answer for the trainable parameters; raises Unsupported for visibly unsupported models.
 
     A module with a rule, or of linear maps, is recorded by it. Every other module that has parameters of its own is
@@ -91,8 +91,8 @@ def recorded_layers(model: nn.Module) -> list[Layer]:
             raise Unsupported(name, module, "to overwrite nothing: inplace=False")
         if module in inside:
             continue
-        treatment = treatment_of(module)
-        trained = _trained_parameters(module, nested=treatment is Treatment.LINEAR_MAPS)
+        treatment = fastest_recording_treatment(module)
+        trained = _trainable_parameters_by_name(module, nested=treatment is Treatment.LINEAR_MAPS)
         if not trained:
             continue
         if seen & set(trained.values()):
@@ -110,17 +110,17 @@ def recorded_layers(model: nn.Module) -> list[Layer]:
     return layers
 
 
-def treatment_of(module: nn.Module) -> Treatment:
+def fastest_recording_treatment(module: nn.Module) -> Treatment:
     """The fastest way to record a module with parameters."""
     composite = COMPOSITES.get(type(module))
     if composite is not None and composite.takes(module):
         return Treatment.LINEAR_MAPS
     if type(module) in COPIED and module._parameters.keys() <= {"weight", "bias"}:
         return Treatment.COPIES
-    return Treatment.RULE if type(module) in LAYERS and has_rule(module) else Treatment.TORCH_FUNC
+    return Treatment.RULE if type(module) in LAYERS and has_gradient_rule(module) else Treatment.TORCH_FUNC
 
 
-def _trained_parameters(module: nn.Module, *, nested: bool) -> dict[str, nn.Parameter]:
+def _trainable_parameters_by_name(module: nn.Module, *, nested: bool) -> dict[str, nn.Parameter]:
     named = module.named_parameters(recurse=nested, remove_duplicate=False)
     return {name: parameter for name, parameter in named if parameter.requires_grad}
 
@@ -146,20 +146,22 @@ class Tape:
     current: RecordedPass
     recorders: Collection[Recorder]
 
-    def play(self, inputs: Tensor, targets: Tensor, loss: Loss) -> dict[nn.Parameter, LayerGradient]:
+    def record_per_example_gradients(
+        self, inputs: Tensor, targets: Tensor, loss: Loss
+    ) -> dict[nn.Parameter, LayerGradient]:
         """The per-example gradients of each trainable parameter, for these examples."""
-        with self.current.begun(len(inputs)):
+        with self.current.recording_calls(len(inputs)):
             with torch.enable_grad():
-                with self.current.products(inputs):
+                with self.current.autocast_context_for_narrow_dtype(inputs):
                     outputs = self.model(inputs)
-                total = loss(self.current.wide(outputs), targets)
+                total = loss(self.current.to_parameter_dtype(outputs), targets)
             if total.requires_grad:
                 torch.autograd.grad(total, self.current.leaves, allow_unused=True)
         gradients: dict[nn.Parameter, LayerGradient] = {}
         for layer, recorder in zip(self.layers, self.recorders, strict=True):
-            by_name = recorder.collect()
+            by_name = recorder.collect_gradients()
             gradients.update(
-                (layer.trained[name], gradient.to(self.current.dtype)) for name, gradient in by_name.items()
+                (layer.trained[name], gradient.to_dtype(self.current.dtype)) for name, gradient in by_name.items()
             )
         return gradients
 
@@ -183,7 +185,7 @@ def recording_tape(
     evaluating = [module for module in model.modules() if not module.training]
     with ExitStack() as undone:
         for recorder in recorders:
-            undone.callback(recorder.attach())
+            undone.callback(recorder.attach_returning_undo())
         for parameter in trained:
             undone.callback(parameter.requires_grad_, True)
             parameter.requires_grad_(False)
@@ -202,7 +204,7 @@ _CLOSE = 1e-8
 _NOISE = 1e-12
 
 
-def require_correct_recording(
+def check_recording_returning_stored_size(
     model: nn.Module, inputs: Tensor, layout: torch.memory_format = torch.contiguous_format, loss: Loss = CROSS_ENTROPY
 ) -> int:
     """Raises Unsupported unless the recorded per-example gradients are correct, for inputs of this shape and dtype.
@@ -213,18 +215,20 @@ def require_correct_recording(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # for so small a computation, waiting for threads takes longer than the work
     try:
-        twin = perturb_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
-        parameters = trainable(twin)
+        twin = add_uniform_noise_to_weights(copy.deepcopy(model).to("cpu", torch.float64).train(), generator)
+        parameters = trainable_parameters(twin)
         kind = torch.float64 if inputs.is_floating_point() else inputs.dtype
         probes = draw_probes(twin, generator, _PROBES, *inputs.shape[1:], kind=kind).to(kind)
         with torch.no_grad():
             targets = loss.unlikely_targets(twin(probes))
-        with recording_tape(twin, recorded_layers(twin), layout) as tape:
-            recorded = tape.play(probes, targets, loss)
-        for ours, norm, theirs in _gradients(twin, parameters, recorded, probes, targets, loss):
-            if not _same(parameters, ours, norm, theirs):
+        with recording_tape(twin, layers_to_record(twin), layout) as tape:
+            recorded = tape.record_per_example_gradients(probes, targets, loss)
+        for ours, norm, theirs in _iterate_recorded_and_exact_gradients(
+            twin, parameters, recorded, probes, targets, loss
+        ):
+            if not _are_gradients_close(parameters, ours, norm, theirs):
                 raise Unsupported("", model, "to use its parameters in its layers alone, one row for each example")
-        return sum(gradient.stored for gradient in recorded.values())
+        return sum(gradient.stored_numbers_per_example for gradient in recorded.values())
     except Unsupported:
         raise
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as cause:
@@ -234,7 +238,7 @@ def require_correct_recording(
         torch.set_num_threads(threads)
 
 
-def _gradients(
+def _iterate_recorded_and_exact_gradients(
     model: nn.Module,
     parameters: Sequence[nn.Parameter],
     recorded: Mapping[nn.Parameter, LayerGradient],
@@ -246,19 +250,21 @@ def _gradients(
     norms = joint_norms(recorded.values())
     for row, factors in enumerate(torch.eye(_PROBES, dtype=torch.float64)):
         flat = torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=torch.float64)
-        places = views_of_flat_vector(parameters, flat)
+        places = flat_vector_views_by_parameter(parameters, flat)
         for parameter, gradient in recorded.items():
-            gradient.add_to(places[parameter], factors)
+            gradient.add_weighted_sum_to(places[parameter], factors)
         example_loss = loss(model(probes[row : row + 1]), targets[row : row + 1])
         gradients = torch.autograd.grad(example_loss, list(parameters), materialize_grads=True)
         yield flat, norms[row], torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def _same(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
+def _are_gradients_close(parameters: Sequence[nn.Parameter], ours: Tensor, norm: Tensor, theirs: Tensor) -> bool:
     """Whether two gradients agree for every parameter, up to a relative error and rounding of the whole gradient."""
     exact = theirs.norm()
     pairs = zip(
-        views_of_flat_vector(parameters, ours).values(), views_of_flat_vector(parameters, theirs).values(), strict=True
+        flat_vector_views_by_parameter(parameters, ours).values(),
+        flat_vector_views_by_parameter(parameters, theirs).values(),
+        strict=True,
     )
     noise = _NOISE * (1 + exact)
     agree = all((part - expected).norm() <= _CLOSE * expected.norm() + noise for part, expected in pairs)
@@ -294,40 +300,44 @@ class Fused:
         if self.precision not in _NARROW:
             raise ValueError(f"Expected precision={self.precision} to be {' or '.join(_NARROW)}.")
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the examples' norms; each chunk's gradients are bounded and summed layer by layer."""
-        require_exact_products()
-        parameters = trainable(model)
+        require_exact_float32_products()
+        parameters = trainable_parameters(model)
         numbers = sum(parameter.numel() for parameter in parameters)
         total = parameters[0].new_zeros(numbers, dtype=torch.float64)
         if batch.sizes is not None:  # even if all are 1 in this batch: the engine must not depend on a random draw
             raise Unsupported("", model, "to be trained on units of one example each")
-        layers = recorded_layers(model)
+        layers = layers_to_record(model)
         if len(batch) == 0:
             return total, parameters[0].new_zeros(0)
         inputs, cases = batch.inputs, self._proven.setdefault(model, {})
         case = (task.loss, inputs.shape[1:], inputs.dtype, *map(id, parameters))
         if case not in cases:
-            cases[case] = _layout_that_passes_check(model, inputs, task.loss)
-            _log_slow_layers(layers)
+            cases[case] = _checked_layout_and_stored_size(model, inputs, task.loss)
+            _log_layers_without_rule(layers)
         layout, stored = cases[case]
-        chunk = task.examples_per_pass(fused_chunk(model, stored, inputs[0]))
-        places, norms = views_of_flat_vector(parameters, total), []
+        chunk = task.examples_per_pass(fused_chunk_size(model, stored, inputs[0]))
+        places, norms = flat_vector_views_by_parameter(parameters, total), []
         with recording_tape(model, layers, layout, _NARROW[self.precision]) as tape:
-            for part, targets, count in batch.parts(chunk, filled=task.block is not None):
-                norms.append(_add(tape.play(part, targets, task.loss), places, task.transform, count))
+            for part, targets, count in batch.iterate_chunks(chunk, filled=task.block is not None):
+                norms.append(
+                    _add_bounded_sum_returning_norms(
+                        tape.record_per_example_gradients(part, targets, task.loss), places, task.transform, count
+                    )
+                )
         return total, torch.cat(norms)
 
 
-def _layout_that_passes_check(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
+def _checked_layout_and_stored_size(model: nn.Module, inputs: Tensor, loss: Loss) -> tuple[torch.memory_format, int]:
     """The fastest layout of images that passes the self-check, and the numbers stored per example."""
-    if suits_channels_last(model):
+    if is_channels_last_faster(model):
         with suppress(Unsupported):  # for example a model that needs a view which this layout does not allow
-            return torch.channels_last, require_correct_recording(model, inputs, torch.channels_last, loss)
-    return torch.contiguous_format, require_correct_recording(model, inputs, torch.contiguous_format, loss)
+            return torch.channels_last, check_recording_returning_stored_size(model, inputs, torch.channels_last, loss)
+    return torch.contiguous_format, check_recording_returning_stored_size(model, inputs, torch.contiguous_format, loss)
 
 
-def _log_slow_layers(layers: Sequence[Layer]) -> None:
+def _log_layers_without_rule(layers: Sequence[Layer]) -> None:
     """Logs the layers that have no rule."""
     slow = [layer for layer in layers if layer.treatment is Treatment.TORCH_FUNC]
     if slow:
@@ -335,7 +345,7 @@ def _log_slow_layers(layers: Sequence[Layer]) -> None:
         log.info("engine fused: torch.func runs these layers a second time, which is slower: %s", names)
 
 
-def _add(
+def _add_bounded_sum_returning_norms(
     gradients: Mapping[nn.Parameter, LayerGradient],
     places: Mapping[nn.Parameter, Tensor],
     transform: GradientTransform,
@@ -347,7 +357,9 @@ def _add(
     factors[count:] = 0
     if not norms.max().isfinite():
         non_finite = ~norms.isfinite()
-        gradients = {parameter: gradient.without(non_finite) for parameter, gradient in gradients.items()}
+        gradients = {
+            parameter: gradient.with_marked_examples_zeroed(non_finite) for parameter, gradient in gradients.items()
+        }
     for parameter, gradient in gradients.items():
-        gradient.add_to(places[parameter], factors)
+        gradient.add_weighted_sum_to(places[parameter], factors)
     return norms[:count]

@@ -30,7 +30,7 @@ class Unsupported(ValueError):
         super().__init__(f"Expected {name or 'model'}={kind} {condition}; engine=auto or engine=vmap takes it.")
 
 
-def trainable(model: nn.Module) -> list[nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The trainable parameters, in the order in which they are flattened.
 
     Errors: ValueError if there are none, or if they are not all float32 or all float64: only for these dtypes is the
@@ -48,19 +48,19 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     return parameters
 
 
-def require_exact_products() -> None:
+def require_exact_float32_products() -> None:
     """Raises ValueError if torch may truncate the factors of float32 products: sums could then exceed their bound."""
     if (precision := torch.get_float32_matmul_precision()) != "highest":
         raise ValueError(f"Expected float32_matmul_precision={precision} to be highest.")
 
 
-def views_of_flat_vector(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Parameter, Tensor]:
+def flat_vector_views_by_parameter(parameters: Sequence[nn.Parameter], flat: Tensor) -> dict[nn.Parameter, Tensor]:
     """The part of a flat vector [P] for each parameter, as a view with the parameter's shape."""
     parts = flat.split_with_sizes([parameter.numel() for parameter in parameters])
     return {parameter: part.view(parameter.shape) for parameter, part in zip(parameters, parts, strict=True)}
 
 
-def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
+def per_example_gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     """The norms [n] of per-example gradients, given as one tensor [n, ...] for each parameter.
 
     Squares are summed in float64: a float32 sum of a million terms can be wrong in the fourth digit, and too small,
@@ -85,16 +85,16 @@ class MicroBatch:
     sizes: tuple[int, ...]
 
     @property
-    def examples(self) -> slice:
+    def example_slice(self) -> slice:
         """The slice of its examples in the batch."""
         return slice(self.first, self.first + sum(self.sizes))
 
-    def owners(self) -> Tensor:
+    def unit_index_of_each_example(self) -> Tensor:
         """The index of the unit of each example, ascending."""
         return torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
 
 
-def pack_units(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
+def pack_units_into_micro_batches(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
     """All units in their order, in micro-batches of at most `chunk` examples; a larger unit is alone in one.
 
     Units of different sizes are in different micro-batches. So the position of a unit in its micro-batch depends on its
@@ -112,7 +112,7 @@ def pack_units(sizes: Sequence[int], chunk: int) -> Iterator[MicroBatch]:
         yield MicroBatch(first=first, sizes=tuple(units))
 
 
-def check_sizes(sizes: Sequence[int], examples: int) -> None:
+def check_unit_sizes_sum_to_examples(sizes: Sequence[int], examples: int) -> None:
     """Raises ValueError unless each example of a batch belongs to exactly one unit, and each unit has an example."""
     if min(sizes, default=1) < 1 or sum(sizes) != examples:
         raise ValueError(f"Expected sizes={list(sizes)} >= 1, {examples} together.")
@@ -132,7 +132,7 @@ class Minibatch:
 
     def __post_init__(self) -> None:
         if self.sizes is not None:
-            check_sizes(self.sizes, len(self))
+            check_unit_sizes_sum_to_examples(self.sizes, len(self))
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -141,7 +141,7 @@ class Minibatch:
         """Some of the examples, each as its own unit."""
         return Minibatch(self.inputs[part], self.targets[part])
 
-    def parts(self, chunk: int, *, filled: bool = False) -> Iterator[tuple[Tensor, Tensor, int]]:
+    def iterate_chunks(self, chunk: int, *, filled: bool = False) -> Iterator[tuple[Tensor, Tensor, int]]:
         """All inputs and targets in parts of at most `chunk` examples, with the number of examples in each.
 
         With `filled` the last part is padded with zeros, so that all parts have one shape, and all parts are copied:
@@ -183,16 +183,16 @@ class Engine(Protocol):
     mean once.
 
     *Guarantee*: each unit contributes its own gradient times its own factor and nothing else. So the norm of its
-    contribution is at most `transform.bound`, for any number of examples. A unit with a non-finite gradient contributes
-    exactly zero and does not change the others. Contributions are summed in float64. With a block, the shape of a pass
-    and the algorithm for it depend on no record. The chunk bounds memory and changes only rounding. The model stays
-    unchanged: no hooks, no gradients, the same mode. `stacks` says whether models of one architecture may be stacked
-    instead of using this engine.
+    contribution is at most `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient
+    contributes exactly zero and does not change the others. Contributions are summed in float64. With a block, the
+    shape of a pass and the algorithm for it depend on no record. The chunk bounds memory and changes only rounding. The
+    model stays unchanged: no hooks, no gradients, the same mode. `stacks` says whether models of one architecture may
+    be stacked instead of using this engine.
     """
 
     stacks: ClassVar[bool]
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] in float64, by the trainable parameters in their order, and each unit's norm before bounding."""
         ...
 
@@ -212,20 +212,20 @@ _ACTIVATIONS_PER_INPUT = 256
 _ACTIVATIONS_WITHOUT_MAPS = 32
 
 
-def automatic_chunk(model: nn.Module, example: Tensor) -> int:
+def automatic_chunk_size(model: nn.Module, example: Tensor) -> int:
     """The chunk that keeps gradients and activations within 256 MiB on a CPU, or 4 GiB on a GPU; at least 1.
 
     On a CPU no single tensor of per-example gradients should exceed the size that the allocator re-uses (32 MiB in
     glibc): new memory pages cost more time than small chunks.
     """
-    sizes = [parameter.numel() for parameter in trainable(model)]
+    sizes = [parameter.numel() for parameter in trainable_parameters(model)]
     per_example = _GRADIENT_COPIES * sum(sizes) + _ACTIVATIONS_PER_INPUT * example.numel()
     if example.device.type == "cuda":
         return max(1, _CUDA_FLOATS // per_example)
     return max(1, min(_CPU_FLOATS // per_example, _REUSED_FLOATS // max(sizes)))
 
 
-def fused_chunk(model: nn.Module, stored: int, example: Tensor) -> int:
+def fused_chunk_size(model: nn.Module, stored: int, example: Tensor) -> int:
     """The chunk for the fused engine, which stores `stored` gradient numbers per example, once, besides activations."""
     floats = _CUDA_FLOATS if example.device.type == "cuda" else _CPU_FLOATS
     widest = max((layer.embedding_dim for layer in model.modules() if isinstance(layer, nn.Embedding)), default=1)

@@ -20,7 +20,7 @@ _UNIT = 2.0**-24
 _UNDERFLOW = 2.0**-51
 
 
-def norms_along(values: Tensor, dim: int) -> Tensor:
+def norms_along_dimension(values: Tensor, dim: int) -> Tensor:
     """The norms of `values` along one dimension, in its dtype: too small by at most one rounding.
 
     Squares of float32 numbers are exact in float64, and their sum in float64 is rounded to float32 once, so a record's
@@ -44,7 +44,7 @@ def row_norms(rows: Tensor) -> Tensor:
     blocks = rows.flatten(2) if rows.ndim > 2 else rows
     terms = blocks.shape[-1]
 
-    def exact() -> Tensor:
+    def exact_row_norms() -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
         return norms
 
@@ -54,11 +54,11 @@ def row_norms(rows: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(blocks, dim=-1)
         if blocks.ndim > 2:
             norms = torch.linalg.vector_norm(norms, dim=1, dtype=torch.float64)
-        return _norms_not_below(norms.double(), terms, numbers, exact)
-    return exact()
+        return _norms_enlarged_by_rounding_error(norms.double(), terms, numbers, exact_row_norms)
+    return exact_row_norms()
 
 
-def _norms_not_below(norms: Tensor, terms: int, numbers: int, exact: Callable[[], Tensor]) -> Tensor:
+def _norms_enlarged_by_rounding_error(norms: Tensor, terms: int, numbers: int, exact: Callable[[], Tensor]) -> Tensor:
     """Norms of rows of `numbers`, enlarged by the largest loss of a sum of `terms`; exact norms where none is proven.
 
     The choice depends on the row alone: a record must not change the norms of others.
@@ -75,31 +75,31 @@ _WIDENED = 2**16
 class LayerGradient(Protocol):
     """The per-example gradients of one parameter for n examples, in the cheapest form.
 
-    *Guarantee*: `norms` are never smaller than the norms of the gradients that `add_to` sums. The norm of a gradient
-    with a non-finite number is not finite.
+    *Guarantee*: `norms` are never smaller than the norms of the gradients that `add_weighted_sum_to` sums. The norm of
+    a gradient with a non-finite number is not finite.
     """
 
     @property
-    def stored(self) -> int:
+    def stored_numbers_per_example(self) -> int:
         """The numbers that are kept for an example until the sum, where they need much memory; else 0."""
         ...
 
-    def norms(self) -> Tensor:
+    def per_example_norms(self) -> Tensor:
         """The norm of each example's gradient: [n] in float64."""
         ...
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds sum_i factors_i * gradient_i to `total`, in float64; `total` has the parameter's shape.
 
         The summand of an example is a function of its own numbers; only the float64 sum depends on other examples.
         """
         ...
 
-    def to(self, dtype: torch.dtype) -> LayerGradient:
+    def to_dtype(self, dtype: torch.dtype) -> LayerGradient:
         """The same gradients in this dtype, for dtypes that have all of their numbers."""
         ...
 
-    def without(self, non_finite: Tensor) -> LayerGradient:
+    def with_marked_examples_zeroed(self, non_finite: Tensor) -> LayerGradient:
         """The same gradients with zero for the examples that are marked in `non_finite` [n]."""
         ...
 
@@ -111,26 +111,26 @@ class DenseGradient:
     rows: Tensor
 
     @property
-    def stored(self) -> int:
+    def stored_numbers_per_example(self) -> int:
         """The numbers of a row, if a parameter has more than one dimension."""
         return self.rows[0].numel() if self.rows.ndim > 2 else 0
 
-    def norms(self) -> Tensor:
+    def per_example_norms(self) -> Tensor:
         """The rows' norms."""
         return row_norms(self.rows)
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds matrix-vector products, a few examples at a time so that their float64 copies fit the cache."""
         rows, flat, wide = self.rows.flatten(1), total.view(-1), factors.double()
         few = max(1, _WIDENED // max(1, rows.shape[1]))
         for part, part_factors in zip(torch.split(rows, few), torch.split(wide, few), strict=True):
             flat.addmv_(part.double().t(), part_factors)
 
-    def to(self, dtype: torch.dtype) -> DenseGradient:
+    def to_dtype(self, dtype: torch.dtype) -> DenseGradient:
         """The rows in this dtype."""
         return DenseGradient(rows=self.rows.to(dtype))
 
-    def without(self, non_finite: Tensor) -> DenseGradient:
+    def with_marked_examples_zeroed(self, non_finite: Tensor) -> DenseGradient:
         """The rows, with zero for marked examples."""
         return DenseGradient(rows=_zero_masked_rows(self.rows, non_finite))
 
@@ -142,27 +142,27 @@ class ConsecutiveGradients:
     parts: tuple[DenseGradient, ...]
 
     @property
-    def stored(self) -> int:
+    def stored_numbers_per_example(self) -> int:
         """As of each part."""
-        return self.parts[0].stored
+        return self.parts[0].stored_numbers_per_example
 
-    def norms(self) -> Tensor:
+    def per_example_norms(self) -> Tensor:
         """The norms of all parts."""
-        return torch.cat([part.norms() for part in self.parts])
+        return torch.cat([part.per_example_norms() for part in self.parts])
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds one part after another."""
         for part, part_factors in zip(self.parts, self._split_by_part(factors), strict=True):
-            part.add_to(total, part_factors)
+            part.add_weighted_sum_to(total, part_factors)
 
-    def to(self, dtype: torch.dtype) -> ConsecutiveGradients:
+    def to_dtype(self, dtype: torch.dtype) -> ConsecutiveGradients:
         """All parts in this dtype."""
-        return ConsecutiveGradients(parts=tuple(part.to(dtype) for part in self.parts))
+        return ConsecutiveGradients(parts=tuple(part.to_dtype(dtype) for part in self.parts))
 
-    def without(self, non_finite: Tensor) -> ConsecutiveGradients:
+    def with_marked_examples_zeroed(self, non_finite: Tensor) -> ConsecutiveGradients:
         """All parts, with zero for marked examples."""
         pairs = zip(self.parts, self._split_by_part(non_finite), strict=True)
-        return ConsecutiveGradients(parts=tuple(part.without(marked) for part, marked in pairs))
+        return ConsecutiveGradients(parts=tuple(part.with_marked_examples_zeroed(marked) for part, marked in pairs))
 
     def _split_by_part(self, values: Tensor) -> tuple[Tensor, ...]:
         return torch.split(values, [len(part.rows) for part in self.parts])
@@ -179,15 +179,15 @@ class OuterProductGradient:
     right: Tensor
 
     @property
-    def stored(self) -> int:
+    def stored_numbers_per_example(self) -> int:
         """0: both vectors are there anyway."""
         return 0
 
-    def norms(self) -> Tensor:
+    def per_example_norms(self) -> Tensor:
         """The norm of an outer product is the product of the norms."""
         return row_norms(self.left) * row_norms(self.right)
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds one matrix product, as in a step without privacy.
 
         A factor times a subnormal number may be rounded up to twice its value, and a huge right vector would turn this
@@ -196,11 +196,11 @@ class OuterProductGradient:
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
         total.addmm_(scaled.double().t(), self.right.double())
 
-    def to(self, dtype: torch.dtype) -> OuterProductGradient:
+    def to_dtype(self, dtype: torch.dtype) -> OuterProductGradient:
         """The vectors in this dtype."""
         return OuterProductGradient(left=self.left.to(dtype), right=self.right.to(dtype))
 
-    def without(self, non_finite: Tensor) -> OuterProductGradient:
+    def with_marked_examples_zeroed(self, non_finite: Tensor) -> OuterProductGradient:
         """The vectors, with zero for marked examples."""
         return OuterProductGradient(
             left=_zero_masked_rows(self.left, non_finite), right=_zero_masked_rows(self.right, non_finite)
@@ -221,24 +221,24 @@ class SparseGradient:
     examples: int
 
     @property
-    def stored(self) -> int:
+    def stored_numbers_per_example(self) -> int:
         """0: as many values as the layer's outputs have."""
         return 0
 
-    def norms(self) -> Tensor:
+    def per_example_norms(self) -> Tensor:
         """The norm of all values of each example."""
         squares = row_norms(self.values).square()
         return squares.new_zeros(self.examples).index_add_(0, self.owners, squares).sqrt()
 
-    def add_to(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
         """Adds every value to its row."""
         total.index_add_(0, self.rows, (self.values * factors[self.owners, None]).double())
 
-    def to(self, dtype: torch.dtype) -> SparseGradient:
+    def to_dtype(self, dtype: torch.dtype) -> SparseGradient:
         """The values in this dtype."""
         return replace(self, values=self.values.to(dtype))
 
-    def without(self, non_finite: Tensor) -> SparseGradient:
+    def with_marked_examples_zeroed(self, non_finite: Tensor) -> SparseGradient:
         """The values, with zero for marked examples."""
         values = _zero_masked_rows(self.values, non_finite[self.owners])
         return replace(self, values=values)
@@ -246,7 +246,7 @@ class SparseGradient:
 
 def joint_norms(gradients: Iterable[LayerGradient]) -> Tensor:
     """The norms [n] in float64 of the per-example gradients by all of these parameters together."""
-    by_parameter = torch.stack([gradient.norms() for gradient in gradients], dim=1)
+    by_parameter = torch.stack([gradient.per_example_norms() for gradient in gradients], dim=1)
     norms: Tensor = torch.linalg.vector_norm(by_parameter, dim=1)
     return norms
 

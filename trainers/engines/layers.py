@@ -28,14 +28,14 @@ from dpsweep.trainers.engines.layer_gradients import (
     OuterProductGradient,
     SparseGradient,
 )
-from dpsweep.trainers.models.convolutional import WeightStandardConv2d, pulled_back
+from dpsweep.trainers.models.convolutional import WeightStandardConv2d, gradients_by_weight_and_gain
 
 _PIECE = 16
 _FEW_CHANNELS = 4
 _MANY_CHANNELS = 16
 
 
-def suits_channels_last(model: nn.Module) -> bool:
+def is_channels_last_faster(model: nn.Module) -> bool:
     """Whether the layout with channels last is faster for this model.
 
     On a CPU, torch's pooling is several times faster in this layout, and its GroupNorm is slower.
@@ -56,55 +56,59 @@ class Geometry:
     padding: tuple[int, int]
 
     @classmethod
-    def of(cls, layer: nn.Conv1d | nn.Conv2d) -> Geometry:
+    def from_layer(cls, layer: nn.Conv1d | nn.Conv2d) -> Geometry:
         """The geometry of a layer; sequences are images of height 1."""
         if isinstance(layer.padding, str):
             raise TypeError(f"Expected padding={layer.padding} to be numbers.")
         high = isinstance(layer, nn.Conv1d)
 
-        def both(numbers: tuple[int, ...], missing: int) -> tuple[int, int]:
+        def height_and_width(numbers: tuple[int, ...], missing: int) -> tuple[int, int]:
             first, last = (missing, *numbers) if high else numbers
             return first, last
 
         return cls(
             in_channels=layer.in_channels,
             out_channels=layer.out_channels,
-            kernel_size=both(layer.kernel_size, 1),
-            stride=both(layer.stride, 1),
-            padding=both(layer.padding, 0),
+            kernel_size=height_and_width(layer.kernel_size, 1),
+            stride=height_and_width(layer.stride, 1),
+            padding=height_and_width(layer.padding, 0),
         )
 
     @property
-    def weight(self) -> tuple[int, int, int, int]:
+    def weight_shape(self) -> tuple[int, int, int, int]:
         """The shape of the weight."""
         return self.out_channels, self.in_channels, *self.kernel_size
 
 
-def weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+def convolution_weight_gradients(layer: nn.Conv1d | nn.Conv2d, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
     """The gradients [n, *weight's shape] of groups of examples that fit the cache, in the examples' order."""
-    geometry = Geometry.of(layer)
+    geometry = Geometry.from_layer(layer)
     if isinstance(layer, nn.Conv1d):
-        parts = _image_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2))
+        parts = _image_convolution_weight_gradients(geometry, inputs.unsqueeze(2), gradient.unsqueeze(2))
         return tuple(part.squeeze(3) for part in parts)
-    return _image_gradients(geometry, inputs, gradient)
+    return _image_convolution_weight_gradients(geometry, inputs, gradient)
 
 
-def _image_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+def _image_convolution_weight_gradients(layer: Geometry, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
     """The gradients [n, out, in, height, width]: large ones in groups, where a copy would cost more than more calls.
 
     Many channels: one grouped convolution, which on a CPU is fast in float32 only. Few channels: windows unfolded to
     columns, with positions or channels innermost.
     """
     if layer.in_channels >= _MANY_CHANNELS and (inputs.is_cuda or inputs.dtype == torch.float32):
-        algorithm = _gradients_by_grouped_convolution
+        algorithm = _weight_gradients_by_grouped_convolution
     else:
-        algorithm = _by_channels if layer.in_channels >= _FEW_CHANNELS else _by_positions
+        algorithm = (
+            _weight_gradients_by_channel_windows
+            if layer.in_channels >= _FEW_CHANNELS
+            else _weight_gradients_by_position_windows
+        )
     parts = zip(torch.split(inputs, _PIECE), torch.split(gradient, _PIECE), strict=True)
     rows = tuple(algorithm(layer, *part) for part in parts)
-    return rows if algorithm is _gradients_by_grouped_convolution or len(rows) == 1 else (torch.cat(rows),)
+    return rows if algorithm is _weight_gradients_by_grouped_convolution or len(rows) == 1 else (torch.cat(rows),)
 
 
-def _gradients_by_grouped_convolution(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _weight_gradients_by_grouped_convolution(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """One convolution in which each example is a group."""
     examples = len(inputs)
     shape = (examples * layer.out_channels, layer.in_channels, *layer.kernel_size)
@@ -116,10 +120,10 @@ def _gradients_by_grouped_convolution(layer: Geometry, inputs: Tensor, gradient:
         padding=layer.padding,
         groups=examples,
     )
-    return rows.view(examples, *layer.weight)
+    return rows.view(examples, *layer.weight_shape)
 
 
-def _by_positions(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _weight_gradients_by_position_windows(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, in * height * width, positions]."""
     padded = _pad_inputs(layer, inputs).contiguous()
     (n, c, h, w), (down, across) = padded.stride(), layer.stride
@@ -127,10 +131,10 @@ def _by_positions(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     windows = padded.as_strided(shape, (n, c, h, w, h * down, w * across)).reshape(
         len(inputs), -1, _output_area(gradient)
     )
-    return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight)
+    return torch.bmm(gradient.flatten(2), windows.transpose(1, 2)).view(len(inputs), *layer.weight_shape)
 
 
-def _by_channels(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
+def _weight_gradients_by_channel_windows(layer: Geometry, inputs: Tensor, gradient: Tensor) -> Tensor:
     """Windows as [n, positions, height * width * in]."""
     padded = _pad_inputs(layer, inputs).permute(0, 2, 3, 1).contiguous()
     (n, h, w, c), (down, across) = padded.stride(), layer.stride
@@ -154,7 +158,7 @@ def _output_area(gradient: Tensor) -> int:
 Trained = Collection[str]
 
 
-def linear(layer: nn.Linear, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
+def linear_gradients(layer: nn.Linear, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
     """One outer product for each example, or the sum of one outer product per position."""
     gradients: dict[str, LayerGradient] = {}
     if "weight" in trained and inputs.ndim == 2:
@@ -168,42 +172,48 @@ def linear(layer: nn.Linear, trained: Trained, inputs: Tensor, gradient: Tensor)
     return gradients
 
 
-def convolution(
+def convolution_gradients(
     layer: nn.Conv1d | nn.Conv2d, trained: Trained, inputs: Tensor, gradient: Tensor
 ) -> dict[str, LayerGradient]:
     """Explicit per-example gradients of the weight, and sums over positions for the bias."""
     gradients: dict[str, LayerGradient] = {}
     if "weight" in trained:
-        parts = weight_gradients(layer, inputs, gradient)
+        parts = convolution_weight_gradients(layer, inputs, gradient)
         gradients["weight"] = ConsecutiveGradients(parts=tuple(DenseGradient(rows=part) for part in parts))
     if "bias" in trained:
         gradients["bias"] = DenseGradient(rows=gradient.flatten(2).sum(dim=2))
     return gradients
 
 
-def standardized_convolution(
+def standardized_convolution_gradients(
     layer: WeightStandardConv2d, trained: Trained, inputs: Tensor, gradient: Tensor
 ) -> dict[str, LayerGradient]:
     """Gradients by the standardized weight, mapped back to weight and gain by a linear map that all examples share."""
-    by_standardized = torch.cat(weight_gradients(layer, inputs, gradient))
-    weight, gain = pulled_back(layer.weight, layer.gain, by_standardized)
+    by_standardized = torch.cat(convolution_weight_gradients(layer, inputs, gradient))
+    weight, gain = gradients_by_weight_and_gain(layer.weight, layer.gain, by_standardized)
     rows = {"weight": weight, "gain": gain, "bias": gradient.sum(dim=(2, 3))}
     return {name: DenseGradient(rows=rows[name]) for name in trained}
 
 
-def layer_norm(layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
+def layer_norm_gradients(
+    layer: nn.LayerNorm, trained: Trained, inputs: Tensor, gradient: Tensor
+) -> dict[str, LayerGradient]:
     """Per coordinate, summed over positions: output gradient times normalized input, and output gradient."""
     products = gradient * functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
     last = inputs.ndim - len(layer.normalized_shape)
-    return _weight_and_bias(trained, _sum_over_positions(products, last), _sum_over_positions(gradient, last))
+    return _weight_and_bias_gradients(trained, _sum_over_positions(products, last), _sum_over_positions(gradient, last))
 
 
-def embedding(layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
+def embedding_gradients(
+    layer: nn.Embedding, trained: Trained, inputs: Tensor, gradient: Tensor
+) -> dict[str, LayerGradient]:
     """For each example and each of its words, the sum over the positions of the word; zero for padding."""
-    return _of_words(layer, inputs, gradient)
+    return _embedding_table_gradients(layer, inputs, gradient)
 
 
-def _of_words(layer: nn.Embedding | nn.EmbeddingBag, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
+def _embedding_table_gradients(
+    layer: nn.Embedding | nn.EmbeddingBag, inputs: Tensor, gradient: Tensor
+) -> dict[str, LayerGradient]:
     """The gradient of a table from that of each position [n, ..., width]."""
     words = inputs.flatten(1)
     examples, positions = words.shape
@@ -218,7 +228,7 @@ def _of_words(layer: nn.Embedding | nn.EmbeddingBag, inputs: Tensor, gradient: T
     return {"weight": SparseGradient(values=sums, rows=rows, owners=owners, examples=examples)}
 
 
-def embedding_bag(
+def embedding_bag_gradients(
     layer: nn.EmbeddingBag, trained: Trained, inputs: Tensor, gradient: Tensor
 ) -> dict[str, LayerGradient]:
     """The gradient of an embedding whose words all have the gradient of their bag, divided by their number in means."""
@@ -226,10 +236,12 @@ def embedding_bag(
     shares = counts.to(gradient.dtype)
     if layer.mode == "mean":
         shares = shares / shares.sum(dim=1, keepdim=True).clamp(min=1)
-    return _of_words(layer, inputs, shares[:, :, None] * gradient[:, None, :])
+    return _embedding_table_gradients(layer, inputs, shares[:, :, None] * gradient[:, None, :])
 
 
-def rms_norm(layer: nn.RMSNorm, trained: Trained, inputs: Tensor, gradient: Tensor) -> dict[str, LayerGradient]:
+def rms_norm_gradients(
+    layer: nn.RMSNorm, trained: Trained, inputs: Tensor, gradient: Tensor
+) -> dict[str, LayerGradient]:
     """Per coordinate, summed over positions: output gradient times normalized input."""
     products = gradient * functional.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
     return {"weight": DenseGradient(rows=_sum_over_positions(products, inputs.ndim - len(layer.normalized_shape)))}
@@ -240,25 +252,25 @@ def _sum_over_positions(values: Tensor, last: int) -> Tensor:
     return values.sum(dim=tuple(range(1, last))) if last > 1 else values
 
 
-def _weight_and_bias(trained: Trained, weight: Tensor, bias: Tensor) -> dict[str, LayerGradient]:
+def _weight_and_bias_gradients(trained: Trained, weight: Tensor, bias: Tensor) -> dict[str, LayerGradient]:
     return {name: DenseGradient(rows=rows) for name, rows in (("weight", weight), ("bias", bias)) if name in trained}
 
 
 LAYERS: Mapping[type[nn.Module], Callable[..., dict[str, LayerGradient]]] = MappingProxyType(
     {
-        nn.Linear: linear,
-        nn.Conv1d: convolution,
-        nn.Conv2d: convolution,
-        WeightStandardConv2d: standardized_convolution,
-        nn.LayerNorm: layer_norm,
-        nn.RMSNorm: rms_norm,
-        nn.Embedding: embedding,
-        nn.EmbeddingBag: embedding_bag,
+        nn.Linear: linear_gradients,
+        nn.Conv1d: convolution_gradients,
+        nn.Conv2d: convolution_gradients,
+        WeightStandardConv2d: standardized_convolution_gradients,
+        nn.LayerNorm: layer_norm_gradients,
+        nn.RMSNorm: rms_norm_gradients,
+        nn.Embedding: embedding_gradients,
+        nn.EmbeddingBag: embedding_bag_gradients,
     }
 )
 
 
-def has_rule(layer: nn.Module) -> bool:
+def has_gradient_rule(layer: nn.Module) -> bool:
     """Whether the function of a layer in `LAYERS` computes what this layer, with its options, does."""
     if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
         plain = layer.groups == 1 and set(layer.dilation) == {1} and layer.padding_mode == "zeros"

@@ -58,15 +58,15 @@ class LinearMaps:
     _parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     _calls: dict[LinearPart, list[_MapCall]] = field(default_factory=dict)
 
-    def attach(self) -> Callable[[], None]:
+    def attach_returning_undo(self) -> Callable[[], None]:
         """Replaces the module's `forward`."""
         module = self.layer.module
         self._parameters = dict(module.named_parameters())
 
-        def forward(*arguments: Any, **options: Any) -> Any:
+        def replaced_forward(*arguments: Any, **options: Any) -> Any:
             return self.forward(module, self, *arguments, **options)
 
-        module.__dict__["forward"] = forward
+        module.__dict__["forward"] = replaced_forward
         return lambda: module.__dict__.__delitem__("forward")
 
     def __call__(self, inputs: Tensor, part: LinearPart) -> Tensor:
@@ -75,14 +75,14 @@ class LinearMaps:
         bias = None if part.bias is None else _parameter_rows(self._parameters[part.bias], part.bias_rows)
         outputs = functional.linear(inputs, weight, bias)
         if self.current.active:
-            if not self.current.has_rows(inputs):
+            if not self.current.may_have_row_per_example(inputs):
                 raise Unsupported(self.layer.name, self.layer.module, "to be called with one row for each example")
             call = _MapCall(inputs=inputs.detach(), version=inputs._version)
             self._calls.setdefault(part, []).append(call)
-            self.current.await_output_gradient(outputs, call.store_gradient)
+            self.current.register_output_gradient_callback(outputs, call.store_gradient)
         return outputs
 
-    def collect(self) -> Mapping[str, LayerGradient]:
+    def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The sums over the calls; zero for rows on which the loss does not depend."""
         calls, self._calls = self._calls, {}
         rows: dict[str, Tensor] = {}
@@ -91,20 +91,24 @@ class LinearMaps:
             if any(call.inputs._version != call.version for call in used):
                 raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
             if used:
-                inputs = _positions([call.inputs for call in used])
-                gradient = _positions([call.gradient for call in used if call.gradient is not None])
+                inputs = _concatenate_calls_over_positions([call.inputs for call in used])
+                gradient = _concatenate_calls_over_positions(
+                    [call.gradient for call in used if call.gradient is not None]
+                )
                 if part.weight in self.layer.trained:
-                    with self.current.products(gradient):
-                        products = torch.bmm(gradient.transpose(1, 2), self.current.wide(inputs))
-                    self._add(rows, part.weight, part.rows, products)
+                    with self.current.autocast_context_for_narrow_dtype(gradient):
+                        products = torch.bmm(gradient.transpose(1, 2), self.current.to_parameter_dtype(inputs))
+                    self._add_gradient_of_parameter_rows(rows, part.weight, part.rows, products)
                 if part.bias in self.layer.trained:
-                    self._add(rows, part.bias, part.bias_rows, gradient.sum(dim=1))
+                    self._add_gradient_of_parameter_rows(rows, part.bias, part.bias_rows, gradient.sum(dim=1))
         if rows.keys() != self.layer.trained.keys():
             condition = "to be called in a pass, and the loss to depend on all of its parameters"
             raise Unsupported(self.layer.name, self.layer.module, condition)
         return {name: DenseGradient(rows=gradient) for name, gradient in rows.items()}
 
-    def _add(self, rows: dict[str, Tensor], name: str | None, part: tuple[int, int] | None, gradient: Tensor) -> None:
+    def _add_gradient_of_parameter_rows(
+        self, rows: dict[str, Tensor], name: str | None, part: tuple[int, int] | None, gradient: Tensor
+    ) -> None:
         """Adds the gradients of some rows of a parameter to those of the whole parameter."""
         if name is None:
             return
@@ -120,20 +124,20 @@ def _parameter_rows(parameter: Tensor, part: tuple[int, int] | None) -> Tensor:
     return parameter if part is None else parameter[part[0] : part[1]]
 
 
-def _positions(values: list[Tensor]) -> Tensor:
+def _concatenate_calls_over_positions(values: list[Tensor]) -> Tensor:
     """Values [n, ..., d] of all calls as [n, positions, d]."""
     flat = [value.unsqueeze(1) if value.ndim == 2 else value.flatten(1, -2) for value in values]
     return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
 
 
-def plain_attention(layer: nn.Module) -> bool:
+def can_record_attention(layer: nn.Module) -> bool:
     """Whether `attention` computes this layer: without appended keys, and without dropout."""
     if not isinstance(layer, nn.MultiheadAttention):
         return False
     return layer.bias_k is None and layer.bias_v is None and not layer.add_zero_attn and layer.dropout == 0
 
 
-def attention(
+def recorded_attention(
     layer: nn.MultiheadAttention,
     maps: LinearMaps,
     query: Tensor,
@@ -149,11 +153,11 @@ def attention(
     if query.ndim != 3 or (is_causal and attn_mask is None):
         raise ValueError("Expected attention of batches, with attn_mask where is_causal is set")
     if not layer.batch_first:
-        query, key, value = _examples_first(query, key, value)
+        query, key, value = _transpose_examples_first(query, key, value)
     queries, keys, values = (
-        _by_heads(layer, part) for part in _project_query_key_value(layer, maps, query, key, value)
+        _split_by_heads(layer, part) for part in _project_query_key_value(layer, maps, query, key, value)
     )
-    mask = _mask(attn_mask, key_padding_mask, queries)
+    mask = _combined_additive_mask(attn_mask, key_padding_mask, queries)
     if need_weights:
         scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[3])
         weights = (scores if mask is None else scores + mask).softmax(dim=3)
@@ -166,7 +170,7 @@ def attention(
     return outputs if layer.batch_first else outputs.transpose(0, 1), averaged
 
 
-def _examples_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _transpose_examples_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Examples first; the same tensor stays the same tensor."""
     first = query.transpose(0, 1)
     second = first if key is query else key.transpose(0, 1)
@@ -191,12 +195,12 @@ def _project_query_key_value(
     return tuple(projected)
 
 
-def _by_heads(layer: nn.MultiheadAttention, values: Tensor) -> Tensor:
+def _split_by_heads(layer: nn.MultiheadAttention, values: Tensor) -> Tensor:
     """Values [n, length, width] as [n, heads, length, width of a head]."""
     return values.view(*values.shape[:2], layer.num_heads, -1).transpose(1, 2)
 
 
-def _mask(mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
+def _combined_additive_mask(mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
     """Both masks as one summand of the scores [n, heads, length, keys], or of a shape that is broadcast to it."""
     summands = []
     if mask is not None:
@@ -221,7 +225,7 @@ Cell: TypeAlias = Callable[[Tensor, Tensor, State], State]
 """Maps the input's and the hidden state's images under their linear maps, and the last state, to the next state."""
 
 
-def plain_recurrent(layer: nn.Module) -> bool:
+def can_record_recurrent(layer: nn.Module) -> bool:
     """Whether `recurrent` computes this layer: without dropout between its layers."""
     return isinstance(layer, nn.RNNBase) and layer.mode in _CELLS and layer.dropout == 0
 
@@ -233,13 +237,13 @@ def recorded_recurrent(
     if not isinstance(inputs, Tensor) or inputs.ndim != 3:
         raise ValueError("Expected batches of sequences, not packed")
     values = inputs if layer.batch_first else inputs.transpose(0, 1)
-    first = _first_states(layer, values, hx)
+    first = _initial_states(layer, values, hx)
     last: list[State] = []
     directions = ("", "_reverse") if layer.bidirectional else ("",)
     for number in range(layer.num_layers):
         outputs = []
         for direction in directions:
-            steps, state = _run(layer, maps, values, first[len(last)], f"_l{number}{direction}")
+            steps, state = _run_recurrent_layer(layer, maps, values, first[len(last)], f"_l{number}{direction}")
             outputs.append(steps)
             last.append(state)
         values = torch.cat(outputs, dim=2)
@@ -247,7 +251,7 @@ def recorded_recurrent(
     return values if layer.batch_first else values.transpose(0, 1), states if layer.mode == "LSTM" else states[0]
 
 
-def _first_states(layer: nn.RNNBase, values: Tensor, given: Tensor | State | None) -> list[State]:
+def _initial_states(layer: nn.RNNBase, values: Tensor, given: Tensor | State | None) -> list[State]:
     """The first state of every layer and direction; zeros where none is given."""
     number = layer.num_layers * (2 if layer.bidirectional else 1)
     if given is None:
@@ -258,7 +262,9 @@ def _first_states(layer: nn.RNNBase, values: Tensor, given: Tensor | State | Non
     return list(zip(*parts, strict=True))
 
 
-def _run(layer: nn.RNNBase, maps: LinearMaps, values: Tensor, state: State, name: str) -> tuple[Tensor, State]:
+def _run_recurrent_layer(
+    layer: nn.RNNBase, maps: LinearMaps, values: Tensor, state: State, name: str
+) -> tuple[Tensor, State]:
     """The hidden states [n, length, hidden] of one layer in one direction, and its last state."""
     biases = (f"bias_ih{name}", f"bias_hh{name}") if layer.bias else (None, None)
     images = maps(values, LinearPart(weight=f"weight_ih{name}", bias=biases[0])).unbind(dim=1)
@@ -275,13 +281,13 @@ def _run(layer: nn.RNNBase, maps: LinearMaps, values: Tensor, state: State, name
     return torch.stack(steps, dim=1), state
 
 
-def _lstm(image: Tensor, hidden: Tensor, state: State) -> State:
+def _lstm_step(image: Tensor, hidden: Tensor, state: State) -> State:
     entry, forget, cell, out = (image + hidden).chunk(4, dim=1)
     cells = forget.sigmoid() * state[1] + entry.sigmoid() * cell.tanh()
     return out.sigmoid() * cells.tanh(), cells
 
 
-def _gru(image: Tensor, hidden: Tensor, state: State) -> State:
+def _gru_step(image: Tensor, hidden: Tensor, state: State) -> State:
     (reset, update, new), (h_reset, h_update, h_new) = image.chunk(3, dim=1), hidden.chunk(3, dim=1)
     candidate = (new + (reset + h_reset).sigmoid() * h_new).tanh()
     return (candidate + (update + h_update).sigmoid() * (state[0] - candidate),)
@@ -289,8 +295,8 @@ def _gru(image: Tensor, hidden: Tensor, state: State) -> State:
 
 _CELLS: Mapping[str, Cell] = MappingProxyType(
     {
-        "LSTM": _lstm,
-        "GRU": _gru,
+        "LSTM": _lstm_step,
+        "GRU": _gru_step,
         "RNN_TANH": lambda image, hidden, state: ((image + hidden).tanh(),),
         "RNN_RELU": lambda image, hidden, state: ((image + hidden).relu(),),
     }

@@ -19,14 +19,17 @@ from opacus import GradSampleModule
 from torch import Tensor, nn
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.explicit_gradients import agrees_in_float64, bounded_sum
+from dpsweep.trainers.engines.explicit_gradients import (
+    bounded_gradient_sum_and_norms,
+    is_gradient_algorithm_correct_in_float64,
+)
 from dpsweep.trainers.engines.interface import (
     Minibatch,
     Task,
     Unsupported,
-    automatic_chunk,
-    require_exact_products,
-    trainable,
+    automatic_chunk_size,
+    require_exact_float32_products,
+    trainable_parameters,
 )
 
 
@@ -43,42 +46,42 @@ class Opacus:
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from per-example gradients in chunks."""
         self._require_correct_gradients(model, batch, task)
-        require_exact_products()
-        parameters = trainable(model)
+        require_exact_float32_products()
+        parameters = trainable_parameters(model)
         if len(batch) == 0:
             return parameters[0].new_zeros(
                 sum(parameter.numel() for parameter in parameters), dtype=torch.float64
             ), parameters[0].new_zeros(0)
-        chunk = task.examples_per_pass(automatic_chunk(model, batch.inputs[0]))
+        chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
         with _hooked_model(model) as hooked:
-            return bounded_sum(
-                parameters, batch, task, chunk, lambda x, y: _per_example(hooked, parameters, x, y, task.loss)
+            return bounded_gradient_sum_and_norms(
+                parameters, batch, task, chunk, lambda x, y: _per_example_gradients(hooked, parameters, x, y, task.loss)
             )
 
     def _require_correct_gradients(self, model: nn.Module, batch: Minibatch, task: Task) -> None:
         """Raises Unsupported unless Opacus gives correct per-example gradients, for inputs of this shape and dtype."""
         proven = self._proven.setdefault(model, set())
-        case = (task.loss, batch.inputs.shape[1:], batch.inputs.dtype, *map(id, trainable(model)))
+        case = (task.loss, batch.inputs.shape[1:], batch.inputs.dtype, *map(id, trainable_parameters(model)))
         if case not in proven:
-            _compare(model, batch.inputs, task.loss)
+            _check_opacus_gradients(model, batch.inputs, task.loss)
             proven.add(case)
 
 
-def _compare(model: nn.Module, inputs: Tensor, loss: Loss) -> None:
-    name, layer = _layer_without_rule(model)
+def _check_opacus_gradients(model: nn.Module, inputs: Tensor, loss: Loss) -> None:
+    name, layer = _name_and_layer_without_rule(model)
     reason = ""
     try:
-        if agrees_in_float64(model, inputs, loss, _gradients_under_hooks):
+        if is_gradient_algorithm_correct_in_float64(model, inputs, loss, _per_example_gradients_adding_hooks):
             return
     except Exception as error:  # noqa: BLE001 - Opacus and the user's own code may raise anything
         reason = f" ({' '.join(str(error).split()) or type(error).__name__:.200})"
     raise Unsupported(name, layer, f"to have gradients that Opacus computes example by example{reason}")
 
 
-def _layer_without_rule(model: nn.Module) -> tuple[str, nn.Module]:
+def _name_and_layer_without_rule(model: nn.Module) -> tuple[str, nn.Module]:
     """The first layer with trainable parameters but without a rule in Opacus, or the model."""
     for name, layer in model.named_modules():
         trained = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
@@ -87,25 +90,25 @@ def _layer_without_rule(model: nn.Module) -> tuple[str, nn.Module]:
     return "", model
 
 
-def _gradients_under_hooks(
+def _per_example_gradients_adding_hooks(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
     """The gradients [n, ...] of each parameter; hooks are added and removed."""
     with _hooked_model(model) as hooked:
-        return _per_example(hooked, parameters, inputs, targets, loss)
+        return _per_example_gradients(hooked, parameters, inputs, targets, loss)
 
 
-def _per_example(
+def _per_example_gradients(
     hooked: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
     """The gradients [n, ...] of each parameter, read from its attribute `grad_sample`."""
     loss(hooked(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    gradients = [_grad_sample(parameter, len(inputs)) for parameter in parameters]
+    gradients = [_stored_grad_sample_or_zeros(parameter, len(inputs)) for parameter in parameters]
     hooked.zero_grad(set_to_none=True)
     return gradients
 
 
-def _grad_sample(parameter: nn.Parameter, examples: int) -> Tensor:
+def _stored_grad_sample_or_zeros(parameter: nn.Parameter, examples: int) -> Tensor:
     """The gradients that Opacus stored on a parameter; zero if the model did not use it."""
     gradients: Tensor | None = parameter.grad_sample  # type: ignore[attr-defined]
     return parameter.new_zeros(examples, *parameter.shape) if gradients is None else gradients

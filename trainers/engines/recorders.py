@@ -71,7 +71,7 @@ class RecordedPass:
     leaves: list[Tensor] = field(default_factory=list)
 
     @contextmanager
-    def begun(self, examples: int) -> Iterator[None]:
+    def recording_calls(self, examples: int) -> Iterator[None]:
         """Calls of layers are recorded, for so many examples."""
         self.examples, self.active = examples, True
         try:
@@ -80,21 +80,21 @@ class RecordedPass:
             self.active = False
             self.leaves.clear()
 
-    def products(self, like: Tensor) -> AbstractContextManager[object]:
+    def autocast_context_for_narrow_dtype(self, like: Tensor) -> AbstractContextManager[object]:
         """Computes products in the narrow dtype, if there is one, on the device of `like`."""
         return nullcontext() if self.narrow is None else torch.autocast(like.device.type, self.narrow)
 
-    def await_output_gradient(self, output: Tensor, consume: Callable[[Tensor], None]) -> None:
+    def register_output_gradient_callback(self, output: Tensor, consume: Callable[[Tensor], None]) -> None:
         """Calls `consume` with the gradient by this output, once it is known."""
         if not output.requires_grad:
             self.leaves.append(output.requires_grad_())
-        output.register_hook(lambda gradient: consume(self.wide(gradient)))  # type: ignore[no-untyped-call]
+        output.register_hook(lambda gradient: consume(self.to_parameter_dtype(gradient)))  # type: ignore[no-untyped-call]
 
-    def wide(self, values: Tensor) -> Tensor:
+    def to_parameter_dtype(self, values: Tensor) -> Tensor:
         """Floating-point values in the parameters' dtype."""
         return values.to(self.dtype) if values.is_floating_point() else values
 
-    def has_rows(self, values: Tensor) -> bool:
+    def may_have_row_per_example(self, values: Tensor) -> bool:
         """Whether the tensor may have one row for each example."""
         return values.ndim > 0 and len(values) == self.examples
 
@@ -102,11 +102,11 @@ class RecordedPass:
 class Recorder(Protocol):
     """Collects the per-example gradients of one layer, pass by pass."""
 
-    def attach(self) -> Callable[[], None]:
+    def attach_returning_undo(self) -> Callable[[], None]:
         """Begins to record the layer's calls; the returned function ends it and undoes all changes."""
         ...
 
-    def collect(self) -> Mapping[str, LayerGradient]:
+    def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients of the last pass by each trainable parameter's name; what was recorded is forgotten.
 
         Errors: Unsupported for calls that cannot be recorded, and for parameters that the loss does not depend on.
@@ -126,7 +126,7 @@ class RuledLayer:
     _called: bool = False
     _gradients: Mapping[str, LayerGradient] = field(default_factory=dict)
 
-    def attach(self) -> Callable[[], None]:
+    def attach_returning_undo(self) -> Callable[[], None]:
         """Adds a forward hook."""
         return self.layer.module.register_forward_hook(self._record_call).remove
 
@@ -138,14 +138,16 @@ class RuledLayer:
         self._called = True
         if len(arguments) != 1 or not isinstance(arguments[0], Tensor):
             raise Unsupported(self.layer.name, module, _ROWS)
-        inputs = self._for_each(arguments[0].detach(), arguments[0])
-        output = self._for_each(output, arguments[0])
-        if not self.current.has_rows(inputs):
+        inputs = self._repeat_shared_values_per_example(arguments[0].detach(), arguments[0])
+        output = self._repeat_shared_values_per_example(output, arguments[0])
+        if not self.current.may_have_row_per_example(inputs):
             raise Unsupported(self.layer.name, module, _ROWS)
-        self.current.await_output_gradient(output, partial(self._apply_gradient_rule, inputs, inputs._version))
+        self.current.register_output_gradient_callback(
+            output, partial(self._apply_gradient_rule, inputs, inputs._version)
+        )
         return output
 
-    def _for_each(self, values: Tensor, inputs: Tensor) -> Tensor:
+    def _repeat_shared_values_per_example(self, values: Tensor, inputs: Tensor) -> Tensor:
         """The values, or a view that repeats them for each example if the layer's inputs are the same for all examples.
 
         These are a single row, or inputs of one dimension, such as the numbers of places. So the choice never depends
@@ -159,10 +161,12 @@ class RuledLayer:
         if inputs._version != version:
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
         rule = LAYERS[type(self.layer.module)]
-        with self.current.products(gradient):
-            self._gradients = rule(self.layer.module, self.layer.trained, self.current.wide(inputs), gradient)
+        with self.current.autocast_context_for_narrow_dtype(gradient):
+            self._gradients = rule(
+                self.layer.module, self.layer.trained, self.current.to_parameter_dtype(inputs), gradient
+            )
 
-    def collect(self) -> Mapping[str, LayerGradient]:
+    def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients of the pass."""
         gradients, self._gradients, self._called = self._gradients, {}, False
         if gradients.keys() != self.layer.trained.keys():
@@ -175,7 +179,7 @@ Copies = Mapping[str, Tensor]
 """By a parameter's name: its copies [n, ...], one for each example."""
 
 
-def group_norm(layer: nn.GroupNorm, copies: Copies, inputs: Tensor) -> Tensor:
+def group_norm_with_parameter_copies(layer: nn.GroupNorm, copies: Copies, inputs: Tensor) -> Tensor:
     """What `nn.GroupNorm.forward` returns for inputs [n, C, ...], by the copies [n, C] of weight and bias."""
     joined = inputs.reshape(1, inputs.shape[0] * inputs.shape[1], *inputs.shape[2:])
     weight, bias = (copies[name].flatten() for name in ("weight", "bias"))
@@ -183,7 +187,9 @@ def group_norm(layer: nn.GroupNorm, copies: Copies, inputs: Tensor) -> Tensor:
     return outputs.view(inputs.shape)
 
 
-COPIED: Mapping[type[nn.Module], Callable[..., Tensor]] = MappingProxyType({nn.GroupNorm: group_norm})
+COPIED: Mapping[type[nn.Module], Callable[..., Tensor]] = MappingProxyType(
+    {nn.GroupNorm: group_norm_with_parameter_copies}
+)
 """By exact type: a subclass may use its parameters in another way."""
 
 
@@ -196,22 +202,22 @@ class CopiedParameters:
     _called: bool = False
     _gradients: dict[str, Tensor] = field(default_factory=dict)
 
-    def attach(self) -> Callable[[], None]:
+    def attach_returning_undo(self) -> Callable[[], None]:
         """Replaces the module's `forward`."""
         module = self.layer.module
         compute, forward = COPIED[type(module)], module.forward
 
-        def replacement(inputs: Tensor) -> Tensor:
+        def replaced_forward(inputs: Tensor) -> Tensor:
             return (
-                compute(module, self._copy_parameters(), self._for_each(inputs))
+                compute(module, self._copy_parameters_per_example(), self._repeat_single_row_per_example(inputs))
                 if self.current.active
                 else forward(inputs)
             )
 
-        module.__dict__["forward"] = replacement
+        module.__dict__["forward"] = replaced_forward
         return lambda: module.__dict__.__delitem__("forward")
 
-    def _copy_parameters(self) -> Copies:
+    def _copy_parameters_per_example(self) -> Copies:
         """New leaves of the graph, whose gradients are awaited if the parameter is trained."""
         if self._called:
             raise Unsupported(self.layer.name, self.layer.module, "to be called once in a pass")
@@ -220,17 +226,17 @@ class CopiedParameters:
         for name, parameter in self.layer.module.named_parameters():
             copies[name] = parameter.detach().repeat(self.current.examples, *[1] * parameter.ndim)
             if name in self.layer.trained:
-                self.current.await_output_gradient(copies[name], partial(self._gradients.__setitem__, name))
+                self.current.register_output_gradient_callback(copies[name], partial(self._gradients.__setitem__, name))
         return copies
 
-    def _for_each(self, inputs: Tensor) -> Tensor:
+    def _repeat_single_row_per_example(self, inputs: Tensor) -> Tensor:
         """The inputs, or a view that repeats them for each example if they are a single row."""
         rows = inputs.expand(self.current.examples, *inputs.shape[1:]) if len(inputs) == 1 else inputs
-        if not self.current.has_rows(rows):
+        if not self.current.may_have_row_per_example(rows):
             raise Unsupported(self.layer.name, self.layer.module, "to be called with one row for each example")
         return rows
 
-    def collect(self) -> Mapping[str, LayerGradient]:
+    def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The gradients by the copies."""
         gradients, self._gradients, self._called = self._gradients, {}, False
         if gradients.keys() != self.layer.trained.keys():
@@ -249,10 +255,10 @@ class _ModuleCall:
     gradients: dict[int, Tensor] = field(default_factory=dict)
 
     @property
-    def tensors(self) -> list[Tensor]:
+    def tensor_arguments(self) -> list[Tensor]:
         return [value for value in self.arguments if isinstance(value, Tensor)]
 
-    def filled(self, tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments_with_tensors(self, tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and keyword arguments with other tensors."""
         others = iter(tensors)
         values = [next(others) if isinstance(value, Tensor) else value for value in self.arguments]
@@ -268,7 +274,7 @@ class CustomLayer:
     current: RecordedPass
     _calls: list[_ModuleCall] = field(default_factory=list)
 
-    def attach(self) -> Callable[[], None]:
+    def attach_returning_undo(self) -> Callable[[], None]:
         """Adds a forward hook."""
         return self.layer.module.register_forward_hook(self._record_call, with_kwargs=True).remove
 
@@ -279,48 +285,64 @@ class CustomLayer:
         values, structure = tree_flatten((arguments, options))
         outputs, form = tree_flatten(output)
         tensors = [value for value in values if isinstance(value, Tensor)]
-        places = [place for place, value in enumerate(outputs) if _is_float(value)]
-        if not tensors or not places or not all(map(self.current.has_rows, [*tensors, *(outputs[p] for p in places)])):
+        places = [place for place, value in enumerate(outputs) if _is_float_tensor(value)]
+        if (
+            not tensors
+            or not places
+            or not all(map(self.current.may_have_row_per_example, [*tensors, *(outputs[p] for p in places)]))
+        ):
             raise Unsupported(self.layer.name, module, "to be called with tensors of one row for each example")
         detached = [value.detach() if isinstance(value, Tensor) else value for value in values]
         call = _ModuleCall(arguments=detached, structure=structure, versions=[value._version for value in tensors])
         self._calls.append(call)
         for place in places:
             outputs[place] = outputs[place].view_as(outputs[place])
-            self.current.await_output_gradient(outputs[place], partial(call.gradients.__setitem__, place))
+            self.current.register_output_gradient_callback(outputs[place], partial(call.gradients.__setitem__, place))
         return tree_unflatten(outputs, form)
 
-    def collect(self) -> Mapping[str, LayerGradient]:
+    def collect_gradients(self) -> Mapping[str, LayerGradient]:
         """The sums over the calls."""
         calls, self._calls = [call for call in self._calls if call.gradients], []
         if not calls:
             condition = "to be called in a pass, and the loss to depend on it"
             raise Unsupported(self.layer.name, self.layer.module, condition)
-        if any(value._version != old for call in calls for value, old in zip(call.tensors, call.versions, strict=True)):
+        if any(
+            value._version != old
+            for call in calls
+            for value, old in zip(call.tensor_arguments, call.versions, strict=True)
+        ):
             raise Unsupported(self.layer.name, self.layer.module, "to have inputs that are not overwritten")
-        parts = [self._rows(call) for call in calls]
-        return {name: DenseGradient(rows=_sum([part[name] for part in parts])) for name in parts[0]}
+        parts = [self._per_example_gradients_of_call(call) for call in calls]
+        return {name: DenseGradient(rows=_sum_tensors([part[name] for part in parts])) for name in parts[0]}
 
-    def _rows(self, call: _ModuleCall) -> dict[str, Tensor]:
+    def _per_example_gradients_of_call(self, call: _ModuleCall) -> dict[str, Tensor]:
         """The gradients [n, ...] of one call by each parameter, each example as its own batch."""
         places = sorted(call.gradients)
 
-        def product(values: dict[str, Tensor], tensors: list[Tensor], gradients: list[Tensor]) -> Tensor:
-            arguments, options = call.filled([tensor[None] for tensor in tensors])
+        def output_gradient_product(
+            values: dict[str, Tensor], tensors: list[Tensor], gradients: list[Tensor]
+        ) -> Tensor:
+            arguments, options = call.arguments_with_tensors([tensor[None] for tensor in tensors])
             outputs = tree_leaves(functional_call(self.layer.module, values, arguments, options))
             products = [(outputs[place][0] * one).sum() for place, one in zip(places, gradients, strict=True)]
             return torch.stack(products).sum()
 
         own = {name: parameter.detach() for name, parameter in self.layer.trained.items()}
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), self.current.products(call.tensors[0]):
+        with (
+            warnings.catch_warnings(),
+            sdpa_kernel(SDPBackend.MATH),
+            self.current.autocast_context_for_narrow_dtype(call.tensor_arguments[0]),
+        ):
             warnings.filterwarnings("ignore", message="There is a performance drop")
-            rows = vmap(grad(product), in_dims=(None, 0, 0))(own, call.tensors, [call.gradients[p] for p in places])
+            rows = vmap(grad(output_gradient_product), in_dims=(None, 0, 0))(
+                own, call.tensor_arguments, [call.gradients[p] for p in places]
+            )
         return {name: gradients_as_rows(values) if values.ndim == 1 else values for name, values in rows.items()}
 
 
-def _is_float(value: object) -> bool:
+def _is_float_tensor(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _sum(values: list[Tensor]) -> Tensor:
+def _sum_tensors(values: list[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(values).sum(dim=0)

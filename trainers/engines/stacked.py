@@ -28,7 +28,7 @@ from torch.nn.functional import hardshrink, pad
 
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.layer_gradients import norms_along
+from dpsweep.trainers.engines.layer_gradients import norms_along_dimension
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.fully_connected import TemperedSigmoid
 
@@ -40,10 +40,10 @@ _LARGE = 2**22
 """Multiplications from which oneDNN's start costs less than it saves."""
 
 
-def suits_one_dnn(outputs: int, rows: Tensor) -> bool:
+def is_one_dnn_product_faster(outputs: int, rows: Tensor) -> bool:
     """Whether `one_dnn_product` is quicker for a matrix [outputs, d] and rows [n, d]."""
     is_float32_on_cpu = rows.dtype == torch.float32 and rows.device.type == "cpu"
-    return outputs * rows.numel() >= _LARGE and is_float32_on_cpu and _has_operator()
+    return outputs * rows.numel() >= _LARGE and is_float32_on_cpu and _has_one_dnn_operator()
 
 
 def one_dnn_product(matrix: Tensor, rows: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def one_dnn_product(matrix: Tensor, rows: Tensor) -> Tensor:
 
 
 @cache
-def _has_operator() -> bool:
+def _has_one_dnn_operator() -> bool:
     """Whether this torch has the operator, with these arguments."""
     probe = torch.ones(1, 1)
     try:
@@ -78,14 +78,14 @@ class SparseRecords:
     rows: csr_array
 
     @classmethod
-    def of(cls, records: Records) -> SparseRecords:
+    def from_records(cls, records: Records) -> SparseRecords:
         """The inputs of these records, which need not be held densely."""
         from scipy.sparse import csr_array, vstack  # no job whose inputs are dense imports it
 
         chunks = (records.inputs(slice(first, first + _CHUNK), "cpu") for first in range(0, len(records), _CHUNK))
         return cls(rows=vstack([csr_array(chunk.flatten(1).numpy()) for chunk in chunks], format="csr"))
 
-    def batches(self, index: NDArray[np.int64]) -> SparseRows:
+    def rows_at_indices(self, index: NDArray[np.int64]) -> SparseRows:
         """The rows at these indices [K, n], those of each run beside its own columns."""
         from scipy.sparse import csr_array
 
@@ -107,21 +107,23 @@ class SparseRows:
     runs: int
     size: int
 
-    def products(self, matrices: Tensor) -> Tensor:
+    def products_with_matrices(self, matrices: Tensor) -> Tensor:
         """Each run's matrix [K, outputs, d] times its rows: [K, outputs, n], in float32."""
         outputs = matrices.shape[1]
         if outputs <= _FEW_OUTPUTS:
             columns = [self.blocks @ _flatten_to_numpy(matrices[:, place]) for place in range(outputs)]
-            return torch.stack([_runs(column, self.runs) for column in columns], dim=1)
+            return torch.stack([_tensor_with_row_per_run(column, self.runs) for column in columns], dim=1)
         product = self.blocks @ matrices.transpose(1, 2).reshape(-1, outputs).numpy()
         return torch.from_numpy(product).view(self.runs, self.size, outputs).transpose(1, 2)
 
-    def add_products(self, sums: Tensor, bounded: Tensor) -> None:
+    def add_outer_products_to(self, sums: Tensor, bounded: Tensor) -> None:
         """Adds each run's sum over its rows of outer products with `bounded` [K, outputs, n] to `sums`, in float64."""
         outputs, transposed = bounded.shape[1], self.blocks.T
         if outputs <= _FEW_OUTPUTS:
             for place in range(outputs):
-                sums[:, place].add_(_runs(transposed @ _flatten_to_numpy(bounded[:, place]), self.runs))
+                sums[:, place].add_(
+                    _tensor_with_row_per_run(transposed @ _flatten_to_numpy(bounded[:, place]), self.runs)
+                )
             return
         product = transposed @ bounded.transpose(1, 2).reshape(-1, outputs).numpy()
         sums.add_(torch.from_numpy(product).view(self.runs, -1, outputs).transpose(1, 2))
@@ -132,7 +134,7 @@ def _flatten_to_numpy(values: Tensor) -> NDArray[np.floating]:
     return flat
 
 
-def _runs(values: NDArray[np.floating], runs: int) -> Tensor:
+def _tensor_with_row_per_run(values: NDArray[np.floating], runs: int) -> Tensor:
     return torch.from_numpy(values).view(runs, -1)
 
 
@@ -178,7 +180,7 @@ class Examples:
     lengths: Tensor
 
     @cached_property
-    def lines(self) -> Tensor:
+    def input_directions_with_bias(self) -> Tensor:
         """The directions of the gradients for a single output, bias last: [n, d + 1], or [K, d + 1, n].
 
         These are inputs divided by their lengths, so the norm is at most 1; zero if a length is zero or not finite. In
@@ -198,42 +200,42 @@ class Stack:
     loss: Loss
 
     @classmethod
-    def of(cls, model: nn.Module, loss: Loss = CROSS_ENTROPY) -> Stack:
+    def from_model(cls, model: nn.Module, loss: Loss = CROSS_ENTROPY) -> Stack:
         """The architecture of a model, by default for the cross-entropy; ValueError names an unsupported layer."""
-        layers = tuple(_layers(model))
+        layers = tuple(_layers_in_call_order(model))
         if not isinstance(layers[-1], Affine):
             raise ValueError(f"Expected {type(model).__name__} to end with a linear layer: others are not stacked.")
         return cls(layers=layers, loss=loss)
 
     @cached_property
-    def affine(self) -> tuple[Affine, ...]:
+    def affine_layers(self) -> tuple[Affine, ...]:
         """The layers with parameters."""
         return tuple(layer for layer in self.layers if isinstance(layer, Affine))
 
     @property
-    def inputs(self) -> int:
+    def number_of_inputs(self) -> int:
         """The number of inputs of an example."""
-        return self.affine[0].inputs
+        return self.affine_layers[0].inputs
 
     @property
-    def reads_sparse_inputs(self) -> bool:
+    def can_read_sparse_inputs(self) -> bool:
         """Whether the inputs may be sparse: they are if the first layer multiplies them."""
         return isinstance(self.layers[0], Affine)
 
     @property
     def widest_output(self) -> int:
         """The largest number of outputs of a linear layer."""
-        return max(layer.outputs for layer in self.affine)
+        return max(layer.outputs for layer in self.affine_layers)
 
-    def lengths(self, inputs: Tensor) -> Tensor:
+    def first_layer_input_norms_with_bias(self, inputs: Tensor) -> Tensor:
         """For inputs [..., d], the norm of the first layer's gradient over the norm of its output gradient [...].
 
         `add` takes these lengths as an argument, so that they are computed once for all steps.
         """
         exact: Tensor = torch.linalg.vector_norm(inputs, dim=-1, dtype=torch.float64)
-        return self._norms_with_bias(self.affine[0], exact.to(inputs.dtype))
+        return self._input_norms_with_bias(self.affine_layers[0], exact.to(inputs.dtype))
 
-    def add(
+    def add_bounded_gradient_sums(
         self,
         total: Tensor,
         weights: Tensor,
@@ -247,12 +249,14 @@ class Stack:
         `dpsweep.trainers.methods.transforms` holds for each example and run; an example with a non-finite gradient adds
         exactly nothing.
         """
-        first, later, gradients = self._pass(weights, examples.inputs, examples.targets)
-        is_line = len(self.layers) == 1 and self.affine[0].outputs == 1
+        first, later, gradients = self._layer_inputs_and_output_gradients(weights, examples.inputs, examples.targets)
+        is_line = len(self.layers) == 1 and self.affine_layers[0].outputs == 1
         if is_line and not isinstance(examples.inputs, SparseRows):
-            lengths = transform.along(gradients[0].squeeze(1).mul_(examples.lengths))
+            lengths = transform.transformed_signed_lengths(gradients[0].squeeze(1).mul_(examples.lengths))
             bounded = lengths if mask is None else lengths.mul_(mask)
-            _add_products(total[:, None], bounded[:, None].double(), examples.lines[:, : total.shape[1]])
+            _add_outer_products(
+                total[:, None], bounded[:, None].double(), examples.input_directions_with_bias[:, : total.shape[1]]
+            )
             return
         norms = self._gradient_norms(later, gradients, examples.lengths)
         factors = transform.factors(norms)
@@ -260,33 +264,33 @@ class Stack:
             factors = factors * mask
         if norms.numel() and not math.isfinite(norms.amax().item()):
             non_finite = ~norms.isfinite()
-            first = first if isinstance(first, SparseRows) else _zero_non_finite(first, non_finite)
-            later = [_zero_non_finite(tensor, non_finite) for tensor in later]
-            gradients = [_zero_non_finite(tensor, non_finite) for tensor in gradients]
-        for layer, inputs, gradient in zip(self.affine, (first, *later), gradients, strict=True):
+            first = first if isinstance(first, SparseRows) else _zero_non_finite_examples(first, non_finite)
+            later = [_zero_non_finite_examples(tensor, non_finite) for tensor in later]
+            gradients = [_zero_non_finite_examples(tensor, non_finite) for tensor in gradients]
+        for layer, inputs, gradient in zip(self.affine_layers, (first, *later), gradients, strict=True):
             bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
             wide = bounded.double()
             sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
-            _add_products(sums, wide, inputs)
+            _add_outer_products(sums, wide, inputs)
             if layer.bias is not None:
                 total[:, layer.bias].add_(wide.sum(dim=2))
 
-    def _pass(
+    def _layer_inputs_and_output_gradients(
         self, weights: Tensor, inputs: Tensor | SparseRows, targets: Tensor
     ) -> tuple[Tensor | SparseRows, list[Tensor], list[Tensor]]:
         """The inputs of the first linear layer, those of the others, and the gradients [K, outputs, n] by outputs."""
         first = inputs if isinstance(inputs, SparseRows) or inputs.ndim == 2 else inputs.transpose(1, 2)
-        leading = self.layers.index(self.affine[0])
+        leading = self.layers.index(self.affine_layers[0])
         for layer in self.layers[:leading]:
             assert isinstance(layer, nn.Module)
             first = layer(first)
-        values = _affine(self.affine[0], weights, first).requires_grad_()
+        values = _affine_outputs(self.affine_layers[0], weights, first).requires_grad_()
         later, outputs = [], [values]
         with torch.enable_grad():
             for layer in self.layers[leading + 1 :]:
                 if isinstance(layer, Affine):
                     later.append(values.detach())
-                    values = _affine(layer, weights, values)
+                    values = _affine_outputs(layer, weights, values)
                     outputs.append(values)
                 else:
                     values = layer(values)
@@ -302,24 +306,27 @@ class Stack:
         A layer's norm is the product of two factors. It is too small by at most three roundings, which transforms allow
         for; `_with_bias` compensates for all other rounding.
         """
-        pairs = zip(self.affine[1:], later, strict=True)
-        rest = (self._norms_with_bias(layer, norms_along(inputs, 1)) for layer, inputs in pairs)
-        parts = [norms_along(gradient, 1) * length for gradient, length in zip(gradients, (first, *rest), strict=True)]
+        pairs = zip(self.affine_layers[1:], later, strict=True)
+        rest = (self._input_norms_with_bias(layer, norms_along_dimension(inputs, 1)) for layer, inputs in pairs)
+        parts = [
+            norms_along_dimension(gradient, 1) * length
+            for gradient, length in zip(gradients, (first, *rest), strict=True)
+        ]
         norms = parts[0]
         for part in parts[1:]:
             norms = torch.hypot(norms, part)
         return norms
 
-    def _norms_with_bias(self, layer: Affine, lengths: Tensor) -> Tensor:
+    def _input_norms_with_bias(self, layer: Affine, lengths: Tensor) -> Tensor:
         """The norms of a layer's inputs, extended by the constant input 1 of its bias.
 
         The result is enlarged by one ulp for each call of `hypot`, here and once per layer, to compensate for rounding.
         """
-        margin = 1 + (len(self.affine) + 1) * torch.finfo(lengths.dtype).eps
+        margin = 1 + (len(self.affine_layers) + 1) * torch.finfo(lengths.dtype).eps
         return (lengths if layer.bias is None else lengths.hypot(lengths.new_ones(()))) * margin
 
 
-def _layers(model: nn.Module) -> Iterator[Affine | nn.Module]:
+def _layers_in_call_order(model: nn.Module) -> Iterator[Affine | nn.Module]:
     """The layers in the order of their calls, with the positions of their parameters in the flat vector."""
     place = 0
     for name, module in _modules_of_chain("", model):
@@ -350,34 +357,34 @@ def _modules_of_chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Mo
         yield from _modules_of_chain(f"{name}.{key}" if name else key, inner)
 
 
-def _affine(layer: Affine, weights: Tensor, inputs: Tensor | SparseRows) -> Tensor:
+def _affine_outputs(layer: Affine, weights: Tensor, inputs: Tensor | SparseRows) -> Tensor:
     """The layer's outputs [K, outputs, n] for inputs [n, d] that all runs share, inputs [K, d, n], or sparse ones."""
     runs, matrix = len(weights), weights[:, layer.weight].view(len(weights), layer.outputs, layer.inputs)
     bias = weights.new_zeros(runs, layer.outputs) if layer.bias is None else weights[:, layer.bias]
     if isinstance(inputs, SparseRows):
-        return inputs.products(matrix).add_(bias[:, :, None])
+        return inputs.products_with_matrices(matrix).add_(bias[:, :, None])
     if inputs.ndim == 2:
         stacked = matrix.flatten(0, 1)
-        if suits_one_dnn(len(stacked), inputs):
+        if is_one_dnn_product_faster(len(stacked), inputs):
             outputs = one_dnn_product(stacked, inputs).add_(bias.reshape(-1, 1))
         else:
             outputs = torch.addmm(bias.reshape(-1, 1), stacked, inputs.t())
         return outputs.view(runs, layer.outputs, len(inputs))
-    if not inputs.requires_grad and suits_one_dnn(layer.outputs, inputs[0].t()):
+    if not inputs.requires_grad and is_one_dnn_product_faster(layer.outputs, inputs[0].t()):
         products = [one_dnn_product(one, own.t()) for one, own in zip(matrix, inputs, strict=True)]
         return torch.stack(products).add_(bias[:, :, None])
-    parts = _runs_in_cache(inputs, bias[:, :, None], matrix, inputs)
+    parts = _iterate_runs_that_fit_cache(inputs, bias[:, :, None], matrix, inputs)
     all_outputs = [torch.baddbmm(*part) for part in parts]
     return all_outputs[0] if len(all_outputs) == 1 else torch.cat(all_outputs)
 
 
-def _add_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) -> None:
+def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) -> None:
     """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d], all in float64."""
     if isinstance(inputs, SparseRows):
-        inputs.add_products(sums, bounded)
+        inputs.add_outer_products_to(sums, bounded)
         return
     if inputs.ndim == 3:
-        for own_sums, own_bounded, own_inputs in _runs_in_cache(inputs, sums, bounded, inputs):
+        for own_sums, own_bounded, own_inputs in _iterate_runs_that_fit_cache(inputs, sums, bounded, inputs):
             for some in _slices_in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
                 own_sums.baddbmm_(own_bounded[:, :, some], own_inputs[:, :, some].double().transpose(1, 2))
         return
@@ -398,13 +405,13 @@ def _slices_in_cache(count: int, floats: int) -> Iterator[slice]:
     return (slice(first, first + few) for first in range(0, count, few))
 
 
-def _runs_in_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
     for some in _slices_in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
         yield tuple(column[some] for column in columns)
 
 
-def _zero_non_finite(tensor: Tensor, non_finite: Tensor) -> Tensor:
+def _zero_non_finite_examples(tensor: Tensor, non_finite: Tensor) -> Tensor:
     """The tensor [K, features, n] with zero for marked examples, or [n, d] with zero for rows that are not finite."""
     if tensor.ndim == 2:
         return tensor.where(tensor.isfinite().all(dim=1, keepdim=True), 0)

@@ -23,8 +23,19 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dpsweep.trainers.declarations.losses import Loss
-from dpsweep.trainers.engines.explicit_gradients import PerExample, bounded_sum, has_correct_gradients, rows_alone
-from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk, require_exact_products, trainable
+from dpsweep.trainers.engines.explicit_gradients import (
+    PerExample,
+    bounded_gradient_sum_and_norms,
+    is_gradient_algorithm_correct,
+    per_example_gradients_by_loop,
+)
+from dpsweep.trainers.engines.interface import (
+    Minibatch,
+    Task,
+    automatic_chunk_size,
+    require_exact_float32_products,
+    trainable_parameters,
+)
 
 log = logging.getLogger("dpsweep.engine")
 
@@ -42,42 +53,42 @@ class Vmap:
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
     )
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
+    def bounded_gradient_sum_and_norms(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[Tensor, Tensor]:
         """The sum [P] and the units' norms, from per-example gradients in chunks."""
-        require_exact_products()
-        parameters = trainable(model)
+        require_exact_float32_products()
+        parameters = trainable_parameters(model)
         if len(batch) == 0:
             numbers = sum(parameter.numel() for parameter in parameters)
             return parameters[0].new_zeros(numbers, dtype=torch.float64), parameters[0].new_zeros(0)
-        chunk = task.examples_per_pass(automatic_chunk(model, batch.inputs[0]))
+        chunk = task.examples_per_pass(automatic_chunk_size(model, batch.inputs[0]))
         with _model_prepared_for_vmap(model):
-            gradients = self._algorithm(model, batch.inputs, task)
-            return bounded_sum(
+            gradients = self._gradient_algorithm_for_model(model, batch.inputs, task)
+            return bounded_gradient_sum_and_norms(
                 parameters, batch, task, chunk, lambda x, y: gradients(model, parameters, x, y, task.loss)
             )
 
-    def _algorithm(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
+    def _gradient_algorithm_for_model(self, model: nn.Module, inputs: Tensor, task: Task) -> PerExample:
         """The algorithm for this model's gradients, for inputs of this shape and dtype."""
         algorithms = self._algorithms.setdefault(model, {})
-        case = (task.loss, inputs.shape[1:], inputs.dtype, inputs.device, *map(id, trainable(model)))
+        case = (task.loss, inputs.shape[1:], inputs.dtype, inputs.device, *map(id, trainable_parameters(model)))
         if case not in algorithms:
-            algorithms[case] = _fastest(model, inputs, task.loss)
+            algorithms[case] = _fastest_correct_gradient_algorithm(model, inputs, task.loss)
         return algorithms[case]
 
 
-def _fastest(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
+def _fastest_correct_gradient_algorithm(model: nn.Module, inputs: Tensor, loss: Loss) -> PerExample:
     """The vectorised algorithm if its gradients are correct on random inputs, else one example after another."""
     try:
-        if has_correct_gradients(copy.deepcopy(model), inputs, loss, rows_vectorised):
-            return rows_vectorised
+        if is_gradient_algorithm_correct(copy.deepcopy(model), inputs, loss, per_example_gradients_by_vmap):
+            return per_example_gradients_by_vmap
         reason = "other gradients"
     except Exception as error:  # noqa: BLE001 - the user's own code and torch may raise anything under vmap
         reason = (str(error).splitlines() or [type(error).__name__])[0]
     log.info("engine vmap: one example after another, since torch cannot vectorise this model (%s)", reason)
-    return rows_alone
+    return per_example_gradients_by_loop
 
 
-def rows_vectorised(
+def per_example_gradients_by_vmap(
     model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Loss
 ) -> list[Tensor]:
     """The gradients [n, ...] by each parameter, with each example as its own batch."""
@@ -98,7 +109,10 @@ def rows_vectorised(
 def _model_prepared_for_vmap(model: nn.Module) -> Iterator[None]:
     """The model in training mode, with explicit initial states of recurrent layers; restored at the end."""
     evaluating = [module for module in model.modules() if not module.training]
-    hooks = [layer.register_forward_pre_hook(_with_zero_state, with_kwargs=True) for layer in _recurrent_layers(model)]
+    hooks = [
+        layer.register_forward_pre_hook(_inputs_with_zero_initial_state, with_kwargs=True)
+        for layer in _recurrent_layers(model)
+    ]
     try:
         for module in evaluating:
             module.training = True
@@ -114,7 +128,7 @@ def _recurrent_layers(model: nn.Module) -> list[nn.RNNBase]:
     return [module for module in model.modules() if isinstance(module, nn.RNNBase)]
 
 
-def _with_zero_state(
+def _inputs_with_zero_initial_state(
     layer: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The inputs with a zero initial state per example; torch's default would be one state for all examples of vmap."""

@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from dpsweep.accounting.durable_files import make_folder, remove_stale
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
@@ -46,48 +46,54 @@ TOLERANCE = 1e-3
 _SEED = 20140620
 
 
-def check_features(dataset: Extracted) -> Tensor:
+def checked_probe_features(dataset: Extracted) -> Tensor:
     """The features [4, size] of the probes.
 
     Errors: ValueError, one sentence, if the features of one input depend on the rest of a batch, on earlier batches or
     on torch's global generator, or are of another size than declared.
     """
-    module, extractor = dataset.module(), dataset.extractor
-    batch, before, state = probes_of(dataset.form), copy.deepcopy(module.state_dict()), torch.get_rng_state()
+    module, extractor = dataset.extractor_module(), dataset.extractor
+    batch, before, state = (
+        random_probe_inputs(dataset.input_form),
+        copy.deepcopy(module.state_dict()),
+        torch.get_rng_state(),
+    )
     with torch.random.fork_rng(devices=[]):
-        features = _features(module, batch)
+        features = _features_of_batch(module, batch)
         if features.shape[1] != extractor.size:
             raise ValueError(f"Expected features.size={extractor.size} == {features.shape[1]}, what is computed.")
         for others in (
-            torch.cat([_features(module, one[None]) for one in batch]),
-            _features(module, batch.flip(0)).flip(0),
-            _features(module, batch),
+            torch.cat([_features_of_batch(module, one[None]) for one in batch]),
+            _features_of_batch(module, batch.flip(0)).flip(0),
+            _features_of_batch(module, batch),
         ):
-            if not same(features, others, extractor.norm):
-                raise ValueError(f"Expected {dataset.label} to give a record the same features in every batch.")
+            if not are_features_close(features, others, extractor.norm):
+                raise ValueError(
+                    f"Expected {dataset.extractor_class_name} to give a record the same features in every batch."
+                )
         if not torch.equal(state, torch.get_rng_state()):
-            raise ValueError(f"Expected {dataset.label} to draw nothing from torch's global generator.")
+            raise ValueError(f"Expected {dataset.extractor_class_name} to draw nothing from torch's global generator.")
     after = module.state_dict()
     if before.keys() != after.keys() or not all(torch.equal(after[name], old) for name, old in before.items()):
-        raise ValueError(f"Expected {dataset.label} to keep no statistics of its inputs.")
+        raise ValueError(f"Expected {dataset.extractor_class_name} to keep no statistics of its inputs.")
     return features
 
 
-def same(some: Tensor, others: Tensor, norm: float) -> bool:
+def are_features_close(some: Tensor, others: Tensor, norm: float) -> bool:
     """Whether two arrays of features are equal but for rounding."""
     return some.shape == others.shape and torch.allclose(some, others, rtol=TOLERANCE, atol=TOLERANCE * norm)
 
 
-def probes_of(form: InputForm) -> Tensor:
+def random_probe_inputs(form: InputForm) -> Tensor:
     """Random inputs [4, *form.shape] instead of records: token numbers of its vocabulary, or numbers in [0, 1]."""
     generator = torch.Generator().manual_seed(_SEED)
     shape = (PROBES, *form.shape)
-    if form.preprocessing is not None and form.kind == "tokens":
+    if form.preprocessing is not None and form.raw_record_kind == "tokens":
         return torch.randint(form.preprocessing["words"], shape, generator=generator).float()
     return torch.rand(shape, generator=generator)
 
 
-def _features(module: nn.Module, batch: Tensor) -> Tensor:
+def _features_of_batch(module: nn.Module, batch: Tensor) -> Tensor:
     try:
         with torch.no_grad():
             features: Tensor = module(batch)
@@ -117,52 +123,55 @@ class FeatureCache:
     device: str = "cpu"
     on_rows: Callable[[int, int], None] = field(default=_show_no_progress, compare=False)
 
-    def check(self, dataset: Extracted, probes: Tensor) -> None:
+    def check_stored_features(self, dataset: Extracted, probes: Tensor) -> None:
         """Refuse features on disk that are damaged, or of other records, or by other code than now computes `probes`.
 
         Errors: `BadInput`, one sentence that says what to delete.
         """
-        folder = dataset.folder(self.root)
+        folder = dataset.features_folder(self.root)
         for path in sorted(folder.glob(f"*{SUFFIX}")):
-            if _read(path) is None:
+            if _read_rows_or_none(path) is None:
                 raise BadInput(
                     f"Expected {path} to hold the features of the records that it is named after: it is damaged, or "
                     "from other data. Delete it, and its features are computed again."
                 )
-        before = _read(folder / PROBES_FILE)
-        if before is not None and not same(before, probes, dataset.extractor.norm):
+        before = _read_rows_or_none(folder / PROBES_FILE)
+        if before is not None and not are_features_close(before, probes, dataset.extractor.norm):
             raise BadInput(
-                f"Expected {dataset.label} to compute the features in {folder}: its code has changed since. Delete "
+                f"Expected {dataset.extractor_class_name} to compute the features in {folder}: its code has changed "
+                "since. Delete "
                 "this folder, and the features are computed again."
             )
 
-    def features(self, dataset: Extracted, records: Records, digests: NDArray[np.uint8]) -> Tensor:
+    def load_or_compute_features(self, dataset: Extracted, records: Records, digests: NDArray[np.uint8]) -> Tensor:
         """The features [n, size] of these records, which have these digests [n, 32]."""
-        folder = dataset.folder(self.root)
-        shards = [_Shard.of(folder, records, digests, first) for first in range(0, len(records), ROWS)]
+        folder = dataset.features_folder(self.root)
+        shards = [
+            _Shard.for_rows_starting_at(folder, records, digests, first) for first in range(0, len(records), ROWS)
+        ]
         features = torch.empty(len(records), dataset.extractor.size)
-        missing = [shard for shard in shards if not shard.read(features)]
+        missing = [shard for shard in shards if not shard.try_to_read_rows_into(features)]
         if not missing:
             return features
-        keeps = _made_private(folder)
+        keeps = _try_to_make_folder_private(folder)
         if keeps and not (folder / PROBES_FILE).exists():
             with suppress(OSError):
-                _write_rows(folder / PROBES_FILE, check_features(dataset))
-        module = dataset.module().to(self.device)
-        done = len(records) - sum(shard.rows for shard in missing)
+                _write_rows(folder / PROBES_FILE, checked_probe_features(dataset))
+        module = dataset.extractor_module().to(self.device)
+        done = len(records) - sum(shard.number_of_rows for shard in missing)
         self.on_rows(done, len(records))
-        for shard in _free_shards_first(missing) if keeps else missing:
+        for shard in _order_unlocked_shards_first(missing) if keeps else missing:
             with shard.lock if keeps else nullcontext():
-                if not shard.read(features):
-                    features[shard.place] = self._compute_features(module, records, shard.place)
+                if not shard.try_to_read_rows_into(features):
+                    features[shard.place] = self._compute_features_of_slice(module, records, shard.place)
                     with suppress(OSError):  # without room on the disk they are computed again next time
                         _write_rows(shard.path, features[shard.place])
                         Path(shard.lock.lock_file).unlink()
-            done += shard.rows
+            done += shard.number_of_rows
             self.on_rows(done, len(records))
         return features
 
-    def _compute_features(self, module: nn.Module, records: Records, place: slice) -> Tensor:
+    def _compute_features_of_slice(self, module: nn.Module, records: Records, place: slice) -> Tensor:
         """The features of the records at a place, each computed alone."""
         with torch.inference_mode():
             inputs = records.inputs(place, self.device)
@@ -179,26 +188,26 @@ class _Shard:
     lock: FileLock
 
     @classmethod
-    def of(cls, folder: Path, records: Records, digests: NDArray[np.uint8], first: int) -> _Shard:
+    def for_rows_starting_at(cls, folder: Path, records: Records, digests: NDArray[np.uint8], first: int) -> _Shard:
         place = slice(first, min(first + ROWS, len(digests)))
         name = sha256(repr(records.scaling).encode() + digests[place].tobytes()).hexdigest()
         path = folder / f"{name}{SUFFIX}"
         return cls(path=path, place=place, lock=FileLock(path.with_suffix(".lock"), mode=PRIVATE))
 
     @property
-    def rows(self) -> int:
+    def number_of_rows(self) -> int:
         return int(self.place.stop - self.place.start)
 
-    def read(self, features: Tensor) -> bool:
+    def try_to_read_rows_into(self, features: Tensor) -> bool:
         """Copies the rows from the disk to their place in `features`, if they are there."""
-        rows = _read(self.path)
+        rows = _read_rows_or_none(self.path)
         if rows is None or rows.shape != features[self.place].shape:
             return False
         features[self.place] = rows
         return True
 
 
-def _free_shards_first(missing: list[_Shard]) -> Iterator[_Shard]:
+def _order_unlocked_shards_first(missing: list[_Shard]) -> Iterator[_Shard]:
     """The missing shards, those last that another job computes now."""
     later = []
     for shard in missing:
@@ -212,33 +221,33 @@ def _free_shards_first(missing: list[_Shard]) -> Iterator[_Shard]:
 
 def _write_rows(path: Path, rows: Tensor) -> None:
     """Writes a tensor by one atomic rename, readable by its owner alone."""
-    remove_stale(path.parent)
+    remove_stale_temporary_files(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     rows = rows.contiguous()
     try:
         with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, PRIVATE), "wb") as stream:
-            stream.write(save({TENSOR: rows}, {RECORDS: path.stem, SHA256: _digest(rows)}))
+            stream.write(save({TENSOR: rows}, {RECORDS: path.stem, SHA256: _sha256_of_rows(rows)}))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> Tensor | None:
+def _read_rows_or_none(path: Path) -> Tensor | None:
     """The rows of a file; None if it is missing, damaged, or under another name than it was written under."""
     try:
         with safe_open(path, "pt") as stored:
             metadata, rows = stored.metadata() or {}, stored.get_tensor(TENSOR)
     except (OSError, SafetensorError):
         return None
-    return rows if metadata == {RECORDS: path.stem, SHA256: _digest(rows)} else None
+    return rows if metadata == {RECORDS: path.stem, SHA256: _sha256_of_rows(rows)} else None
 
 
-def _digest(rows: Tensor) -> str:
+def _sha256_of_rows(rows: Tensor) -> str:
     return sha256(rows.numpy().tobytes()).hexdigest()
 
 
-def _made_private(folder: Path) -> bool:
+def _try_to_make_folder_private(folder: Path) -> bool:
     """Makes the folder for its owner alone; returns whether files can be kept in it."""
     with suppress(OSError):
-        make_folder(folder)
+        make_folder_and_missing_parents(folder)
     return os.access(folder, os.W_OK | os.X_OK)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.published_files import Published
-from dpsweep.trainers.features.interface import InputForm, check_extractor
+from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,12 +39,12 @@ class EfficientNetLite0:
         positive_int("features.pixels", self.pixels)
         if self.size != 1280:
             raise ValueError(f"Expected features.size={self.size} == 1280.")
-        check_extractor(self)
-        self._file()
+        check_extractor_settings(self)
+        self._weights_file_and_checksum()
 
     def check(self, form: InputForm) -> None:
         """Refuse inputs other than images of one or three colours."""
-        if form.kind != "array" or len(form.shape) != 3 or form.shape[0] not in COLOURS:
+        if form.raw_record_kind != "array" or len(form.shape) != 3 or form.shape[0] not in COLOURS:
             raise ValueError(
                 f"Expected dataset.shape={list(form.shape)} of images [1 or 3, height, width] with "
                 "features=efficientnet_lite0."
@@ -54,7 +54,7 @@ class EfficientNetLite0:
         """Find the network's code and its weights."""
         if find_spec(CODE) is None:
             raise ValueError(f"Expected {CODE} to be installed: pip install --no-deps {CODE.replace('_', '-')}.")
-        self._file().path()
+        self._weights_file_and_checksum().verified_path()
 
     def module(self, form: InputForm) -> nn.Module:
         """The network without its classifier."""
@@ -67,20 +67,22 @@ class EfficientNetLite0:
         self.locate()
         with torch.random.fork_rng(devices=[]):  # its constructor draws weights, which are replaced
             network = EfficientNet.from_name("efficientnet-lite0", image_size=self.pixels)
-        network.load_state_dict(torch.load(self._file().path(), map_location="cpu", weights_only=True))
+        network.load_state_dict(
+            torch.load(self._weights_file_and_checksum().verified_path(), map_location="cpu", weights_only=True)
+        )
         network = network.to(memory_format=torch.channels_last)
         low, high = input_range(form)
 
-        def means(images: torch.Tensor) -> torch.Tensor:
+        def mean_of_last_channels(images: torch.Tensor) -> torch.Tensor:
             """Of images [n, 1 or 3, height, width] the mean of each of the network's last channels."""
             colours = ((images - low) * (2 / (high - low)) - 1).expand(-1, 3, -1, -1)
             resized = interpolate(colours, (self.pixels, self.pixels), mode="bilinear", antialias=True)
             channels: torch.Tensor = network.extract_features(resized.contiguous(memory_format=torch.channels_last))
             return channels.mean((2, 3))
 
-        return ScaledRows(network, self.norm, means)
+        return ScaledRows(network, self.norm, mean_of_last_channels)
 
-    def _file(self) -> Published:
+    def _weights_file_and_checksum(self) -> Published:
         return Published(**self.weights)
 
 

@@ -50,40 +50,42 @@ class Extracted(DataSet):
                 f"Expected features=none with dataset.name={self.of.name}, whose records are token sequences."
             )
         if missing := [name for name in NEEDED if not hasattr(self.extractor, name)]:
-            raise ValueError(f"Expected features={self.label} to have {', '.join(missing)}, as an extractor has.")
-        self.extractor.check(self.form)
+            raise ValueError(
+                f"Expected features={self.extractor_class_name} to have {', '.join(missing)}, as an extractor has."
+            )
+        self.extractor.check(self.input_form)
         for name in _KEPT:
             object.__setattr__(self, name, getattr(self.of, name))
         object.__setattr__(self, "shape", (self.extractor.size,))
 
     @property
-    def form(self) -> InputForm:
+    def input_form(self) -> InputForm:
         """The data set's inputs, which the extractor reads."""
         return InputForm(shape=tuple(self.of.shape), preprocessing=self.of.preprocessing)
 
     @property
-    def label(self) -> str:
+    def extractor_class_name(self) -> str:
         """The extractor's class, for messages."""
         return type(self.extractor).__name__
 
     @property
-    def identity(self) -> str:
+    def feature_identity_text(self) -> str:
         """The text that determines the features of a stored record: the extractor's settings and the form of inputs."""
         settings = asdict(self.extractor)  # type: ignore[call-overload]
-        return json.dumps([self.label, settings, asdict(self.form)], sort_keys=True, default=dict)
+        return json.dumps([self.extractor_class_name, settings, asdict(self.input_form)], sort_keys=True, default=dict)
 
-    def folder(self, root: Path) -> Path:
+    def features_folder(self, root: Path) -> Path:
         """The folder of these features, below the folder of all features."""
-        return root / sha256(self.identity.encode()).hexdigest()[:16]
+        return root / sha256(self.feature_identity_text.encode()).hexdigest()[:16]
 
-    def missing(self, root: Path) -> int:
+    def estimated_records_to_compute(self, root: Path) -> int:
         """About how many records' features are still to be computed, by the number of files in the folder."""
-        files = sum(not path.name.startswith("probes") for path in self.folder(root).glob(f"*{SUFFIX}"))
+        files = sum(not path.name.startswith("probes") for path in self.features_folder(root).glob(f"*{SUFFIX}"))
         return max(0, self.of.records + self.of.test_records - ROWS * files)
 
-    def module(self) -> nn.Module:
+    def extractor_module(self) -> nn.Module:
         """The extractor with its weights: inputs [n, *form.shape] to features [n, size]."""
-        return self.extractor.module(self.form)
+        return self.extractor.module(self.input_form)
 
     def locate(self, folder: Path | None) -> None:
         """Find the extractor's weights and the data set's files."""
@@ -102,10 +104,10 @@ class Extracted(DataSet):
         return self.of.verify(folder)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
-        """The records as the data set stores them; `extract` computes their features."""
+        """The records as the data set stores them; `replace_inputs_by_features` computes their features."""
         return self.of.load(folder)
 
-    def extract(self, records: Records, cache: FeatureCache) -> Records:
+    def replace_inputs_by_features(self, records: Records, cache: FeatureCache) -> Records:
         """The same records with features as inputs, float32 [n, size], each row of norm `extractor.norm`.
 
         A record's part of a split is still decided by its stored contents, so it is the same on every machine, though
@@ -113,6 +115,6 @@ class Extracted(DataSet):
         """
         from dpsweep.trainers.data.records import Scaling
 
-        digests = records.digests()
-        features = cache.features(self, records, digests)
+        digests = records.digest_of_each_record()
+        features = cache.load_or_compute_features(self, records, digests)
         return replace(records, features=features, scaling=Scaling(), stored=digests)

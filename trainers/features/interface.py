@@ -25,7 +25,7 @@ class InputForm:
     preprocessing: Mapping[str, Any] | None
 
     @property
-    def kind(self) -> str | None:
+    def raw_record_kind(self) -> str | None:
         """The kind of a raw record: `array`, `tokens`, ... (`trainers/data/preprocessing.py`)."""
         return None if self.preprocessing is None else str(self.preprocessing["kind"])
 
@@ -70,7 +70,7 @@ class Extractor(Protocol):
         ...
 
 
-def check_extractor(extractor: Extractor) -> None:
+def check_extractor_settings(extractor: Extractor) -> None:
     """Refuse invalid settings that all extractors have."""
     positive("features.norm", extractor.norm)
     if not isinstance(extractor.trained_on, str) or not extractor.trained_on.strip():

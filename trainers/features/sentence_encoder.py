@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpsweep.accounting.validation import positive, positive_int
 from dpsweep.trainers.data.published_files import Published
-from dpsweep.trainers.features.interface import InputForm, check_extractor
+from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,12 +38,12 @@ class SentenceEncoder:
         for name in ("size", "heads"):
             positive_int(f"features.{name}", getattr(self, name))
         positive("features.eps", self.eps)
-        check_extractor(self)
-        self._file()
+        check_extractor_settings(self)
+        self._weights_file_and_checksum()
 
     def check(self, form: InputForm) -> None:
         """Refuse inputs other than token numbers with the same padding."""
-        if form.preprocessing is None or form.kind != "tokens":
+        if form.preprocessing is None or form.raw_record_kind != "tokens":
             raise ValueError("Expected a data set of token numbers with an encoder of texts, such as dataset=sst2.")
         if form.preprocessing["padding"] != self.padding:
             raise ValueError(
@@ -52,7 +52,7 @@ class SentenceEncoder:
 
     def locate(self) -> None:
         """Find the encoder's weights."""
-        self._file().path()
+        self._weights_file_and_checksum().verified_path()
 
     def module(self, form: InputForm) -> nn.Module:
         """The encoder on each text without its padding."""
@@ -68,13 +68,13 @@ class SentenceEncoder:
                 f"got width {frozen.form.width} and {frozen.form.words} words."
             )
 
-        def means(tokens: Tensor) -> Tensor:
+        def encode_without_padding(tokens: Tensor) -> Tensor:
             """Of token numbers [n, length] without the columns that are padding in every text: the same means."""
             used = (tokens != self.padding).any(dim=0).nonzero()
             rows: Tensor = frozen(tokens[:, : int(used.max()) + 1 if len(used) else 1])
             return rows
 
-        return ScaledRows(frozen, self.norm, means)
+        return ScaledRows(frozen, self.norm, encode_without_padding)
 
-    def _file(self) -> Published:
+    def _weights_file_and_checksum(self) -> Published:
         return Published(**self.weights)

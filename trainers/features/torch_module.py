@@ -8,11 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpsweep.accounting.stored_names.stored_classes import with_current_paths
+from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of_our_classes
 from dpsweep.accounting.validation import positive_int
-from dpsweep.trainers.data.published_files import digest_of
-from dpsweep.trainers.features.interface import InputForm, check_extractor
-from dpsweep.trainers.user_modules import name_module
+from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
+from dpsweep.trainers.features.interface import InputForm, check_extractor_settings
+from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +25,7 @@ class TorchModule:
     """A module from inputs [n, *shape] to features [n, size], made by the class or function `source._target_`.
 
     `weights` is the file, or the folder (as Hugging Face's), that the module reads; `source` has its arguments, the
-    path among them. `sha256` is the checksum of the file, or of a folder as `digest_of` computes it.
+    path among them. `sha256` is the checksum of the file, or of a folder as `sha256_of_file_or_folder` computes it.
     """
 
     source: Mapping[str, Any]
@@ -39,7 +39,7 @@ class TorchModule:
 
     def __post_init__(self) -> None:
         positive_int("features.size", self.size)
-        check_extractor(self)
+        check_extractor_settings(self)
         if not isinstance(self.source, Mapping) or "." not in str(self.source.get(TARGET)):
             raise ValueError(f"Expected features.source={self.source!r} to have {TARGET}, a class as module.Class.")
         if not Path(self.weights).expanduser().is_absolute():
@@ -51,7 +51,7 @@ class TorchModule:
     def locate(self) -> None:
         """Compare the weights with their checksum."""
         path = Path(self.weights).expanduser()
-        if (digest := digest_of(path)) != self.sha256:
+        if (digest := sha256_of_file_or_folder(path)) != self.sha256:
             raise ValueError(f"Expected features.weights={path} to have sha256={self.sha256}, got {digest}.")
 
     def module(self, form: InputForm) -> nn.Module:
@@ -63,8 +63,10 @@ class TorchModule:
         self.locate()
         target = str(self.source[TARGET])
         package, _, name = target.rpartition(".")
-        name_module(target)
-        arguments = {key: value for key, value in with_current_paths(self.source).items() if key != TARGET}
+        allow_import_of_module_of_user_class(target)
+        arguments = {
+            key: value for key, value in with_current_paths_of_our_classes(self.source).items() if key != TARGET
+        }
         try:
             with torch.random.fork_rng(devices=[]):
                 module = getattr(import_module(package), name)(**arguments)

@@ -66,7 +66,7 @@ class Method(Trainer):
             )
         if not isinstance(self.noiseless, bool):
             raise TypeError(f"Expected noiseless={self.noiseless!r} to be true or false.")
-        if math.isinf(self.transform.bound) and not self.noiseless:
+        if math.isinf(self.transform.norm_bound) and not self.noiseless:
             raise ValueError("Expected noiseless=False to be True with gradients that nothing bounds.")
         self.update.check_lr(self.lr)
 

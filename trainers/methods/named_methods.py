@@ -47,7 +47,7 @@ class NamedMethod:
 
     def __post_init__(self) -> None:
         numbers = [one for part in (self.transform, self.update) for one in fields(part) if one.name != LR]
-        parameters = [Parameter(LR, Parameter.KEYWORD_ONLY), *_parameters(numbers)]
+        parameters = [Parameter(LR, Parameter.KEYWORD_ONLY), *_signature_parameters_from_fields(numbers)]
         object.__setattr__(self, "__signature__", Signature(parameters))
 
     def __call__(self, **numbers: float) -> Method:
@@ -56,20 +56,20 @@ class NamedMethod:
         bound.apply_defaults()
         return Method(
             lr=bound.arguments[LR],
-            transform=_part_with(self.transform, bound.arguments),
-            update=_part_with(self.update, bound.arguments),
+            transform=_dataclass_from_named_numbers(self.transform, bound.arguments),
+            update=_dataclass_from_named_numbers(self.update, bound.arguments),
             noiseless=self.noiseless,
             label=self.label,
         )
 
 
-def _parameters(numbers: list[Field[Any]]) -> Iterator[Parameter]:
+def _signature_parameters_from_fields(numbers: list[Field[Any]]) -> Iterator[Parameter]:
     for one in numbers:
         default = Parameter.empty if one.default is MISSING else one.default
         yield Parameter(one.name, Parameter.KEYWORD_ONLY, default=default)
 
 
-def _part_with(part: type[Any], numbers: dict[str, Any]) -> Any:
+def _dataclass_from_named_numbers(part: type[Any], numbers: dict[str, Any]) -> Any:
     return part(**{one.name: numbers[one.name] for one in fields(part)})
 
 

@@ -50,16 +50,18 @@ class OutputPerturbation(Trainer):
     def __post_init__(self) -> None:
         positive("l2", self.l2)
         positive("feature_norm", self.feature_norm)
-        object.__setattr__(self, "transform", Clip(clip_norm=self.lipschitz))  # the bound on features implies it
+        object.__setattr__(
+            self, "transform", Clip(clip_norm=self.loss_gradient_norm_bound)
+        )  # the bound on features implies it
 
     @property
-    def lipschitz(self) -> float:
+    def loss_gradient_norm_bound(self) -> float:
         """Bound on the gradient norm of a record's loss: at most sqrt(2) for the probabilities, times the features."""
         return math.sqrt(2) * self.feature_norm
 
-    def moved_by(self, records: int) -> float:
+    def minimum_shift_bound(self, records: int) -> float:
         """Bound on the shift of the minimum when one record is added, at this nominal number of records."""
-        return self.lipschitz / (records * self.l2)
+        return self.loss_gradient_norm_bound / (records * self.l2)
 
     def check(self, steps: int, schedule: LearningRate) -> None:
         """Raises ValueError unless the run has one step and a constant schedule."""
@@ -84,14 +86,14 @@ class Everyone:
         """One access."""
         return 1
 
-    def event(self, *, records: int, noise_multiplier: float) -> DpEvent:
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
         """The event with noise of `noise_multiplier` times the shift of the minimum when one record is added."""
         moved = 2 if self.adjacency is Adjacency.REPLACE_ONE else 1
         return output_perturbation(
             noise_std=noise_multiplier, sensitivity=moved + 2 * INEXACT, adjacency=self.adjacency
         )
 
-    def draw(
+    def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All records."""

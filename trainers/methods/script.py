@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsweep.accounting.stored_names.stored_classes import SCRIPT, name_of
-from dpsweep.accounting.validation import positive, text
+from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
+from dpsweep.accounting.validation import positive, require_text
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.transforms import Clip
@@ -55,7 +55,7 @@ class Script(Trainer):
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        text("script", self.script)
+        require_text("script", self.script)
         positive("lr", self.lr)
         positive("clip_norm", self.clip_norm)
         object.__setattr__(self, "transform", Clip(clip_norm=self.clip_norm))
@@ -68,7 +68,7 @@ class Script(Trainer):
                 raise ValueError(f"Expected trainer.hyperparameters.{name}={value!r} to be a number or a text.")
 
     @property
-    def handed_over(self) -> dict[str, Hyperparameter]:
+    def script_hyperparameters(self) -> dict[str, Hyperparameter]:
         """The hyperparameters by name, as the script reads them."""
         return {"lr": self.lr, "clip_norm": self.clip_norm, **self.hyperparameters}
 
@@ -84,17 +84,17 @@ class Script(Trainer):
         for part, absent in _CHOSEN_BY_THE_SCRIPT.items():
             if config.get(part) not in absent:
                 raise ValueError(f"Expected {part} to be left out with trainer=script, or none: the script chooses it.")
-        if name_of(config.get("loss", {})) == NEXT_TOKEN:
+        if tag_or_path_of_class(config.get("loss", {})) == NEXT_TOKEN:
             raise ValueError("Expected loss=next_token to be left out with trainer=script: it hands over no sequences.")
         if config["score"].get("every") is not None:
             raise ValueError("Expected score.every to be null with trainer=script: dpsweep sees its last model alone.")
-        if (sampler := name_of(config["sampler"])) not in SAMPLERS:
+        if (sampler := tag_or_path_of_class(config["sampler"])) not in SAMPLERS:
             raise ValueError(
                 f"Expected sampler={sampler} to be {' or '.join(SAMPLERS)} with trainer=script: accountants of other "
                 "libraries report no other."
             )
 
 
-def is_script(config: Mapping[str, Any]) -> bool:
+def is_script_config(config: Mapping[str, Any]) -> bool:
     """Whether a trial's configuration names a script of the user's."""
-    return name_of(config["trainer"]) == SCRIPT
+    return tag_or_path_of_class(config["trainer"]) == SCRIPT

@@ -7,8 +7,8 @@ for every transform and every norm, also 0, subnormal, huge, infinite and nan:
     factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
 
 If all possible gradients of an example lie on one line, as in a model with one linear output, a signed length
-describes a gradient, and `along` returns the signed length after the transform: |length| <= bound, and 0 if the length
-was not finite.
+describes a gradient, and `transformed_signed_lengths` returns the signed length after the transform: |length| <= bound,
+and 0 if the length was not finite.
 
 Factors are lowered by eight units u = 2**-24 of float32 rounding. Later rounding errors add up to at most eight u:
 three or four in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their
@@ -42,7 +42,7 @@ class GradientTransform(Protocol):
     """
 
     @property
-    def bound(self) -> float:
+    def norm_bound(self) -> float:
         """The largest possible norm of a transformed gradient."""
         ...
 
@@ -50,7 +50,7 @@ class GradientTransform(Protocol):
         """The factors [..., n] for gradients of these norms [..., n], in the dtype of the norms; n may be 0."""
         ...
 
-    def along(self, lengths: Tensor) -> Tensor:
+    def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """The signed lengths [..., n] after the transform of these [..., n]: lengths * factors(|lengths|)."""
         ...
 
@@ -74,7 +74,7 @@ class Clip:
         positive("clip_norm", self.clip_norm)
 
     @property
-    def bound(self) -> float:
+    def norm_bound(self) -> float:
         """The clip norm."""
         return float(self.clip_norm)
 
@@ -82,7 +82,7 @@ class Clip:
         """min(1, clip_norm / norm)."""
         return _zero_invalid_factors((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
 
-    def along(self, lengths: Tensor) -> Tensor:
+    def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """The lengths clamped to [-clip_norm, clip_norm]; 0 if not finite."""
         import torch
 
@@ -113,16 +113,16 @@ class Normalize:
         positive("regularizer", self.regularizer)
 
     @property
-    def bound(self) -> float:
+    def norm_bound(self) -> float:
         """1, the limit for long gradients."""
         return 1.0
 
     def factors(self, norms: Tensor) -> Tensor:
         """1 / (regularizer + norm)."""
         factors = _ROUNDING / (norms + self.regularizer)
-        return _zero_invalid_factors(factors.clamp_(max=_largest(norms)))
+        return _zero_invalid_factors(factors.clamp_(max=_largest_number_of_dtype(norms)))
 
-    def along(self, lengths: Tensor) -> Tensor:
+    def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """length / (regularizer + |length|)."""
         return _zero_subnormal_numbers(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
 
@@ -138,7 +138,7 @@ class Unbounded:
     """Leaves gradients unchanged; only for records declared public, since no noise would be enough."""
 
     @property
-    def bound(self) -> float:
+    def norm_bound(self) -> float:
         """Infinite."""
         return math.inf
 
@@ -146,7 +146,7 @@ class Unbounded:
         """1, or 0 if the norm is not finite."""
         return norms.isfinite().to(norms.dtype)
 
-    def along(self, lengths: Tensor) -> Tensor:
+    def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """The lengths, or 0 if not finite."""
         return lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -157,7 +157,7 @@ class Unbounded:
         raise ValueError("Expected clip_schedule=constant with gradients that nothing bounds.")
 
 
-def side_by_side(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
+def join_transforms_of_runs(transforms: Sequence[GradientTransform], like: Tensor) -> GradientTransform:
     """One transform for the norms [K, n] of K runs, row k by transform k: numbers that differ become columns [K, 1].
 
     Do not use its `bound`. Raises ValueError if the transforms differ in more than numbers.
@@ -190,7 +190,7 @@ def _zero_subnormal_numbers(numbers: Tensor) -> Tensor:
     return torch.nn.functional.hardshrink(numbers, torch.finfo(numbers.dtype).tiny)
 
 
-def _largest(norms: Tensor) -> float:
+def _largest_number_of_dtype(norms: Tensor) -> float:
     import torch
 
     return float(torch.finfo(norms.dtype).max)

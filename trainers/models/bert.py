@@ -55,7 +55,9 @@ def bert(
     """
     if trained not in _TRAINED:
         raise ValueError(f"Expected trained={trained} to be one of {', '.join(_TRAINED)}.")
-    encoder = _encoder(shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps)
+    encoder = _build_encoder_of_published_sizes(
+        shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps
+    )
     encoder.layers.requires_grad_(trained != "head")
     for embedding in (encoder.words, encoder.places, encoder.norm):
         embedding.requires_grad_(trained == "all")
@@ -67,17 +69,19 @@ def frozen_encoder(
 ) -> Encoder:
     """The encoder of `bert` with its published weights, none of which is trained."""
     with torch.random.fork_rng(devices=[]):  # torch draws weights, which are replaced
-        encoder = _encoder(shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps)
-    encoder.load_state_dict(encoder.published())
+        encoder = _build_encoder_of_published_sizes(
+            shape, Published(**weights), heads=heads, padding=padding, first_place=first_place, eps=eps
+        )
+    encoder.load_state_dict(encoder.published_parameters())
     return encoder.requires_grad_(False)
 
 
-def _encoder(
+def _build_encoder_of_published_sizes(
     shape: tuple[int, ...], source: Published, *, heads: int, padding: int, first_place: int, eps: float
 ) -> Encoder:
-    form = Form(**_sizes_of(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
-    if len(shape) != 1 or not 1 <= shape[0] <= form.most_words:
-        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.most_words} words.")
+    form = Form(**_encoder_sizes_from_file(source), heads=heads, padding=padding, first_place=first_place, eps=eps)
+    if len(shape) != 1 or not 1 <= shape[0] <= form.max_words_per_text:
+        raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {form.max_words_per_text} words.")
     return Encoder(form, length=shape[0], source=source)
 
 
@@ -108,7 +112,7 @@ class Form:
                 raise ValueError(f"Expected 0 <= {name}={value} < {bound}.")
 
     @property
-    def most_words(self) -> int:
+    def max_words_per_text(self) -> int:
         """The largest number of words in a text."""
         return self.places - self.first_place
 
@@ -138,10 +142,10 @@ class Encoder(nn.Module):
         mean: Tensor = (values * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return mean
 
-    def published(self) -> Mapping[str, Tensor]:
+    def published_parameters(self) -> Mapping[str, Tensor]:
         """The source's parameters by their names here; every text has token type 0."""
-        tensors = load_file(self.source.path())
-        prefix = _prefix_of(tensors)
+        tensors = load_file(self.source.verified_path())
+        prefix = _tensor_name_prefix(tensors)
         names = {"words.weight": _WORDS}
         for kind in ("weight", "bias"):
             names[f"norm.{kind}"] = f"embeddings.LayerNorm.{kind}"
@@ -184,11 +188,11 @@ class BertLayer(nn.Module):
         return outputs
 
 
-def _sizes_of(source: Published) -> dict[str, int]:
+def _encoder_sizes_from_file(source: Published) -> dict[str, int]:
     """The sizes of an encoder, from the shapes of a file's tensors."""
-    with safe_open(source.path(), "pt") as tensors:
+    with safe_open(source.verified_path(), "pt") as tensors:
         names = list(tensors.keys())
-        prefix = _prefix_of(names)
+        prefix = _tensor_name_prefix(names)
         words, width = tensors.get_slice(f"{prefix}{_WORDS}").get_shape()
         places, _ = tensors.get_slice(f"{prefix}embeddings.position_embeddings.weight").get_shape()
         middle, _ = tensors.get_slice(f"{prefix}encoder.layer.0.intermediate.dense.weight").get_shape()
@@ -196,7 +200,7 @@ def _sizes_of(source: Published) -> dict[str, int]:
     return {"words": words, "places": places, "width": width, "middle": middle, "layers": layers}
 
 
-def _prefix_of(names: Iterable[str]) -> str:
+def _tensor_name_prefix(names: Iterable[str]) -> str:
     """The common prefix of tensor names, for an encoder that was published as part of a larger model."""
     word_tables = [name for name in names if name.endswith(_WORDS)]
     if len(word_tables) != 1:

@@ -43,13 +43,13 @@ def draw_probes(model: nn.Module, generator: torch.Generator, *shape: int, kind:
     The token numbers are valid for the module that reads them; where it does not say, for every embedding.
     """
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
-    if not kind.is_floating_point or (tables and not takes_quantities(model, shape[1:])):
+    if not kind.is_floating_point or (tables and not is_differentiable_by_inputs(model, shape[1:])):
         counts = [module.token_count for module in model.modules() if isinstance(module, TokenReader)] or tables
         return torch.randint(min(counts, default=2), shape, generator=generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def takes_quantities(model: nn.Module, shape: tuple[int, ...]) -> bool:
+def is_differentiable_by_inputs(model: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether the model's outputs can be differentiated by inputs of this shape, so that inputs are not tokens."""
     like = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), torch.zeros(()))
     inputs = torch.full((1, *shape), 0.5, dtype=like.dtype, device=like.device, requires_grad=True)
@@ -61,12 +61,12 @@ def takes_quantities(model: nn.Module, shape: tuple[int, ...]) -> bool:
     return gradient is not None
 
 
-def check_words(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
+def check_vocabulary_fits_model(model: nn.Module, vocabulary: Vocabulary | None, shape: tuple[int, ...]) -> None:
     """Raises ValueError if only one of model and data set uses tokens, or if vocabulary size or padding do not fit."""
     kinds = (nn.Embedding, nn.EmbeddingBag)
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, kinds)]
     if vocabulary is None:
-        if tables and not takes_quantities(model, shape):
+        if tables and not is_differentiable_by_inputs(model, shape):
             raise ValueError("Expected dataset.vocabulary for a model of words: this data set gives quantities.")
         return
     if not tables:
@@ -91,52 +91,58 @@ class _LayerCall:
     draws: bool
 
 
-def mixing_layer(model: nn.Module, batch: Tensor, others: Iterable[Tensor]) -> tuple[str, nn.Module]:
+def find_named_layer_mixing_examples(
+    model: nn.Module, batch: Tensor, others: Iterable[Tensor]
+) -> tuple[str, nn.Module]:
     """The innermost layer whose output for an example changes with other examples, at equal inputs; else the model.
 
     `others` are batches of as many examples; each example of `batch` is put into them in turn.
     """
-    expected, examples = _calls(model, batch), len(batch)
+    expected, examples = _record_layer_calls(model, batch), len(batch)
     for other, row in product(others, range(examples)):
         mixed = other.clone()
         mixed[row] = batch[row]
-        for call, again in zip(expected, _calls(model, mixed), strict=False):
+        for call, again in zip(expected, _record_layer_calls(model, mixed), strict=False):
             rows, others_rows = (
-                [value for value in one.outputs if _has_rows(value, examples)] for one in (call, again)
+                [value for value in one.outputs if _has_row_per_example(value, examples)] for one in (call, again)
             )
-            if _equal(call.inputs, again.inputs, row, examples) and not _equal(rows, others_rows, row, examples):
+            if _are_equal_for_example(call.inputs, again.inputs, row, examples) and not _are_equal_for_example(
+                rows, others_rows, row, examples
+            ):
                 return call.name, call.module
     return "", model
 
 
-def drawing_layer(model: nn.Module, batch: Tensor) -> tuple[str, nn.Module]:
+def find_named_layer_drawing_random_numbers(model: nn.Module, batch: Tensor) -> tuple[str, nn.Module]:
     """The innermost layer that draws from torch's global generator, or the model."""
-    return next(((call.name, call.module) for call in _calls(model, batch) if call.draws), ("", model))
+    return next(((call.name, call.module) for call in _record_layer_calls(model, batch) if call.draws), ("", model))
 
 
-def owner_of(model: nn.Module, tensor: str) -> tuple[str, nn.Module]:
+def find_named_layer_owning_tensor(model: nn.Module, tensor: str) -> tuple[str, nn.Module]:
     """The layer that holds a parameter or buffer of this name."""
     path = tensor.rpartition(".")[0]
     return path, model.get_submodule(path)
 
 
-def _calls(model: nn.Module, batch: Tensor) -> list[_LayerCall]:
+def _record_layer_calls(model: nn.Module, batch: Tensor) -> list[_LayerCall]:
     """The calls of all layers in a pass, inner layers before outer ones."""
     calls: list[_LayerCall] = []
     states: list[Tensor] = []
 
-    def enter(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def store_random_state(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         states.append(torch.get_rng_state())
 
-    def leave(name: str) -> Callable[..., None]:
-        def record(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+    def recording_hook_for_layer(name: str) -> Callable[..., None]:
+        def record_layer_call(
+            module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any], output: Any
+        ) -> None:
             draws = not torch.equal(states.pop(), torch.get_rng_state())
-            inputs, outputs = _tensors((arguments, options)), _tensors(output)
+            inputs, outputs = _copy_nested_tensors((arguments, options)), _copy_nested_tensors(output)
             calls.append(_LayerCall(name=name, module=module, inputs=inputs, outputs=outputs, draws=draws))
 
-        return record
+        return record_layer_call
 
-    with torch.no_grad(), _hooks_on_layers(model, enter, leave):
+    with torch.no_grad(), _hooks_on_layers(model, store_random_state, recording_hook_for_layer):
         model(batch)
     return calls
 
@@ -157,27 +163,28 @@ def _hooks_on_layers(
             handle.remove()
 
 
-def _tensors(values: Any) -> list[Tensor]:
+def _copy_nested_tensors(values: Any) -> list[Tensor]:
     """Copies of all tensors in a nested structure."""
     return [value.detach().clone() for value in tree_leaves(values) if isinstance(value, Tensor)]
 
 
-def _equal(first: list[Tensor], second: list[Tensor], row: int, examples: int) -> bool:
+def _are_equal_for_example(first: list[Tensor], second: list[Tensor], row: int, examples: int) -> bool:
     """Whether tensors have the same numbers for one example, up to rounding; those without rows, in all."""
     pairs = list(zip(first, second, strict=False))
     if len(first) != len(second) or any(one.shape != two.shape for one, two in pairs):
         return False
     return all(
-        torch.allclose(*_rows_of_pair(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True) for pair in pairs
+        torch.allclose(*_select_row_in_both_tensors(pair, row, examples), rtol=1e-9, atol=1e-9, equal_nan=True)
+        for pair in pairs
     )
 
 
-def _rows_of_pair(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
-    one, two = (value[row] if _has_rows(value, examples) else value for value in pair)
+def _select_row_in_both_tensors(pair: tuple[Tensor, Tensor], row: int, examples: int) -> tuple[Tensor, Tensor]:
+    one, two = (value[row] if _has_row_per_example(value, examples) else value for value in pair)
     return one.double(), two.double()
 
 
-def _has_rows(value: Tensor, examples: int) -> bool:
+def _has_row_per_example(value: Tensor, examples: int) -> bool:
     return value.ndim > 0 and len(value) == examples
 
 
@@ -190,28 +197,33 @@ _NO_DRAWS = "to draw nothing from torch's global generator"
 _ADVICE = "no engine can bound an example's gradient otherwise, so replace this layer"
 
 
-def refuse_mixing(model: nn.Module, example_shape: tuple[int, ...]) -> None:
+def require_separate_examples(model: nn.Module, example_shape: tuple[int, ...]) -> None:
     """Raises ValueError unless `model` treats each example of a batch on its own, in training and in evaluation.
 
     The model and torch's global generator stay unchanged.
     """
-    refuse_by_name(model)
+    refuse_known_unsafe_layers(model)
     twin = _float64_copy(model)
-    state, before = torch.get_rng_state(), _copy_tensors(twin)
+    state, before = torch.get_rng_state(), _copy_parameters_and_buffers(twin)
     try:
         for mode in (True, False):
             _refuse_dependent_outputs(twin.train(mode), example_shape)
             if not torch.equal(state, torch.get_rng_state()):
-                raise _refusal(*drawing_layer(twin, _probes(twin, example_shape)), _NO_DRAWS)
+                raise _layer_refusal_error(
+                    *find_named_layer_drawing_random_numbers(twin, _draw_seeded_probes(twin, example_shape)), _NO_DRAWS
+                )
     finally:
         torch.set_rng_state(state)
-    after = _copy_tensors(twin)
+    after = _copy_parameters_and_buffers(twin)
     for name in before.keys() | after.keys():
         if not (name in before and name in after and torch.equal(after[name], before[name])):
-            raise _refusal(*owner_of(model, name), f"to keep no statistics of its inputs in {name.rpartition('.')[2]}")
+            raise _layer_refusal_error(
+                *find_named_layer_owning_tensor(model, name),
+                f"to keep no statistics of its inputs in {name.rpartition('.')[2]}",
+            )
 
 
-def require_outputs(
+def require_output_shape(
     model: nn.Module, example_shape: tuple[int, ...], classes: int, target_shape: tuple[int, ...] = ()
 ) -> None:
     """Raises ValueError unless the outputs have one column for each class, or one for a number (`classes` is 1).
@@ -220,7 +232,9 @@ def require_outputs(
     """
     twin = _float64_copy(model)
     with torch.no_grad():
-        outputs = _outputs(twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape))
+        outputs = _output_tensor_for_batch(
+            twin, draw_probes(twin, torch.Generator().manual_seed(_SEED), _PROBES, *example_shape)
+        )
     expected, advice = [_PROBES, classes, *target_shape], "as dataset.classes"
     if target_shape:
         advice += " and the positions of dataset.shape; a model that predicts a token at each is model=hf_causal"
@@ -228,19 +242,19 @@ def require_outputs(
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == {expected}, {advice}.")
 
 
-def _copy_tensors(model: nn.Module) -> dict[str, Tensor]:
+def _copy_parameters_and_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the parameters and buffers, including those that are not in the state_dict."""
     named = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach().clone() for name, tensor in named}
 
 
-def refuse_by_name(model: nn.Module) -> None:
+def refuse_known_unsafe_layers(model: nn.Module) -> None:
     """Raises ValueError for layers known to mix examples or to draw from torch's global generator."""
     for name, module in model.named_modules():
-        _refuse_layer(name or "model", module)
+        _refuse_if_unsafe_layer(name or "model", module)
 
 
-def _refuse_layer(name: str, module: nn.Module) -> None:
+def _refuse_if_unsafe_layer(name: str, module: nn.Module) -> None:
     kind = type(module).__name__
     if isinstance(module, _BatchNorm) or (isinstance(module, _InstanceNorm) and module.track_running_stats):
         raise ValueError(f"Expected {name}={kind} {_ALONE}; {_replacement_advice(module)}.")
@@ -264,16 +278,16 @@ def _refuse_dependent_outputs(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Refuse a model in which an example's output depends on other examples of the batch."""
     generator = torch.Generator().manual_seed(_SEED)
     batch = draw_probes(model, generator, _PROBES, *shape)
-    outputs = _outputs(model, batch.requires_grad_(batch.is_floating_point()))
+    outputs = _output_tensor_for_batch(model, batch.requires_grad_(batch.is_floating_point()))
     if outputs.ndim < 2 or len(outputs) != _PROBES:
         raise ValueError(f"Expected outputs.shape={list(outputs.shape)} == [{_PROBES}, classes].")
-    weights = _noise(generator, *outputs.shape)
+    weights = _draw_standard_normal(generator, *outputs.shape)
     rows = range(_PROBES) if batch.requires_grad else ()
     alone = all(_depends_on_row_only(row, (outputs[row] * weights[row]).sum(), batch) for row in rows)
     with torch.no_grad():
-        others = list(_other_batches(model, generator, _PROBES, *shape))
+        others = list(_draw_batches_of_several_scales(model, generator, _PROBES, *shape))
         if not (alone and all(_is_output_unchanged(model, batch, outputs, other) for other in others)):
-            raise _refusal(*mixing_layer(model, batch.detach(), others), _ALONE)
+            raise _layer_refusal_error(*find_named_layer_mixing_examples(model, batch.detach(), others), _ALONE)
 
 
 def _is_output_unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other: Tensor) -> bool:
@@ -282,7 +296,7 @@ def _is_output_unchanged(model: nn.Module, batch: Tensor, outputs: Tensor, other
     return torch.allclose(outputs[0], model(mixed)[0], rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
-def _probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
+def _draw_seeded_probes(model: nn.Module, shape: tuple[int, ...]) -> Tensor:
     return draw_probes(model, torch.Generator().manual_seed(_SEED), _PROBES, *shape)
 
 
@@ -292,36 +306,38 @@ def _float64_copy(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model).to("cpu", torch.float64).train()
     except Exception as error:  # the user's own code may raise anything
         kind = type(model).__name__
-        raise ValueError(f"Expected model={kind} to be one that copy.deepcopy takes: {one_line(error)}.") from error
+        raise ValueError(
+            f"Expected model={kind} to be one that copy.deepcopy takes: {error_as_one_line(error)}."
+        ) from error
 
 
-def _outputs(model: nn.Module, batch: Tensor) -> Tensor:
+def _output_tensor_for_batch(model: nn.Module, batch: Tensor) -> Tensor:
     """The model's outputs for a batch, checked to be a tensor."""
     try:
         outputs: Tensor = model(batch)
     except Exception as error:  # the user's own code may raise anything
         raise ValueError(
             f"Expected model={type(model).__name__} to take random float64 inputs of shape={list(batch.shape)}: "
-            f"{one_line(error)}."
+            f"{error_as_one_line(error)}."
         ) from error
     if not isinstance(outputs, Tensor):
         raise ValueError(f"Expected model={type(model).__name__} to give a tensor, got {type(outputs).__name__}.")
     return outputs
 
 
-def one_line(error: Exception) -> str:
+def error_as_one_line(error: Exception) -> str:
     """An error from the user's code as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
-def _other_batches(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
+def _draw_batches_of_several_scales(model: nn.Module, generator: torch.Generator, *shape: int) -> Iterator[Tensor]:
     """Random batches of several scales and both signs; token numbers have neither, so one batch per scale."""
     for scale in _SCALES:
         batch = draw_probes(model, generator, *shape)
         yield from (scale * batch, -scale * batch) if batch.is_floating_point() else (batch,)
 
 
-def _noise(generator: torch.Generator, *shape: int) -> Tensor:
+def _draw_standard_normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
@@ -332,5 +348,5 @@ def _depends_on_row_only(row: int, output: Tensor, batch: Tensor) -> bool:
     return not gradient.any()
 
 
-def _refusal(name: str, module: nn.Module, condition: str) -> ValueError:
+def _layer_refusal_error(name: str, module: nn.Module, condition: str) -> ValueError:
     return ValueError(f"Expected {name or 'model'}={type(module).__name__} {condition}; {_ADVICE}.")

@@ -17,7 +17,7 @@ from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.models.fully_connected import make_activation
 
 
-def require_image(shape: tuple[int, ...], smallest: int) -> None:
+def require_image_shape(shape: tuple[int, ...], smallest: int) -> None:
     """Raises ValueError unless `shape` is (channels, height, width), at least `smallest` pixels high and wide."""
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise ValueError(
@@ -49,17 +49,17 @@ class WeightStandardConv2d(nn.Conv2d):
 
 def standardize_weight(weight: Tensor, gain: Tensor) -> Tensor:
     """Each weight[o] minus its mean, divided by the norm of this difference (at least 0.01), times gain[o]."""
-    unit, _, _ = _units(weight)
+    unit, _, _ = _unit_rows_and_inverse_norms(weight)
     return (unit * gain[:, None]).view_as(weight)
 
 
-def pulled_back(weight: Tensor, gain: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def gradients_by_weight_and_gain(weight: Tensor, gain: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients [n, *weight] and [n, out] by weight and gain, from gradients `rows` by the standardized weight.
 
     The map is linear and the same for all rows: it subtracts the mean and the component along the weight, which the
     norm removes. `rows` [n, *weight] is overwritten, because copying millions of numbers costs more than the map.
     """
-    unit, inverse, varies = _units(weight)
+    unit, inverse, varies = _unit_rows_and_inverse_norms(weight)
     flat = rows.flatten(2)
     along = (flat * unit).sum(dim=2)
     flat -= flat.mean(dim=2, keepdim=True)
@@ -67,7 +67,7 @@ def pulled_back(weight: Tensor, gain: Tensor, rows: Tensor) -> tuple[Tensor, Ten
     return flat.view_as(rows), along
 
 
-def _units(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _unit_rows_and_inverse_norms(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The centred weights [out, rest] over their norms, the inverse norms, and whether norms exceed 0.01 [out, 1]."""
     centred = weight.flatten(1) - weight.flatten(1).mean(dim=1, keepdim=True)
     squares = centred.square().sum(dim=1, keepdim=True)
@@ -92,7 +92,7 @@ def cnn(
     classes.
     Source: Yu, Zhang, Chen 2018, Section 3 (MNIST, ReLU).
     """
-    require_image(shape, _SMALLEST_CNN)
+    require_image_shape(shape, _SMALLEST_CNN)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
     return nn.Sequential(
         nn.Conv2d(shape[0], 10, kernel_size=5),
@@ -122,7 +122,7 @@ def strided_cnn(
     classes.
     Source: Papernot, Thakurta, Song, Chien, Erlingsson 2021; padding: Tramèr & Boneh 2021.
     """
-    require_image(shape, _SMALLEST_CNN)
+    require_image_shape(shape, _SMALLEST_CNN)
     height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
     return nn.Sequential(
         nn.Conv2d(shape[0], 16, kernel_size=8, stride=2, padding=2),
@@ -152,7 +152,7 @@ def resnet20(shape: tuple[int, ...], classes: int, *, groups: int = 16) -> nn.Mo
     Source: He, Zhang, Ren, Sun 2016, Section 4.2, with parameter-free shortcuts (option A); Wu & He 2018
     (GroupNorm); 16 groups as in De, Berrada, Hayes, Smith, Balle 2022.
     """
-    require_image(shape, _SMALLEST)
+    require_image_shape(shape, _SMALLEST)
     positive_int("groups", groups)
     if _WIDTHS[0] % groups:
         raise ValueError(f"Expected groups={groups} to divide {_WIDTHS[0]}.")
@@ -205,7 +205,7 @@ def wide_resnet(
     Source: Zagoruyko, Komodakis 2016; De, Berrada, Hayes, Smith, Balle 2022, Section 3 and the code published with it:
     activation before normalization, weight standardization, 16 groups.
     """
-    require_image(shape, _SMALLEST)
+    require_image_shape(shape, _SMALLEST)
     for name, value in (("depth", depth), ("widening", widening), ("groups", groups)):
         positive_int(name, value)
     if depth < 10 or depth % 6 != 4:
@@ -231,10 +231,12 @@ class WideBlock(nn.Module):
 
     def __init__(self, before: int, width: int, groups: int, *, stride: int, new: bool) -> None:
         super().__init__()
-        self.shortcut = _convolution(before, width, groups, kernel=1, stride=stride) if new else nn.Identity()
+        self.shortcut = (
+            _relu_group_norm_convolution(before, width, groups, kernel=1, stride=stride) if new else nn.Identity()
+        )
         self.residual = nn.Sequential(
-            _convolution(before, width, groups, kernel=3, stride=stride),
-            _convolution(width, width, groups, kernel=3, stride=1),
+            _relu_group_norm_convolution(before, width, groups, kernel=3, stride=stride),
+            _relu_group_norm_convolution(width, width, groups, kernel=3, stride=1),
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -243,7 +245,7 @@ class WideBlock(nn.Module):
         return total
 
 
-def _convolution(before: int, after: int, groups: int, *, kernel: int, stride: int) -> nn.Sequential:
+def _relu_group_norm_convolution(before: int, after: int, groups: int, *, kernel: int, stride: int) -> nn.Sequential:
     """ReLU, then GroupNorm, then the convolution, in the order of the code that De et al. published."""
     convolution = WeightStandardConv2d(before, after, kernel_size=kernel, stride=stride, padding=kernel // 2)
     return nn.Sequential(nn.ReLU(), nn.GroupNorm(groups, before), convolution)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from dpsweep.accounting.validation import number, positive, positive_int
+from dpsweep.accounting.validation import positive, positive_int, require_finite_number
 
 
 class TemperedSigmoid(nn.Module):
@@ -29,7 +29,7 @@ class TemperedSigmoid(nn.Module):
         super().__init__()
         positive("scale", scale)
         positive("temperature", temperature)
-        number("offset", offset)
+        require_finite_number("offset", offset)
         self.scale, self.temperature, self.offset = scale, temperature, offset
 
     def forward(self, values: Tensor) -> Tensor:

@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.published_files import WEIGHTS, PretrainedFolder, require_extra
+from dpsweep.trainers.data.published_files import WEIGHTS, PretrainedFolder, require_installed_package
 
 ENCODER, CAUSAL = "AutoModel", "AutoModelForCausalLM"
 """The classes of transformers that choose a network by its architecture: without a head, or with one to the words."""
 
 
-def network_of(architecture: Mapping[str, Any], family: str) -> tuple[nn.Module, Any]:
+def random_network_and_config(architecture: Mapping[str, Any], family: str) -> tuple[nn.Module, Any]:
     """The network of this family with random weights, and its configuration, with every dropout set to zero.
 
     Raises ValueError if the family has no network of this architecture.
@@ -45,10 +45,10 @@ def network_of(architecture: Mapping[str, Any], family: str) -> tuple[nn.Module,
     return network, config
 
 
-def checked_folder(path: str, sha256: str) -> Path:
+def require_folder_with_sha256(path: str, sha256: str) -> Path:
     """The folder; raises ValueError if its weights have another checksum than the plan states."""
-    require_extra("transformers")
-    if (digest := PretrainedFolder(path=path).checksum()) != sha256:
+    require_installed_package("transformers")
+    if (digest := PretrainedFolder(path=path).checksum_of_weights()) != sha256:
         raise ValueError(f"Expected model.path={path} to have weights with sha256={sha256}, got {digest}.")
     return Path(path).expanduser()
 
@@ -67,7 +67,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
             raise ValueError(f"Expected {file} to be a whole file of weights, got: {cause}.") from cause
     own = network.state_dict()
     first = {name: next(other for other in own if own[other].data_ptr() == own[name].data_ptr()) for name in own}
-    places = _places(network, own, tensors)
+    places = _name_in_files_by_tensor_name(network, own, tensors)
     missing = [
         name
         for name in own
@@ -81,7 +81,9 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     network.load_state_dict({name: tensors[places[first[name]]] for name in own})
 
 
-def _places(network: nn.Module, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def _name_in_files_by_tensor_name(
+    network: nn.Module, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
+) -> dict[str, str]:
     """The name in the files of each of the network's tensors: those of its body may have another prefix there."""
     body = str(getattr(network, "base_model_prefix", ""))
     inner = f"{body}." if body and any(name.startswith(f"{body}.") for name in own) else ""
@@ -97,7 +99,7 @@ _UNUSED = ("pooler",)
 """Parts of published encoders that the pooling here does not need."""
 
 
-def classifier(
+def build_random_text_classifier(
     shape: tuple[int, ...],
     classes: int,
     *,
@@ -112,7 +114,7 @@ def classifier(
         raise ValueError(f"Expected model.trained={trained} to be one of {', '.join(CLASSIFIER_PARTS)}.")
     if pooling not in POOLINGS:
         raise ValueError(f"Expected model.pooling={pooling} to be one of {', '.join(POOLINGS)}.")
-    encoder, config = _encoder(architecture)
+    encoder, config = _random_encoder_and_config(architecture)
     words, longest = int(config.vocab_size), getattr(config, "max_position_embeddings", None)
     if len(shape) != 1 or (longest is not None and not 1 <= shape[0] <= longest):
         raise ValueError(f"Expected shape={list(shape)} to be (length,), at most {longest} words.")
@@ -147,7 +149,7 @@ class TextClassifier(nn.Module):
         return outputs
 
 
-def _mean(values: Tensor, is_word: Tensor) -> Tensor:
+def _pool_mean_of_words(values: Tensor, is_word: Tensor) -> Tensor:
     """The mean over a text's words."""
     weights = is_word[:, :, None].to(values.dtype)
     return (values * weights).sum(dim=1) / weights.sum(dim=1)
@@ -166,16 +168,16 @@ def _pool_last_word(values: Tensor, is_word: Tensor) -> Tensor:
 
 
 POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mean": _mean,
+    "mean": _pool_mean_of_words,
     "first": _pool_first_word,
     "last": _pool_last_word,
 }
 """From the vectors of words [n, length, width] and a mask of words [n, length] to one vector [n, width] a text."""
 
 
-def _encoder(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
+def _random_encoder_and_config(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     """A published architecture with random weights, without dropout, and its configuration."""
-    encoder, config = network_of(architecture, ENCODER)
+    encoder, config = random_network_and_config(architecture, ENCODER)
     for part in _UNUSED:
         if getattr(encoder, part, None) is not None:
             setattr(encoder, part, None)
@@ -190,7 +192,7 @@ _PROBE = 4
 _ROUNDING = 1e-6
 
 
-def causal_model(
+def build_random_causal_model(
     shape: tuple[int, ...],
     classes: int,
     *,
@@ -206,7 +208,7 @@ def causal_model(
     """
     if trained not in CAUSAL_PARTS:
         raise ValueError(f"Expected model.trained={trained} to be one of {', '.join(CAUSAL_PARTS)}.")
-    network, config = _network(architecture)
+    network, config = _random_causal_network_and_config(architecture)
     words, longest = int(config.vocab_size), getattr(config, "max_position_embeddings", None)
     if len(shape) != 1 or (longest is not None and not 1 <= shape[0] <= longest):
         raise ValueError(f"Expected dataset.shape={list(shape)} to be [length], at most {longest} tokens.")
@@ -215,7 +217,7 @@ def causal_model(
     if not (isinstance(padding, int) and 0 <= padding < words):
         raise ValueError(f"Expected 0 <= model.padding={padding} < {words}.")
     model = CausalModel(network, words=words, padding=padding)
-    _require_causal(model, min(_PROBE, shape[0]))
+    _require_outputs_ignore_later_tokens(model, min(_PROBE, shape[0]))
     head: nn.Module | None = network.get_output_embeddings()  # type: ignore[operator]
     model.requires_grad_(trained == "decoder")
     if head is not None:
@@ -248,7 +250,7 @@ class CausalModel(nn.Module):
         return logits.transpose(1, 2)
 
 
-def _require_causal(model: CausalModel, length: int) -> None:
+def _require_outputs_ignore_later_tokens(model: CausalModel, length: int) -> None:
     """Raises ValueError if the logits at a position depend on a later token."""
     first = torch.arange(length)[None] % model.token_count
     with torch.no_grad():
@@ -262,9 +264,9 @@ def _require_causal(model: CausalModel, length: int) -> None:
                 raise ValueError(f"Expected model.path to be a causal language model: {kind} reads later tokens.")
 
 
-def _network(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
+def _random_causal_network_and_config(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     """A published architecture with random weights, and its configuration."""
-    network, config = network_of(architecture, CAUSAL)
+    network, config = random_network_and_config(architecture, CAUSAL)
     if not hasattr(config, "vocab_size"):
         raise ValueError(f"Expected model.path to be a language model, got {type(network).__name__}.")
     network.config.pad_token_id = None  # type: ignore[union-attr]  # padding needs no mask in a causal model, and transformers warns of its lack
@@ -291,8 +293,10 @@ def hf(
     of embeddings. `name` and `licence` are stated on the page.
     Errors: ValueError if the folder has other weights than the plan states.
     """
-    folder = checked_folder(path, sha256)
-    model = classifier(shape, classes, architecture=architecture, padding=padding, pooling=pooling, trained=trained)
+    folder = require_folder_with_sha256(path, sha256)
+    model = build_random_text_classifier(
+        shape, classes, architecture=architecture, padding=padding, pooling=pooling, trained=trained
+    )
     load_weights(model.encoder, folder)
     return model
 
@@ -317,8 +321,8 @@ def hf_causal(
     Errors: `BadInput` if the folder has other weights than the plan states, or is no causal language model.
     """
     try:
-        folder = checked_folder(path, sha256)
-        model = causal_model(shape, classes, architecture=architecture, padding=padding, trained=trained)
+        folder = require_folder_with_sha256(path, sha256)
+        model = build_random_causal_model(shape, classes, architecture=architecture, padding=padding, trained=trained)
         load_weights(model.network, folder)
     except ValueError as cause:
         raise BadInput(str(cause)) from cause

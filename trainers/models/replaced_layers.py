@@ -55,29 +55,29 @@ def privatise(model: Model) -> Model:
     for module in list(private.modules()):
         for key, child in module._modules.items():
             if isinstance(child, _BatchNorm):
-                module._modules[key] = replaced.setdefault(child, _group_norm(child))
+                module._modules[key] = replaced.setdefault(child, _group_norm_from_batch_norm(child))
             elif isinstance(child, nn.RReLU):
                 module._modules[key] = nn.LeakyReLU((child.lower + child.upper) / 2)
-        _make_plain(module)
+        _disable_layer_statistics_and_dropout(module)
     return private
 
 
-def _group_norm(old: _BatchNorm) -> nn.GroupNorm:
+def _group_norm_from_batch_norm(old: _BatchNorm) -> nn.GroupNorm:
     """A GroupNorm in place of a BatchNorm, with its weight and bias."""
-    new = nn.GroupNorm(groups_of(old.num_features), old.num_features, eps=old.eps, affine=old.affine)
+    new = nn.GroupNorm(group_count_for_channels(old.num_features), old.num_features, eps=old.eps, affine=old.affine)
     new.train(old.training)
     for key, parameter in old.named_parameters(recurse=False):
         setattr(new, key, parameter)
     return new
 
 
-def groups_of(channels: int) -> int:
+def group_count_for_channels(channels: int) -> int:
     """The largest divisor of `channels` up to 32 that leaves at least 4 channels in a group, or 1."""
     most = max(1, min(_MOST_GROUPS, channels // _FEWEST_CHANNELS))
     return next(groups for groups in range(most, 0, -1) if channels % groups == 0)
 
 
-def _make_plain(module: nn.Module) -> None:
+def _disable_layer_statistics_and_dropout(module: nn.Module) -> None:
     """Removes statistics, randomness and overwritten inputs from a layer."""
     if isinstance(module, _InstanceNorm) and module.track_running_stats:
         module.track_running_stats = False
@@ -106,7 +106,7 @@ class LoraLinear(nn.Module):
         outputs: Tensor = self.base_layer(values) + self.scale * self.lora_B(self.lora_A(values))
         return outputs
 
-    def draw(self, generator: torch.Generator | None) -> None:
+    def draw_initial_weights(self, generator: torch.Generator | None) -> None:
         """Fills A uniformly within 1 / sqrt(inputs) and B with zero, so that training starts from the frozen model."""
         limit = 1 / math.sqrt(self.lora_A.in_features)
         with torch.no_grad():
@@ -119,7 +119,11 @@ def attach_adapters(model: nn.Module, lora: Lora, generator: torch.Generator | N
 
     Errors: ValueError that names the linear layers of the model if none matches, or a matching layer that is trained.
     """
-    layers = {name: sizes for name, module in model.named_modules() if (sizes := _sizes(module)) is not None}
+    layers = {
+        name: sizes
+        for name, module in model.named_modules()
+        if (sizes := _linear_layer_sizes_or_none(module)) is not None
+    }
     matching = [name for name in layers if name.rpartition(".")[2] in lora.targets]
     if not matching:
         known = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in layers)) or "no linear layer"
@@ -132,12 +136,12 @@ def attach_adapters(model: nn.Module, lora: Lora, generator: torch.Generator | N
         if any(parameter.requires_grad for parameter in layer.parameters()):
             raise ValueError(f"Expected {name} to be frozen with adapter=lora; freeze it, or leave it out of targets.")
         adapted = LoraLinear(layer, *layers[name], rank=lora.rank, scale=lora.scale)
-        adapted.draw(generator)
+        adapted.draw_initial_weights(generator)
         setattr(model.get_submodule(parent), last, adapted)
     return model
 
 
-def merge(model: nn.Module) -> nn.Module:
+def copy_with_merged_adapters(model: nn.Module) -> nn.Module:
     """A copy of the model without adapters: each low-rank map is added to the weights of the layer beside it."""
     model = copy.deepcopy(model)
     for name, adapted in [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear)]:
@@ -150,7 +154,7 @@ def merge(model: nn.Module) -> nn.Module:
     return model
 
 
-def _sizes(module: nn.Module) -> tuple[int, int] | None:
+def _linear_layer_sizes_or_none(module: nn.Module) -> tuple[int, int] | None:
     """The inputs and outputs of a linear layer, torch's or that of GPT-2 (Conv1D); None for other modules."""
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features

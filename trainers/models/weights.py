@@ -13,7 +13,8 @@ Training changes the trainable weights and no others, and the file of weights ha
 silently: they are trained in a wrapped copy of a model and saved from the unwrapped one, losses fall, the privacy price
 grows, and the saved model is the initial one (Opacus, issue 820). So two laws are checked.
 
-* Before the charge, `check_saving`: weights that are written to a file and read into another copy are the same weights.
+* Before the charge, `check_saved_weights_reload`: weights that are written to a file and read into another copy are
+  the same weights.
 * After training, `WeightDelta.check`: frozen weights are the initial ones bit by bit, each trained tensor has changed
   unless its updates were too small for its precision, and the file that was written, read into another copy, gives the
   weights that were trained.
@@ -37,11 +38,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from dpsweep.accounting.durable_files import Flushing, alone
+from dpsweep.accounting.durable_files import Flushing, run_generator_and_flush_yielded_paths
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.trainers.data.published_files import Pretrained
-from dpsweep.trainers.models.checks import one_line, refuse_by_name
+from dpsweep.trainers.models.checks import error_as_one_line, refuse_known_unsafe_layers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,13 +53,13 @@ def save_model(model: nn.Module, folder: Path) -> str:
 
     Returns the SHA-256 of the file.
     """
-    return alone(saving_model(model, folder))
+    return run_generator_and_flush_yielded_paths(save_model_in_group_commit(model, folder))
 
 
-def saving_model(model: nn.Module, folder: Path) -> Flushing[str]:
+def save_model_in_group_commit(model: nn.Module, folder: Path) -> Flushing[str]:
     """Does what `save_model` does, as a part of a group commit."""
     partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
-    content = save(tensors_of(model))
+    content = save(named_tensors_to_save(model))
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
         stream.write(content)
     yield partial
@@ -66,7 +67,7 @@ def saving_model(model: nn.Module, folder: Path) -> Flushing[str]:
     return sha256(content).hexdigest()
 
 
-def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+def named_tensors_to_save(model: nn.Module) -> dict[str, Tensor]:
     """The named tensors of a model's file; a tensor with several names is stored once per name.
 
     Errors: ValueError that names an entry other than a tensor; without it, saving would fail after the charge.
@@ -83,34 +84,34 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def load_model(model: nn.Module, folder: Path) -> nn.Module:
+def load_weights_into_model(model: nn.Module, folder: Path) -> nn.Module:
     """The same model with the weights that `save_model` wrote; raises RuntimeError if they do not fit the model."""
     model.load_state_dict(load_file(folder / MODEL_FILE))
     return model
 
 
-def build(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+def build_model_with_seeded_weights(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """The model from `factory`, on the CPU, with weights that are published or depend on `seed` alone.
 
     Errors: ValueError that names the first layer whose parameters or buffers this module cannot fill.
     """
     with torch.device("meta"):
         model = factory()
-    refuse_by_name(model)
+    refuse_known_unsafe_layers(model)
     for name, module in model.named_modules():
-        _require_fillable(name or "model", module)
-    _allocate(model)
+        _require_known_initialization(name or "model", module)
+    _allocate_empty_tensors(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in model.modules():
-            _fill_weights(module, generator)
+            _fill_initial_weights(module, generator)
         for module in model.modules():
             if isinstance(module, Pretrained):
-                module.load_state_dict(module.published())
+                module.load_state_dict(module.published_parameters())
     return model
 
 
-def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Module:
+def construct_user_model(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Module:
     """The model from the user's `factory`, on the CPU, with the weights that the factory drew or loaded.
 
     Guarantee: its draws from the global generators of torch's CPU, numpy and Python depend on `seed` alone, and these
@@ -125,15 +126,17 @@ def construct(factory: Callable[[], nn.Module], name: str, seed: int) -> nn.Modu
     except BadInput:
         raise
     except Exception as error:  # the user's own code may raise anything
-        raise ValueError(f"Expected model={name} to take dataset.shape and classes: {one_line(error)}.") from error
+        raise ValueError(
+            f"Expected model={name} to take dataset.shape and classes: {error_as_one_line(error)}."
+        ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"Expected model={name} to make a torch.nn.Module, got {type(model).__name__}.")
-    refuse_by_name(model)
+    refuse_known_unsafe_layers(model)
     for module in model.modules():
         if isinstance(module, Pretrained):
-            module.load_state_dict(module.published())
+            module.load_state_dict(module.published_parameters())
     model.zero_grad(set_to_none=True)
-    tensors_of(model)
+    named_tensors_to_save(model)
     return model
 
 
@@ -152,7 +155,7 @@ def _seeded_global_generators(seed: int) -> Iterator[None]:
         random.setstate(states[2])
 
 
-def _allocate(model: nn.Module) -> None:
+def _allocate_empty_tensors(model: nn.Module) -> None:
     """What `model.to_empty(device="cpu")` does, which imports sympy: .4 s."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -162,7 +165,7 @@ def _allocate(model: nn.Module) -> None:
             setattr(module, name, torch.empty(buffer.shape, dtype=buffer.dtype))
 
 
-def _require_fillable(name: str, module: nn.Module) -> None:
+def _require_known_initialization(name: str, module: nn.Module) -> None:
     tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     if tensors and not isinstance(module, (nn.Linear, _ConvNd, nn.GroupNorm, nn.LayerNorm, nn.Embedding)):
         raise ValueError(
@@ -171,7 +174,7 @@ def _require_fillable(name: str, module: nn.Module) -> None:
         )
 
 
-def _fill_weights(module: nn.Module, generator: torch.Generator) -> None:
+def _fill_initial_weights(module: nn.Module, generator: torch.Generator) -> None:
     """Fill linear maps uniformly within 1/sqrt(fan in), as torch does; normalizations and gains with the identity.
 
     Embeddings get standard normal vectors, as in torch.
@@ -203,7 +206,7 @@ class WeightDelta:
     trained: Mapping[str, str]
 
     @classmethod
-    def before(cls, model: nn.Module, fixed: tuple[Tensor, ...] | None = None) -> WeightDelta:
+    def from_untrained_model(cls, model: nn.Module, fixed: tuple[Tensor, ...] | None = None) -> WeightDelta:
         """The digests of a model that is about to be trained.
 
         `fixed` are the frozen tensors of a checkpoint, which replace the model's own when it is resumed.
@@ -211,45 +214,47 @@ class WeightDelta:
         names = [name for name, _ in _frozen_tensors(model)]
         tensors = [tensor for _, tensor in _frozen_tensors(model)] if fixed is None else fixed
         return cls(
-            frozen={name: _digest(tensor) for name, tensor in zip(names, tensors, strict=True)},
-            trained={name: _digest(parameter) for name, parameter in _trained(model)},
+            frozen={name: _tensor_sha256(tensor) for name, tensor in zip(names, tensors, strict=True)},
+            trained={name: _tensor_sha256(parameter) for name, parameter in _named_trainable_parameters(model)},
         )
 
-    def check(self, model: nn.Module, folder: Path, *, noisy: bool, moved: Sequence[bool] = ()) -> tuple[str, ...]:
+    def check_weight_changes_and_saved_file(
+        self, model: nn.Module, folder: Path, *, noisy: bool, moved: Sequence[bool] = ()
+    ) -> tuple[str, ...]:
         """Raises `ContractBroken` unless training changed these weights alone and the file in `folder` has the change.
 
         With `noisy` each trained tensor must have changed, since it received noise in every step, unless `moved` says
         that its updates were too small to change a number of its precision. Returns the names of those.
         """
-        frozen = {name: _digest(tensor) for name, tensor in _frozen_tensors(model)}
+        frozen = {name: _tensor_sha256(tensor) for name, tensor in _frozen_tensors(model)}
         for name, digest in self.frozen.items():
             if frozen.get(name) != digest:
                 raise ContractBroken(f"Training changed {name}, which is frozen: it is no part of what was charged.")
-        trained = {name: _digest(parameter) for name, parameter in _trained(model)}
+        trained = {name: _tensor_sha256(parameter) for name, parameter in _named_trainable_parameters(model)}
         unchanged = [place for place, (name, digest) in enumerate(self.trained.items()) if trained.get(name) == digest]
         names, small = [*self.trained], [place for place in unchanged if moved and not moved[place]]
         for place in unchanged:
             if noisy and place not in small:
                 raise ContractBroken(f"Training did not change {names[place]}, which was declared to be trained.")
-        loaded = load_model(_copy_with_random_weights(model), folder)
-        for name, parameter in _trained(loaded):
-            if _digest(parameter) != trained.get(name):
+        loaded = load_weights_into_model(_copy_with_random_weights(model), folder)
+        for name, parameter in _named_trainable_parameters(loaded):
+            if _tensor_sha256(parameter) != trained.get(name):
                 raise ContractBroken(f"The file of weights lacks the training of {name}: it has other numbers.")
         return tuple(names[place] for place in small)
 
 
-def check_saving(model: nn.Module) -> None:
+def check_saved_weights_reload(model: nn.Module) -> None:
     """Raises ValueError if weights that are saved from a copy of the model and loaded into another are not the same."""
     saved, loaded = _copy_with_random_weights(model), _copy_with_random_weights(model, seed=_SEED + 1)
     try:
-        loaded.load_state_dict(tensors_of(saved))
+        loaded.load_state_dict(named_tensors_to_save(saved))
     except (RuntimeError, KeyError, TypeError) as cause:
         line = " ".join(str(cause).split())
         raise ValueError(
             f"Expected model={type(model).__name__} to load the state that it saves: {line:.200}."
         ) from cause
-    expected = dict(_trained(saved))
-    for name, parameter in _trained(loaded):
+    expected = dict(_named_trainable_parameters(saved))
+    for name, parameter in _named_trainable_parameters(loaded):
         if not torch.equal(parameter, expected[name]):
             raise ValueError(
                 f"Expected model={type(model).__name__} to save the weights that are trained: its state_dict lacks "
@@ -262,12 +267,12 @@ def _copy_with_random_weights(model: nn.Module, seed: int = _SEED) -> nn.Module:
     twin = copy.deepcopy(model).cpu()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for _, parameter in _trained(twin):
+        for _, parameter in _named_trainable_parameters(twin):
             parameter.copy_(torch.rand(parameter.shape, generator=generator, dtype=torch.float64))
     return twin
 
 
-def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+def _named_trainable_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
@@ -277,6 +282,6 @@ def _frozen_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers()
 
 
-def _digest(tensor: Tensor) -> str:
+def _tensor_sha256(tensor: Tensor) -> str:
     """The SHA-256 of a tensor's numbers."""
     return sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()

@@ -37,7 +37,7 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.printing import print_error
 from dpsweep.trainers.scripts import handover_files as names
 from dpsweep.trainers.scripts.handover_files import Handover, StepJournal, require_valid_predictions
-from dpsweep.trainers.scripts.reported_events import check_reported, event_of
+from dpsweep.trainers.scripts.reported_events import check_reported_event, event_from_reported_object
 
 STOPPED = 75
 """The exit status of a script that was asked to stop and has left a checkpoint (EX_TEMPFAIL of sysexits.h)."""
@@ -121,13 +121,15 @@ class Attempt:
         """The training records, read on first use."""
         with np.load(self.folder / names.TRAIN_FILE, allow_pickle=False) as stored:
             units = stored.get("units")
-            return TrainingRecords(features=self._inputs(stored["features"]), labels=stored["labels"], units=units)
+            return TrainingRecords(
+                features=self._model_inputs_from_features(stored["features"]), labels=stored["labels"], units=units
+            )
 
     @cached_property
     def score_features(self) -> NDArray[np.float32]:
         """The inputs [m, *shape] of the records whose predictions are scored, without their labels."""
         with np.load(self.folder / names.SCORE_FILE, allow_pickle=False) as stored:
-            return self._inputs(stored["features"])
+            return self._model_inputs_from_features(stored["features"])
 
     @property
     def resumed(self) -> bytes | None:
@@ -148,18 +150,18 @@ class Attempt:
         """
         if self._journal is not None:
             raise ContractBroken("Expected each_step to be used once: the steps of an attempt are taken once.")
-        self._journal = journal = StepJournal.of(self.given)
+        self._journal = journal = StepJournal.from_handover(self.given)
         shown = 0.0
         while journal.done < self.steps:
-            journal.begin_step()
+            journal.mark_next_stretch_if_needed()
             yield journal.done
-            over = journal.end_step()
+            over = journal.count_step_and_say_if_stretch_over()
             if (now := time.monotonic()) - shown > PROGRESS_SECONDS:
                 shown = now
-                self._show(journal.done)
+                self._write_progress(journal.done)
             stopping = self.should_stop() and journal.done < self.steps
             if save is not None and (over or stopping):
-                journal.keep(save())
+                journal.write_checkpoint(save())
             if save is not None and stopping:
                 raise SystemExit(STOPPED)
 
@@ -177,18 +179,18 @@ class Attempt:
         charges them. Raises `ContractBroken` if what ran differs from what was declared, and ValueError for predictions
         of another shape or type.
         """
-        ran = event_of(event)
+        ran = event_from_reported_object(event)
         if predictions is not None:
             table = require_valid_predictions(np.asarray(predictions), len(self.score_features), self.given.classes)
             np.save(self.folder / names.PREDICTIONS_FILE, table, allow_pickle=False)
         for name, path in files.items():
             shutil.copyfile(path, self.folder / names.KEPT / name)
         taken = None if self._journal is None else self._journal.done
-        form = {"name": self.given.name, "event": events.to_json(ran), "taken": taken}
+        form = {"name": self.given.session_name, "event": events.to_json(ran), "taken": taken}
         write_json(self.folder / names.REPORT_FILE, form, mode=PRIVATE)
-        check_reported(ran, self.event, steps=self.steps, taken=taken)
+        check_reported_event(ran, self.event, steps=self.steps, taken=taken)
 
-    def _inputs(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+    def _model_inputs_from_features(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Stored features as the inputs that a model of dpsweep's would get."""
         scaling = self.given.scaling
         inputs = stored.astype(np.float32)
@@ -197,7 +199,7 @@ class Attempt:
         inputs /= np.float32(scaling["std"])
         return inputs
 
-    def _show(self, done: int) -> None:
+    def _write_progress(self, done: int) -> None:
         """Writes the progress for the sweep's display."""
         with suppress(OSError):
             (Path(self.given.files) / "progress").write_text(f"step {done}/{self.steps}")
@@ -210,7 +212,7 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
     Without it, the environment variable DPSWEEP_ATTEMPT, which the job sets, names it. Raises `NoReceipt` if there is
     none or its receipt was never claimed, and `ReceiptUsed` if the attempt was taken before.
     """
-    _say_errors_in_one_sentence()
+    _install_one_sentence_error_hook()
     path = receipt if receipt is not None else os.environ.get(names.VARIABLE)
     if path is None:
         raise NoReceipt(
@@ -219,7 +221,7 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
         )
     path = Path(path)
     given = Handover.read(path)
-    if not Receipt.claimed_session(Path(given.record), given.attempt, given.resume):
+    if not Receipt.is_session_claimed(Path(given.record), given.attempt, given.resume):
         raise NoReceipt(f"Expected attempt {given.attempt} at trial {given.trial} to be claimed: nothing trains.")
     try:
         taken = Path(given.record, f"script-{given.attempt}-{given.resume}")  # not beside `path`, which can be copied
@@ -227,11 +229,11 @@ def attempt(receipt: str | Path | None = None) -> Iterator[Attempt]:
     except FileExistsError:
         raise ReceiptUsed(f"Attempt {given.attempt} at trial {given.trial} was taken by a script before.") from None
     one = Attempt(given=given, folder=path.parent)
-    with _stop_event_on_signal(one._stop):
+    with _set_stop_event_on_sigterm(one._stop):
         yield one
 
 
-def _say_errors_in_one_sentence() -> None:
+def _install_one_sentence_error_hook() -> None:
     """An error of dpsweep's that ends a script is printed as its sentence, without a traceback."""
     before = sys.excepthook
 
@@ -246,7 +248,7 @@ def _say_errors_in_one_sentence() -> None:
 
 
 @contextmanager
-def _stop_event_on_signal(stop: threading.Event) -> Iterator[None]:
+def _set_stop_event_on_sigterm(stop: threading.Event) -> Iterator[None]:
     """SIGTERM, by which the job passes a stop request on, sets `stop`; in another thread than the main one it ends."""
     if threading.current_thread() is not threading.main_thread():
         yield

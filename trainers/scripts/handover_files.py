@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpsweep.accounting.durable_files import write_bytes, write_json
 from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
 from dpsweep.accounting.validation import DAMAGE
 
 ATTEMPT_FILE, REPORT_FILE = "attempt.json", "report.json"
@@ -84,13 +84,13 @@ class Handover:
     record: str
 
     @property
-    def name(self) -> str:
+    def session_name(self) -> str:
         """The session's name, which its report repeats."""
         return f"{self.plan}/{self.trial}/{self.attempt}/{self.resume}"
 
     def write(self, folder: Path) -> None:
         """Writes `attempt.json` for its owner alone."""
-        write_json(folder / ATTEMPT_FILE, {"name": self.name} | asdict(self), mode=PRIVATE)
+        write_json(folder / ATTEMPT_FILE, {"name": self.session_name} | asdict(self), mode=PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> Handover:
@@ -113,7 +113,7 @@ class StepJournal:
     allowed: int
 
     @classmethod
-    def of(cls, handover: Handover) -> StepJournal:
+    def from_handover(cls, handover: Handover) -> StepJournal:
         """The journal of a session that begins, with its first stretch marked."""
         place = TrialPlace(files=Path(handover.files), record=Path(handover.record))
         log = StepLog(
@@ -121,24 +121,26 @@ class StepJournal:
             attempt=handover.attempt,
             priced=handover.priced,
             marked=handover.marked,
-            header=Header.read(place.files, handover.attempt),
+            header=Header.read_checkpoint_header(place.files, handover.attempt),
         )
-        return cls(handover=handover, log=log, done=handover.step, allowed=handover.step + first_stretch(handover))
+        return cls(
+            handover=handover, log=log, done=handover.step, allowed=handover.step + steps_in_first_stretch(handover)
+        )
 
-    def begin_step(self) -> None:
+    def mark_next_stretch_if_needed(self) -> None:
         """Marks the next stretch if the marked one is over; raises `ContractBroken` if no further step may run."""
         if self.done < self.allowed:
             return
-        stretch = _stretch(self.handover.every, self.handover.steps - self.done)
-        self.log = self.log.mark(stretch)
+        stretch = _steps_in_stretch(self.handover.every, self.handover.steps - self.done)
+        self.log = self.log.mark_steps_before_run(stretch)
         self.allowed += stretch
 
-    def end_step(self) -> bool:
+    def count_step_and_say_if_stretch_over(self) -> bool:
         """Counts a step; whether it was the last of its stretch and not of the run."""
         self.done += 1
         return self.done == self.allowed < self.handover.steps
 
-    def keep(self, state: bytes) -> None:
+    def write_checkpoint(self, state: bytes) -> None:
         """Writes a checkpoint after the steps that are done; the one before it is replaced by one rename."""
         given, files = self.handover, self.log.place.files
         sha256 = hashlib.sha256(state).hexdigest()
@@ -155,17 +157,17 @@ class StepJournal:
             sha256=sha256,
         )
         write_bytes(files / header.tensors, state, PRIVATE)
-        header.write(files)
-        remove_tensors(files, but=header.tensors)
+        header.write_checkpoint_header(files)
+        remove_tensor_files(files, but=header.tensors)
         self.log = replace(self.log, header=header)
 
 
-def first_stretch(handover: Handover) -> int:
+def steps_in_first_stretch(handover: Handover) -> int:
     """The number of steps that the job of a session marks before it starts the script."""
-    return _stretch(handover.every, handover.steps - handover.step)
+    return _steps_in_stretch(handover.every, handover.steps - handover.step)
 
 
-def _stretch(every: int | None, missing: int) -> int:
+def _steps_in_stretch(every: int | None, missing: int) -> int:
     return missing if every is None else min(every, missing)
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpsweep.accounting.events.build import as_fixed_size_step, as_gaussian_step
+from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step, size_records_and_noise_of_fixed_step
 from dpsweep.trainers.declarations.batch_sampling import Sampler
 from dpsweep.trainers.randomness import Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
@@ -39,7 +39,7 @@ class Batch:
     nominal: int
     order: np.random.Generator | None = None
 
-    def ordered(self, part: slice) -> NDArray[np.int64]:
+    def units_of_slice_in_random_order(self, part: slice) -> NDArray[np.int64]:
         """Some of the units in a new random order, if there is a generator for it.
 
         Kernels may round a record differently at another position of the batch. In a random order, an added record
@@ -48,11 +48,13 @@ class Batch:
         units = self.units[part]
         return units if self.order is None else self.order.permutation(units)
 
-    def all_units(self, count: int) -> NDArray[np.int64]:
+    def permutation_of_all_unit_numbers(self, count: int) -> NDArray[np.int64]:
         """All `count` units, in one random order for many steps."""
         return np.arange(count) if self.order is None else self.order.permutation(count)
 
-    def ordered_rows(self, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def shuffle_rows_with_masked_units_first(
+        self, index: NDArray[np.int64], mask: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
         """Rows [k, n] of units, each in a new random order with the units under `mask` first."""
         if self.order is None or int(index.max(initial=0)) >= 1 << _UNIT_BITS:
             return index
@@ -69,14 +71,14 @@ class Tally:
         self._units, self._largest = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
         self._smallest = np.full(runs, np.iinfo(np.int64).max)
 
-    def add(self, sizes: NDArray[np.int64]) -> None:
+    def add_batch_sizes(self, sizes: NDArray[np.int64]) -> None:
         """Adds a step with batches of these sizes [K]."""
         self.steps += 1
         self._units += sizes
         np.minimum(self._smallest, sizes, out=self._smallest)
         np.maximum(self._largest, sizes, out=self._largest)
 
-    def drawn(self) -> list[Drawn]:
+    def statistics_of_each_run(self) -> list[Drawn]:
         """The statistics of each run; at least one step is required."""
         columns = zip(self._units.tolist(), self._smallest.tolist(), self._largest.tolist(), strict=True)
         return [Drawn(steps=self.steps, units=u, smallest=low, largest=high) for u, low, high in columns]
@@ -92,38 +94,45 @@ class BatchAndNoise:
     common: bool
 
     @classmethod
-    def of(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> BatchAndNoise:
+    def from_streams(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
-        step = as_gaussian_step(run.sampler.event(records=run.train_records, noise_multiplier=1.0))
+        step = rate_and_noise_of_gaussian_step(
+            run.sampler.event_per_period(records=run.train_records, noise_multiplier=1.0)
+        )
         full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
         # full batches are equal in all runs, without sharing any randomness
         return cls(streams=owners, run=run, available=available, common=share or full_batch or len(streams) == 1)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches_of_all_steps(self) -> Iterator[Batch]:
         """The batches of one step after another, drawn per run or once for all runs, one period at a time."""
         nominal = self.run.train_records
-        block, order = declared_block(self.run.sampler, nominal), self.streams[0][0].order
+        block, order = seldom_exceeded_batch_size(self.run.sampler, nominal), self.streams[0][0].order
         batch = partial(Batch, block=block, nominal=nominal, order=order)
         while True:
             if self.common:
-                for units, sizes in self._draw(self.streams[0][0], 1):
+                for units, sizes in self._draw_units_and_sizes_of_period(self.streams[0][0], 1):
                     all_sizes = np.repeat(sizes, sum(rows for _, rows in self.streams))
                     yield batch(units=units, sizes=all_sizes, common=True)
             else:
-                for step in zip(*(self._draw(streams, rows) for streams, rows in self.streams), strict=True):
+                for step in zip(
+                    *(self._draw_units_and_sizes_of_period(streams, rows) for streams, rows in self.streams),
+                    strict=True,
+                ):
                     units, sizes = map(_concatenate_parts, zip(*step, strict=True))
                     yield batch(units=units, sizes=sizes, common=False)
 
-    def noise(self, like: Tensor) -> Tensor:
+    def draw_standard_normal_noise(self, like: Tensor) -> Tensor:
         """Independent standard normal noise [K, P] in float64, drawn on the CPU."""
         noise = [standard_normal(streams.noise, (rows, like.shape[1])) for streams, rows in self.streams]
         return torch.from_numpy(noise[0] if len(noise) == 1 else np.concatenate(noise)).to(like.device)
 
-    def _draw(self, streams: Streams, rows: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def _draw_units_and_sizes_of_period(
+        self, streams: Streams, rows: int
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """The units and sizes of each step of a period."""
         run = self.run
-        units, sizes = run.sampler.draw(rows, self.available, run.train_records, streams.subsampling)
+        units, sizes = run.sampler.draw_batch_indices(rows, self.available, run.train_records, streams.subsampling)
         by_step = sizes.reshape(run.steps_per_period, rows)
         return [*zip(np.split(units, by_step.sum(axis=1).cumsum()[:-1]), by_step, strict=True)]
 
@@ -132,12 +141,12 @@ def _concatenate_parts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def declared_block(sampler: Sampler, records: int) -> int:
+def seldom_exceeded_batch_size(sampler: Sampler, records: int) -> int:
     """The declared size of a batch, which is seldom exceeded if sizes vary.
 
     It is two standard deviations above the mean, where each unit is in the batch by an independent Bernoulli draw.
     """
-    event = sampler.event(records=records, noise_multiplier=1.0)
-    poisson_step = as_gaussian_step(event)
-    rate = 1.0 if as_fixed_size_step(event) else poisson_step[0] if poisson_step else 0.0
+    event = sampler.event_per_period(records=records, noise_multiplier=1.0)
+    poisson_step = rate_and_noise_of_gaussian_step(event)
+    rate = 1.0 if size_records_and_noise_of_fixed_step(event) else poisson_step[0] if poisson_step else 0.0
     return sampler.batch_size + math.ceil(_SPREAD * math.sqrt(sampler.batch_size * (1 - rate)))

@@ -30,9 +30,9 @@ from torch import Tensor
 
 from dpsweep.accounting.durable_files import Flushing, flush_folder
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import compose, flatten, from_json, repeat, to_json
+from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensors
+from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
 from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -52,15 +52,15 @@ class TrialJournal:
     steps: StepLog
 
     def __post_init__(self) -> None:
-        _state_as_dict(self.run.trainer.update.start(torch.zeros(1)))
+        _update_state_as_dict(self.run.trainer.update.start(torch.zeros(1)))
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         """Marks the next interval; raises `ContractBroken` if it was not priced or cannot be marked."""
         interval = missing if self.every is None else min(self.every, missing)
-        self.steps = yield from self.steps.marking(interval)
+        self.steps = yield from self.steps.mark_steps_in_group_commit(interval)
         return interval
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         """Writes a checkpoint; if writing fails, the previous one stays and the steps marked since then count."""
         try:
             header = write_checkpoint(self.steps, self.receipt, self.run, progress)
@@ -69,14 +69,14 @@ class TrialJournal:
             return
         self.steps = replace(self.steps, header=header)
 
-    def score(self) -> Flushing[None]:
+    def mark_private_score(self) -> Flushing[None]:
         """Marks that a private score is about to be measured."""
-        self.steps = yield from self.steps.marking_score()
+        self.steps = yield from self.steps.mark_score_in_group_commit()
 
 
 def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progress) -> Header:
     """Replaces the previous checkpoint, by one atomic rename of the header."""
-    content = _content(progress)
+    content = _checkpoint_bytes(progress)
     sha256 = hashlib.sha256(content).hexdigest()
     header = Header(
         plan=receipt.plan,
@@ -92,8 +92,8 @@ def write_checkpoint(steps: StepLog, receipt: Receipt, run: Run, progress: Progr
     )
     files = steps.place.files
     _write_private_file(files / header.tensors, content)
-    header.write(files)
-    remove_tensors(files, but=header.tensors)
+    header.write_checkpoint_header(files)
+    remove_tensor_files(files, but=header.tensors)
     return header
 
 
@@ -102,14 +102,16 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
     header = steps.header
     if header is None:
         raise ContractBroken(f"Attempt {steps.attempt} has no checkpoint in {steps.place.files}.")
-    saved = torch.load(io.BytesIO(header.content(steps.place.files)), map_location=device, weights_only=True)
-    ran = Counter(dict(flatten(from_json(json.loads(saved["ran"])))))
-    ran[run.step_event] += -(-(steps.spent - header.spent) // run.steps_per_period)
+    saved = torch.load(
+        io.BytesIO(header.read_verified_tensor_bytes(steps.place.files)), map_location=device, weights_only=True
+    )
+    ran = Counter(dict(leaves_with_counts(from_json(json.loads(saved["ran"])))))
+    ran[run.event_of_one_period] += -(-(steps.number_of_spent_steps - header.spent) // run.steps_per_period)
     return Progress(
         weights=saved["weights"],
         average=saved.get("average"),
         fixed=tuple(saved["fixed"]),
-        state=_restore_state(run.trainer.update.start(saved["weights"]), saved["state"]),
+        state=_restore_update_state(run.trainer.update.start(saved["weights"]), saved["state"]),
         step=header.step,
         ran=ran,
         drawn=Drawn(**saved["drawn"]),
@@ -118,7 +120,7 @@ def read_checkpoint(steps: StepLog, run: Run, device: torch.device | str) -> Pro
     )
 
 
-def _content(progress: Progress) -> bytes:
+def _checkpoint_bytes(progress: Progress) -> bytes:
     """The bytes of everything but the step number, which is in the header."""
     ran = compose(repeat(event, count) for event, count in progress.ran.items())
     buffer = io.BytesIO()
@@ -127,7 +129,7 @@ def _content(progress: Progress) -> bytes:
             "weights": progress.weights.cpu(),
             "average": None if progress.average is None else progress.average.cpu(),
             "fixed": [tensor.cpu() for tensor in progress.fixed],
-            "state": _state_as_dict(progress.state),
+            "state": _update_state_as_dict(progress.state),
             "ran": json.dumps(to_json(ran)),
             "drawn": asdict(progress.drawn),
             "seconds": progress.seconds,
@@ -138,7 +140,7 @@ def _content(progress: Progress) -> bytes:
     return buffer.getvalue()
 
 
-def _state_as_dict(state: Any) -> dict[str, Tensor | float] | None:
+def _update_state_as_dict(state: Any) -> dict[str, Tensor | float] | None:
     """An update's state as a dict of its fields; None without a state."""
     if state is None:
         return None
@@ -151,7 +153,7 @@ def _state_as_dict(state: Any) -> dict[str, Tensor | float] | None:
     return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
-def _restore_state(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
+def _restore_update_state(initial: Any, saved: Mapping[str, Tensor | float] | None) -> Any:
     return initial if saved is None else replace(initial, **saved)
 
 

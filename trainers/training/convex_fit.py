@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpsweep.accounting.durable_files import alone
+from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.methods.output_perturbation import INEXACT, OutputPerturbation
-from dpsweep.trainers.randomness import Streams, add_noise
+from dpsweep.trainers.randomness import Streams, add_gaussian_noise_on_lattice
 from dpsweep.trainers.training.run import BatchSizes, Journal, Outcome, Run
 
 _ROUNDS, _SEARCH = 20, "strong_wolfe"
@@ -24,16 +24,16 @@ def fit_by_output_perturbation(
     method, started = run.trainer, perf_counter()
     if not isinstance(method, OutputPerturbation) or records.units is not None:
         raise ValueError("Expected output perturbation with units of one record each.")
-    layer = _only_layer(model.to(device))
-    alone(journal.begin(run.steps))
+    layer = _require_only_linear_layer(model.to(device))
+    run_generator_and_flush_yielded_paths(journal.mark_next_interval(run.steps))
     index = slice(0, len(records))
     features = clip_rows(records.inputs(index, device).flatten(1).double(), method.feature_norm)
     exact = minimise_loss(
         features, records.targets(index, device), layer.out_features, method, records=run.train_records
     )
-    std = run.noise_multiplier * method.moved_by(run.train_records)
+    std = run.noise_multiplier * method.minimum_shift_bound(run.train_records)
     with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(add_noise(exact.cpu().numpy(), std, streams.noise)))
+        layer.weight.copy_(torch.from_numpy(add_gaussian_noise_on_lattice(exact.cpu().numpy(), std, streams.noise)))
         if layer.bias is not None:
             layer.bias.zero_()
     return Outcome(
@@ -62,7 +62,7 @@ def minimise_loss(
     step size 1 / smoothness always does.
     """
     weights = features.new_zeros(classes, features.shape[1]).requires_grad_()
-    tolerance = method.l2 * INEXACT * method.moved_by(records)
+    tolerance = method.l2 * INEXACT * method.minimum_shift_bound(records)
 
     def objective() -> Tensor:
         total = cross_entropy(features @ weights.t(), targets, reduction="sum")
@@ -87,7 +87,7 @@ def minimise_loss(
     return weights.detach()
 
 
-def _only_layer(model: nn.Module) -> nn.Linear:
+def _require_only_linear_layer(model: nn.Module) -> nn.Linear:
     layers = [module for module in model.modules() if not isinstance(module, (nn.Sequential, nn.Flatten))]
     if len(layers) != 1 or not isinstance(layers[0], nn.Linear):
         raise ValueError(f"Expected model={type(model).__name__} to be one linear layer.")

@@ -57,7 +57,7 @@ class _Request:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ParallelSums:
-    """The sums of an engine over all ranks of the process group; made by `across_processes`.
+    """The sums of an engine over all ranks of the process group; made by `start_sums_across_processes`.
 
     *Guarantee*: the sums of `own` over the whole batch, up to rounding: every unit of a batch is in one share, and the
     shares' sums are added in float64. No rank draws a number.
@@ -69,8 +69,8 @@ class ParallelSums:
         """The sums of all shares, in float64."""
         mine = self.own.over(rows, transforms)
 
-        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
-            parts = tuple(split_batch_by_rank(batch, torch.distributed.get_world_size()))
+        def add_sums_of_all_ranks(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+            parts = tuple(split_batch_among_ranks(batch, torch.distributed.get_world_size()))
             request = _Request(
                 rows=tuple(rows),
                 transforms=tuple(transforms),
@@ -79,23 +79,26 @@ class ParallelSums:
                 dtype=weights.dtype,
                 shares=parts,
             )
-            _broadcast(request)
+            _broadcast_request(request)
             torch.distributed.broadcast(weights.detach().cpu().contiguous(), src=0)
             sums = mine(weights, parts[0], shrink).cpu()
             torch.distributed.reduce(sums, dst=0)
             return sums.to(weights.device)
 
-        return total
+        return add_sums_of_all_ranks
 
 
-def split_batch_by_rank(batch: Batch, ranks: int) -> Iterator[Batch]:
+def split_batch_among_ranks(batch: Batch, ranks: int) -> Iterator[Batch]:
     """Disjoint parts of a batch, one for each rank: of each run every `ranks`-th unit of a random order.
 
     An added unit changes the position of at most one other, as in `Batch.ordered`. The declared size of a part depends
     on declared numbers alone.
     """
     ends = [len(batch.units)] if batch.common else np.cumsum(batch.sizes).tolist()
-    runs = [batch.ordered(slice(first, last)) for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+    runs = [
+        batch.units_of_slice_in_random_order(slice(first, last))
+        for first, last in zip([0, *ends[:-1]], ends, strict=True)
+    ]
     for rank in range(ranks):
         parts = [units[rank::ranks] for units in runs]
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
@@ -109,7 +112,9 @@ def split_batch_by_rank(batch: Batch, ranks: int) -> Iterator[Batch]:
 
 
 @contextmanager
-def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int = 1) -> Iterator[ParallelSums]:
+def start_sums_across_processes(
+    sums: EngineSums, devices: Sequence[str], *, threads: int = 1
+) -> Iterator[ParallelSums]:
     """Starts a process for each device after the first, and yields the sums over all of them.
 
     `devices[0]` is the device of `sums`; `threads` are the threads of each further process. Raises ValueError for
@@ -119,7 +124,7 @@ def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int =
     if sums.augmentation is not None:
         raise ValueError("Expected compute.processes=1 with an augmentation: one process draws its random numbers.")
     ranks = len(devices)
-    with tempfile.TemporaryDirectory() as folder, _loopback():
+    with tempfile.TemporaryDirectory() as folder, _gloo_on_loopback_interface():
         meeting = Path(folder, "ranks")
         context = torch.multiprocessing.get_context("spawn")
         others = [
@@ -131,18 +136,18 @@ def across_processes(sums: EngineSums, devices: Sequence[str], *, threads: int =
         try:
             for process in others:
                 process.start()
-            _join(0, ranks, meeting)
+            _join_process_group(0, ranks, meeting)
             yield ParallelSums(own=sums)
-            _broadcast(None)
+            _broadcast_request(None)
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
             for process in others:
-                _end_rank(process)
+                _join_or_kill_rank_process(process)
 
 
 @contextmanager
-def _loopback() -> Iterator[None]:
+def _gloo_on_loopback_interface() -> Iterator[None]:
     """Keeps gloo's sockets on the loopback interface, for this process and those that it starts."""
     name = "GLOO_SOCKET_IFNAME"
     before = os.environ.get(name)
@@ -162,10 +167,10 @@ def _sums_factory_for_rank(sums: EngineSums, device: str) -> Callable[[], Engine
     kind: Callable[..., Any] = type(engine)
     own = {name.name: getattr(sums, name.name) for name in fields(sums) if name.name != "draws"}
     settings = {name.name: getattr(engine, name.name) for name in fields(engine) if name.init}
-    return partial(_build_sums, own | {"engine": partial(kind, **settings), "device": device})
+    return partial(_build_sums_on_device, own | {"engine": partial(kind, **settings), "device": device})
 
 
-def _build_sums(own: Mapping[str, Any]) -> EngineSums:
+def _build_sums_on_device(own: Mapping[str, Any]) -> EngineSums:
     device = own["device"]
     for model in own["models"]:
         model.to(device)
@@ -181,11 +186,11 @@ def _serve_rank(
     """
     for one in _IGNORED:
         signal.signal(one, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_process_once_parent_ends, daemon=True).start()
     torch.set_num_threads(threads)
     keep_freed_memory()
     own = make()
-    _join(rank, ranks, meeting)
+    _join_process_group(rank, ranks, meeting)
     while (request := _receive_request()) is not None:
         weights = torch.empty(request.shape, dtype=request.dtype)
         torch.distributed.broadcast(weights, src=0)
@@ -195,11 +200,11 @@ def _serve_rank(
     torch.distributed.destroy_process_group()
 
 
-def _join(rank: int, ranks: int, meeting: Path) -> None:
+def _join_process_group(rank: int, ranks: int, meeting: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=meeting.as_uri(), rank=rank, world_size=ranks)
 
 
-def _broadcast(request: _Request | None) -> None:
+def _broadcast_request(request: _Request | None) -> None:
     torch.distributed.broadcast_object_list([request], src=0)
 
 
@@ -210,7 +215,7 @@ def _receive_request() -> _Request | None:
     return request
 
 
-def _end_with_parent() -> None:
+def _exit_process_once_parent_ends() -> None:
     """Ends this process when rank 0 has ended, at once, whatever it computes."""
     parent = parent_process()
     if parent is not None:
@@ -218,7 +223,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _end_rank(process: Any) -> None:
+def _join_or_kill_rank_process(process: Any) -> None:
     """Waits for a rank that was told to end, and kills one that does not."""
     if process.pid is None:
         return

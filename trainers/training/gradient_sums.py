@@ -16,9 +16,15 @@ from torch.nn.utils import vector_to_parameters
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.augmentation import Augmentation
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.interface import Engine, Minibatch, Task, require_exact_products, trainable
+from dpsweep.trainers.engines.interface import (
+    Engine,
+    Minibatch,
+    Task,
+    require_exact_float32_products,
+    trainable_parameters,
+)
 from dpsweep.trainers.engines.stacked import Examples, SparseRecords, SparseRows, Stack
-from dpsweep.trainers.methods.transforms import GradientTransform, side_by_side
+from dpsweep.trainers.methods.transforms import GradientTransform, join_transforms_of_runs
 from dpsweep.trainers.training.batch_and_noise import Batch
 
 if TYPE_CHECKING:
@@ -92,37 +98,39 @@ class EngineSums:
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The engine's weighted sums; the first call turns the models' parameters into views of the weights."""
 
-        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        def sum_gradients_by_engine(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             sums, last = [], 0
             for row, vector, size, transform in zip(rows, weights, batch.sizes, transforms, strict=True):
                 first, last = (0, len(batch.units)) if batch.common else (last, last + int(size))
-                vector_to_parameters(vector, trainable(self.models[row]))
+                vector_to_parameters(vector, trainable_parameters(self.models[row]))
                 copies = 1 if self.augmentation is None else self.augmentation.multiplicity
                 block = batch.block * copies
                 task = Task(
                     transform=transform.with_smaller_bound(shrink), loss=self.loss, chunk=self.chunk, block=block
                 )
-                total, _ = self.engine.weighted_sum(
-                    self.models[row], self._examples(batch.ordered(slice(first, last)), row), task
+                sum_gradients_by_engine, _ = self.engine.bounded_gradient_sum_and_norms(
+                    self.models[row],
+                    self._minibatch_of_units(batch.units_of_slice_in_random_order(slice(first, last)), row),
+                    task,
                 )
-                sums.append(total)
+                sums.append(sum_gradients_by_engine)
             return torch.stack(sums)
 
-        return total
+        return sum_gradients_by_engine
 
-    def _examples(self, units: NDArray[np.int64], row: int) -> Minibatch:
+    def _minibatch_of_units(self, units: NDArray[np.int64], row: int) -> Minibatch:
         """The examples of these units, or their copies, sorted by unit size as engines process them.
 
         An added unit changes only the positions of units of its own size: of at most one, because orders are random.
         """
-        index, sizes = self.records.members(self.records.by_size(units))
+        index, sizes = self.records.records_and_sizes_of_drawn_units(self.records.units_sorted_by_size(units))
         inputs, targets = self.records.inputs(index, self.device), self.records.targets(index, self.device)
         if self.augmentation is None:
             return Minibatch(inputs, targets, sizes)
         copies = self.augmentation.multiplicity
         single = sizes is None and copies == 1
         return Minibatch(
-            self.augmentation.copies(inputs, self.draws[row]),
+            self.augmentation.augmented_copies(inputs, self.draws[row]),
             targets.repeat_interleave(copies, dim=0),
             None if single else [copies * size for size in sizes or (1,) * len(units)],
         )
@@ -146,68 +154,80 @@ class StackedSums:
             raise ValueError("Expected units of one record each where models are stacked.")
 
     @cached_property
-    def _input_norm_factors(self) -> Tensor:
+    def _input_norms_of_all_records(self) -> Tensor:
         """The `Stack.lengths` of every record's inputs [N], computed once for all steps."""
         starts = range(0, len(self.records), _LENGTH_CHUNK)
-        lengths = [self.stack.lengths(self._inputs(slice(first, first + _LENGTH_CHUNK))) for first in starts]
+        lengths = [
+            self.stack.first_layer_input_norms_with_bias(
+                self._scaled_inputs_at_index(slice(first, first + _LENGTH_CHUNK))
+            )
+            for first in starts
+        ]
         return torch.cat([torch.zeros(0, device=self.device), *lengths])
 
     def over(self, rows: Sequence[int], transforms: Sequence[GradientTransform]) -> Sum:
         """The sums for groups of runs that are small enough for the cache."""
-        require_exact_products()
+        require_exact_float32_products()
         slices: list[slice] = []
         all_units: list[NDArray[np.int64]] = []
-        joined = _Joined(transforms=transforms)
+        joined = _JoinedTransforms(transforms=transforms)
 
-        def total(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        def sum_gradients_of_stack(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             if not slices:
-                slices.extend(_slices_of_rows(len(weights), self._runs_at_once(batch)))
+                slices.extend(_equal_slices_of_rows(len(weights), self._runs_at_once(batch)))
             sums = torch.zeros_like(weights, dtype=torch.float64)
             if not len(batch.units):
                 return sums
             if batch.common or self._is_mask_cheaper(batch):
                 if not batch.common and not all_units:
-                    all_units.append(batch.all_units(len(self.records)))
-                units = batch.ordered(slice(None)) if batch.common else all_units[0]
-                size, run_mask = self._pass(batch), None if batch.common else self._mask(batch, all_units[0], weights)
+                    all_units.append(batch.permutation_of_all_unit_numbers(len(self.records)))
+                units = batch.units_of_slice_in_random_order(slice(None)) if batch.common else all_units[0]
+                size, run_mask = (
+                    self._examples_per_pass(batch),
+                    None if batch.common else self._batch_membership_mask(batch, all_units[0], weights),
+                )
                 for first in range(0, len(units), size):
-                    examples, padding_mask = self._padded_examples(units[first : first + size], size, weights)
+                    examples, padding_mask = self._padded_examples_and_mask(units[first : first + size], size, weights)
                     for part in slices:
                         mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
                         transform = joined.over(part, shrink, weights)
-                        self.stack.add(sums[part], weights[part], examples, mask, transform)
+                        self.stack.add_bounded_gradient_sums(sums[part], weights[part], examples, mask, transform)
                 return sums
             last = 0
             for part in slices:
                 first, last = last, last + int(batch.sizes[part].sum())
-                for own, examples, mask in self._padded_batches(batch, slice(first, last), part, weights):
-                    self.stack.add(sums[own], weights[own], examples, mask, joined.over(own, shrink, weights))
+                for own, examples, mask in self._padded_passes_over_run_batches(
+                    batch, slice(first, last), part, weights
+                ):
+                    self.stack.add_bounded_gradient_sums(
+                        sums[own], weights[own], examples, mask, joined.over(own, shrink, weights)
+                    )
             return sums
 
-        return total
+        return sum_gradients_of_stack
 
     def _is_mask_cheaper(self, batch: Batch) -> bool:
         """Whether passing over all records with a mask is cheaper than gathering each run's batch."""
         if self._sparse_inputs is not None:
             return False
         cheap = batch.nominal * self.stack.widest_output <= _GATHER_COST * batch.block
-        return cheap and batch.nominal * self.stack.inputs <= _GATHERED and not batch.common
+        return cheap and batch.nominal * self.stack.number_of_inputs <= _GATHERED and not batch.common
 
-    def _pass(self, batch: Batch) -> int:
+    def _examples_per_pass(self, batch: Batch) -> int:
         """The number of examples of a run in one pass: a block, or one of the fewest equal parts."""
         if self._is_mask_cheaper(batch):
             return -(-batch.nominal // _PASSES)
-        most = self.chunk or max(1, _GATHERED // self.stack.inputs)
+        most = self.chunk or max(1, _GATHERED // self.stack.number_of_inputs)
         return -(-batch.block // -(-batch.block // most))
 
     def _runs_at_once(self, batch: Batch) -> int:
         """The number of runs at a time, from the memory of one run."""
-        computed = _FLOATS // (self.stack.widest_output * self._pass(batch))
+        computed = _FLOATS // (self.stack.widest_output * self._examples_per_pass(batch))
         if self._is_mask_cheaper(batch) or batch.common:
             return computed
         if self._sparse_inputs is not None:
-            return min(computed, _SPARSE_FLOATS // (self.stack.inputs * self.stack.widest_output))
-        return min(computed, _OWN_FLOATS // (self.stack.inputs * self._pass(batch)))
+            return min(computed, _SPARSE_FLOATS // (self.stack.number_of_inputs * self.stack.widest_output))
+        return min(computed, _OWN_FLOATS // (self.stack.number_of_inputs * self._examples_per_pass(batch)))
 
     @cached_property
     def _scaled_inputs_in_memory(self) -> Tensor | None:
@@ -219,10 +239,10 @@ class StackedSums:
     @cached_property
     def _sparse_inputs(self) -> SparseRecords | None:
         """The inputs of all records, compressed; None unless the data set declares that most of them are 0."""
-        declared = self.records.nonzero is not None and self.stack.reads_sparse_inputs
-        return SparseRecords.of(self.records) if declared and str(self.device) == "cpu" else None
+        declared = self.records.nonzero is not None and self.stack.can_read_sparse_inputs
+        return SparseRecords.from_records(self.records) if declared and str(self.device) == "cpu" else None
 
-    def _inputs(self, index: Index) -> Tensor:
+    def _scaled_inputs_at_index(self, index: Index) -> Tensor:
         if self._scaled_inputs_in_memory is None:
             return self.records.inputs(index, self.device).flatten(1)
         if isinstance(index, slice):
@@ -231,59 +251,65 @@ class StackedSums:
             0, torch.from_numpy(index).to(self._scaled_inputs_in_memory.device)
         )
 
-    def _padded_examples(self, units: NDArray[np.int64], size: int, like: Tensor) -> tuple[Examples, Tensor | None]:
+    def _padded_examples_and_mask(
+        self, units: NDArray[np.int64], size: int, like: Tensor
+    ) -> tuple[Examples, Tensor | None]:
         """The examples of `units`, padded to `size`, and a mask of the true ones [size]; None without padding."""
         missing = size - len(units)
         padded = np.pad(units, (0, missing), mode="edge")
-        examples = self._examples(padded, self._inputs(padded).to(like.dtype), like)
+        examples = self._examples_at_index(padded, self._scaled_inputs_at_index(padded).to(like.dtype), like)
         return examples, (torch.arange(size) < len(units)).to(like) if missing else None
 
-    def _padded_batches(
+    def _padded_passes_over_run_batches(
         self, batch: Batch, units: slice, part: slice, like: Tensor
     ) -> Iterator[tuple[slice, Examples, Tensor]]:
         """The own batches of some of the runs, one pass at a time, with a mask [k, size] of the true examples.
 
         Passes over a block have all of these runs. The few runs with more examples than that go on one by one.
         """
-        size, sizes = self._pass(batch), batch.sizes[part]
+        size, sizes = self._examples_per_pass(batch), batch.sizes[part]
         mask = np.arange(-(-sizes.max() // size) * size) < sizes[:, None]
         index = np.zeros(mask.shape, dtype=np.int64)
         index[mask] = batch.units[units]
-        index = batch.ordered_rows(index, mask)
+        index = batch.shuffle_rows_with_masked_units_first(index, mask)
         all_have = -(-batch.block // size) * size
         for first in range(0, mask.shape[1], size):
             columns = slice(first, first + size)
             if first < all_have:
-                yield part, *self._examples_of_each_run(index[:, columns], mask[:, columns], like)
+                yield part, *self._examples_and_mask_of_each_run(index[:, columns], mask[:, columns], like)
                 continue
             for row in np.flatnonzero(sizes > first).tolist():
                 alone = slice(row, row + 1)
                 run = slice(part.start + row, part.start + row + 1)
-                yield run, *self._examples_of_each_run(index[alone, columns], mask[alone, columns], like)
+                yield run, *self._examples_and_mask_of_each_run(index[alone, columns], mask[alone, columns], like)
 
-    def _examples_of_each_run(
+    def _examples_and_mask_of_each_run(
         self, index: NDArray[np.int64], mask: NDArray[np.bool_], like: Tensor
     ) -> tuple[Examples, Tensor]:
         """The examples of each run at these indices [k, n], and the mask of the true ones."""
         inputs: Tensor | SparseRows
         if self._sparse_inputs is None:
-            inputs = self._inputs(index.reshape(-1)).to(like.dtype).view(*index.shape, self.stack.inputs)
+            inputs = (
+                self._scaled_inputs_at_index(index.reshape(-1))
+                .to(like.dtype)
+                .view(*index.shape, self.stack.number_of_inputs)
+            )
         else:
-            inputs = self._sparse_inputs.batches(index)
-        return self._examples(index, inputs, like), torch.from_numpy(mask).to(like.device)
+            inputs = self._sparse_inputs.rows_at_indices(index)
+        return self._examples_at_index(index, inputs, like), torch.from_numpy(mask).to(like.device)
 
-    def _examples(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
+    def _examples_at_index(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
         """The examples at this index [n] or [K, n], which have these inputs."""
         flat = index.reshape(-1)
-        lengths = self._input_norm_factors.index_select(
-            0, torch.from_numpy(flat).to(self._input_norm_factors.device)
+        lengths = self._input_norms_of_all_records.index_select(
+            0, torch.from_numpy(flat).to(self._input_norms_of_all_records.device)
         ).to(like.dtype)
         targets = self.records.targets(flat, self.device)
         return Examples(inputs=inputs, targets=targets.view(index.shape), lengths=lengths.view(index.shape))
 
-    def _mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
+    def _batch_membership_mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
         """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""
-        size = self._pass(batch)
+        size = self._examples_per_pass(batch)
         mask = like.new_zeros(len(batch.sizes), -(-len(self.records) // size) * size)
         runs = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
         places = np.argsort(all_units)[batch.units] + mask.shape[1] * runs
@@ -292,7 +318,7 @@ class StackedSums:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Joined:
+class _JoinedTransforms:
     """The transforms of some of the runs as one, kept until the bounds change."""
 
     transforms: Sequence[GradientTransform]
@@ -306,11 +332,13 @@ class _Joined:
             self._kept.clear()
         key = rows.start, rows.stop
         if key not in self._kept:
-            self._kept[key] = side_by_side([one.with_smaller_bound(shrink) for one in self.transforms[rows]], like)
+            self._kept[key] = join_transforms_of_runs(
+                [one.with_smaller_bound(shrink) for one in self.transforms[rows]], like
+            )
         return self._kept[key]
 
 
-def _slices_of_rows(rows: int, at_once: int) -> list[slice]:
+def _equal_slices_of_rows(rows: int, at_once: int) -> list[slice]:
     """All rows in their order, in the fewest slices of nearly equal length that have at most `at_once` rows, or one."""
     count = -(-rows // max(1, at_once))
     return [slice(rows * part // count, rows * (part + 1) // count) for part in range(count)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.declarations.scores import rows_at_once
+from dpsweep.trainers.declarations.scores import records_per_forward_pass
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class CurveRecorder:
     every: int
     look: Callable[[nn.Module, GradientTransform], CurvePoint]
 
-    def ahead(self, step: int) -> int:
+    def steps_to_next_point(self, step: int) -> int:
         """The number of steps from `step` to the next curve point."""
         return self.every - step % self.every
 
-    def due(self, step: int, steps: int) -> bool:
+    def is_point_due(self, step: int, steps: int) -> bool:
         """Whether a curve point is due after `step` of all `steps`."""
         return step % self.every == 0 or step == steps
 
@@ -72,42 +72,46 @@ def measure_curve_point(
     the transform multiplies them, `shortened`, the share that becomes shorter, and the `NORM_QUANTILES`.
     """
     point: dict[str, float | None] = {}
-    for name, records in _public_parts(data, public=public):
-        quality, mean = _means(model, records, device, loss)
+    for name, records in _public_records_by_name(data, public=public):
+        quality, mean = _mean_quality_and_loss(model, records, device, loss)
         point |= {f"{name}_accuracy": quality, f"{name}_loss": mean}
     return point | (
-        _bounding(model, data.train, engine, Task(transform=transform, loss=loss), device) if public else {}
+        _gradient_bounding_statistics(model, data.train, engine, Task(transform=transform, loss=loss), device)
+        if public
+        else {}
     )
 
 
-def _public_parts(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]:
+def _public_records_by_name(data: Split, *, public: bool) -> Iterator[tuple[str, Records]]:
     if data.test is not None and len(data.test):
         yield "test", data.test
     if public:
         yield "training", data.train
 
 
-def _bounding(
+def _gradient_bounding_statistics(
     model: nn.Module, records: Records, engine: Engine, task: Task, device: torch.device | str
 ) -> dict[str, float | None]:
     """Statistics of the gradients of the first records, and of what the transform does to them."""
     part = slice(0, min(FEW, len(records)))
-    _, norms = engine.weighted_sum(model, Minibatch(records.inputs(part, device), records.targets(part, device)), task)
+    _, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(records.inputs(part, device), records.targets(part, device)), task
+    )
     factors = task.transform.factors(norms)
     quantiles = torch.quantile(norms.double(), norms.new_tensor(list(NORM_QUANTILES.values()), dtype=torch.float64))
     return {
-        **{name: _finite(value) for name, value in zip(NORM_QUANTILES, quantiles.tolist(), strict=True)},
+        **{name: _finite_or_none(value) for name, value in zip(NORM_QUANTILES, quantiles.tolist(), strict=True)},
         "mean_factor": float(factors.double().mean()),
         "shortened": float((factors * norms < norms * (1 - _ROUNDING)).double().mean()),
     }
 
 
-def _means(
+def _mean_quality_and_loss(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss
 ) -> tuple[float | None, float | None]:
     """The mean quality and the mean loss of the first records."""
     count, training = min(MOST, len(records)), model.training
-    size = rows_at_once(model, records, device, _CHUNK)
+    size = records_per_forward_pass(model, records, device, _CHUNK)
     totals = torch.zeros(2, dtype=torch.float64)
     model.eval()
     with torch.no_grad():
@@ -117,9 +121,9 @@ def _means(
             sums = loss.quality(outputs, targets).sum(), loss(outputs, targets)
             totals += torch.stack([value.double().cpu() for value in sums])
     model.train(training)
-    quality, mean = map(_finite, (totals / count).tolist())
+    quality, mean = map(_finite_or_none, (totals / count).tolist())
     return quality, mean
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

@@ -22,15 +22,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from dpsweep.accounting.durable_files import run_group_commit
+from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
 from dpsweep.accounting.events.build import compose, repeat
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.declarations.batch_sampling import check_epochs
-from dpsweep.trainers.declarations.clip_schedules import noise_factor
-from dpsweep.trainers.engines.interface import Engine, trainable
+from dpsweep.trainers.declarations.batch_sampling import check_steps_are_whole_periods
+from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
+from dpsweep.trainers.engines.interface import Engine, trainable_parameters
 from dpsweep.trainers.methods.named_methods import Projection
 from dpsweep.trainers.methods.updates import Directions
-from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.randomness import Lattices, Streams
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise, Tally
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
@@ -55,7 +55,7 @@ class Averages:
         rows = [average for average in averages if average is not None]
         self._rows = torch.stack(rows) if rows else None
 
-    def add(self, weights: Tensor, step: int) -> None:
+    def add_weights(self, weights: Tensor, step: int) -> None:
         """Adds the weights [K, P] after the step with number `step`, counted from 0."""
         if self._ema is not None and self._rows is not None:
             self._rows.lerp_(weights, 1 - min(self._ema, (1 + step) / (10 + step)))
@@ -127,7 +127,7 @@ def train_together(
     streams; adjacent runs with the same streams draw different numbers from them. With `share`, all use the batches of
     the first run. A run that diverges leaves the group; the others continue. `watch` records the learning curves.
     """
-    refuse_mixing(models[0], tuple(records.features.shape[1:]))
+    require_separate_examples(models[0], tuple(records.features.shape[1:]))
     earlier = since or [None] * len(runs)
     progresses = [
         initial_progress(run, model.to(device)) if last is None else _resume_progress(last, model.to(device))
@@ -135,20 +135,20 @@ def train_together(
     ]
     run_journals = journals or [Unrecorded()] * len(runs)
     members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
-    _require_same(members)
-    group = _Group(sums=sums, available=records.available, share=share, on_step=on_step, should_stop=should_stop)
-    while (active := [member for member in members if member.active]) and not group.stopping:
-        remaining = _begin_interval(active)
+    _require_trainable_together(members)
+    group = _Group(sums=sums, available=records.number_of_units, share=share, on_step=on_step, should_stop=should_stop)
+    while (active := [member for member in members if member.is_active]) and not group.stopping:
+        remaining = _mark_next_interval_of_each_run(active)
         while active and remaining and not group.stopping:
-            ahead = remaining if watch is None else min(remaining, watch.ahead(active[0].progress.step))
+            ahead = remaining if watch is None else min(remaining, watch.steps_to_next_point(active[0].progress.step))
             remaining -= group.take_steps(active, ahead)
             if watch is not None:
                 _record_curves(watch, active, models)
-            active = [member for member in active if member.active]
+            active = [member for member in active if member.is_active]
         for member in active:
-            member.journal.keep(member.progress)
+            member.journal.save_progress(member.progress)
     for member, model in zip(members, models, strict=True):
-        member.finish(model)
+        member.set_model_to_average(model)
     company = len(members) if share else 1
     return tuple(member.outcome(model, company) for member, model in zip(members, models, strict=True))
 
@@ -164,24 +164,24 @@ class _Member:
     progress: Progress
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         return self.progress.step < self.run.steps and not self.progress.diverged
 
-    def finish(self, model: nn.Module) -> None:
+    def set_model_to_average(self, model: nn.Module) -> None:
         """Sets a finished run's model to the average of the weights, if the run declares one."""
         if self.progress.average is not None and self.progress.step == self.run.steps:
-            vector_to_parameters(self.progress.average, trainable(model))
+            vector_to_parameters(self.progress.average, trainable_parameters(model))
 
     def outcome(self, model: nn.Module, company: int) -> Outcome:
-        progress, parameters = self.progress, trainable(model)
+        progress, parameters = self.progress, trainable_parameters(model)
         moved = () if progress.moved is None else torch.split(progress.moved, [each.numel() for each in parameters])
         return Outcome(
             event=compose(repeat(event, count) for event, count in progress.ran.items()),
             steps=progress.step,
             diverged=progress.diverged,
-            stopped=self.active,
+            stopped=self.is_active,
             seconds=progress.seconds,
-            batch_sizes=progress.drawn.batch_sizes,
+            batch_sizes=progress.drawn.batch_size_statistics,
             company=company,
             curve=progress.curve,
             moved=tuple(bool(each.any()) for each in moved),
@@ -203,31 +203,36 @@ class _Group:
         """Takes `steps` steps, or fewer if a run diverges or a stop is requested; returns the number taken."""
         started, runs = perf_counter(), [member.run for member in members]
         run, progresses = runs[0], [member.progress for member in members]
-        check_epochs(run.sampler, run.train_records, interval=steps)
+        check_steps_are_whole_periods(run.sampler, run.train_records, interval=steps)
         weights = _stack_vectors([progress.weights for progress in progresses])
-        source = BatchAndNoise.of([member.streams for member in members], run, self.available, share=self.share)
+        source = BatchAndNoise.from_streams(
+            [member.streams for member in members], run, self.available, share=self.share
+        )
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
-        deviations, rate = [run.noise_std for run in runs], _column([run.trainer.lr for run in runs], weights)
-        lattices, scale = Lattices.of(deviations, weights.device), 1.0
+        deviations, rate = [run.noise_std for run in runs], _column_tensor([run.trainer.lr for run in runs], weights)
+        lattices, scale = Lattices.from_noise_stds(deviations, weights.device), 1.0
         directions = Directions([run.trainer.update for run in runs], [progress.state for progress in progresses])
         project = Projection([run.trainer for run in runs], weights)
         averages = Averages(run.ema, [progress.average for progress in progresses])
         first, tally, factors = progresses[0].step, Tally(len(runs)), Counter[float]()
-        for step, batch in zip(range(first, first + steps), source.batches(), strict=False):
-            tally.add(batch.sizes)
-            shrink, factor = run.bounds.factor(step, run.steps), noise_factor(run.bounds, step, run.steps)
+        for step, batch in zip(range(first, first + steps), source.batches_of_all_steps(), strict=False):
+            tally.add_batch_sizes(batch.sizes)
+            shrink, factor = (
+                run.bounds.factor(step, run.steps),
+                noise_multiplier_factor_at_step(run.bounds, step, run.steps),
+            )
             factors[factor] += 1
             if shrink * factor != scale:
                 scale = shrink * factor
-                lattices = Lattices.of([std * scale for std in deviations], weights.device)
+                lattices = Lattices.from_noise_stds([std * scale for std in deviations], weights.device)
             noisy = sums(weights, batch, shrink)
             if any(deviations):
-                noisy = lattices.add(noisy, source.noise(weights))
+                noisy = lattices.add_noise_to_sums(noisy, source.draw_standard_normal_noise(weights))
             means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, lattices.stds))
             direction = directions(*means)
             weights -= rate * run.schedule.factor(step, run.steps) * direction
             project(weights)
-            averages.add(weights, step)
+            averages.add_weights(weights, step)
             if self.on_step is not None:
                 self.on_step(step + 1)
             if (step + 1) % run.steps_per_period:
@@ -237,9 +242,11 @@ class _Group:
                 break
         seconds = (perf_counter() - started) / len(runs)
         moved = weights + rate * direction != weights
-        ends = zip(runs, progresses, weights, averages, directions.states(), tally.drawn(), moved, strict=True)
+        ends = zip(
+            runs, progresses, weights, averages, directions.states(), tally.statistics_of_each_run(), moved, strict=True
+        )
         for member_run, progress, vector, average, state, drawn, moving in ends:
-            progress.ran += member_run.ran(factors)
+            progress.ran += member_run.event_counts_for_noise_factors(factors)
             progress.moved = moving
             progress.weights.copy_(vector)
             progress.average, progress.state, progress.step = average, state, first + tally.steps
@@ -252,14 +259,14 @@ def _record_curves(watch: CurveRecorder, members: Sequence[_Member], models: Seq
     """Adds a point to the curve of each run at a step where one is due."""
     for member in members:
         run, progress = member.run, member.progress
-        if watch.due(progress.step, run.steps) and not progress.diverged:
+        if watch.is_point_due(progress.step, run.steps) and not progress.diverged:
             transform = run.trainer.transform.with_smaller_bound(run.bounds.factor(progress.step - 1, run.steps))
-            with _averaged_weights(progress):
+            with _temporarily_averaged_weights(progress):
                 progress.curve += ({"step": progress.step, **watch.look(models[member.place], transform)},)
 
 
 @contextmanager
-def _averaged_weights(progress: Progress) -> Iterator[None]:
+def _temporarily_averaged_weights(progress: Progress) -> Iterator[None]:
     """The model with the average of its weights, if the run has one; restores the weights at the end."""
     if progress.average is None:
         yield
@@ -272,16 +279,16 @@ def _averaged_weights(progress: Progress) -> Iterator[None]:
         progress.weights.copy_(current)
 
 
-def _begin_interval(members: Sequence[_Member]) -> int:
+def _mark_next_interval_of_each_run(members: Sequence[_Member]) -> int:
     """The number of steps in the next interval, after every run's journal has recorded it."""
     missing = members[0].run.steps - members[0].progress.step
-    lengths = set(run_group_commit(member.journal.begin(missing) for member in members))
+    lengths = set(run_generators_and_flush_in_groups(member.journal.mark_next_interval(missing) for member in members))
     if len(lengths) != 1:
         raise ValueError(f"Expected intervals={sorted(lengths)} of runs that are trained together to be alike.")
     return lengths.pop()
 
 
-def _require_same(members: Sequence[_Member]) -> None:
+def _require_trainable_together(members: Sequence[_Member]) -> None:
     """Raises ValueError if the runs cannot be trained together."""
     runs = [member.run for member in members]
     for name, values in (
@@ -299,7 +306,7 @@ def _require_same(members: Sequence[_Member]) -> None:
 
 def initial_progress(run: Run, model: nn.Module) -> Progress:
     """The progress of a run before its first step; the model's parameters become views of its weights."""
-    weights = _as_one_vector(model)
+    weights = _parameters_as_one_vector(model)
     average = None if run.ema is None else weights.clone()
     return Progress(
         weights=weights, fixed=_untrained_tensors(model), state=run.trainer.update.start(weights), average=average
@@ -308,7 +315,7 @@ def initial_progress(run: Run, model: nn.Module) -> Progress:
 
 def _resume_progress(since: Progress, model: nn.Module) -> Progress:
     """The earlier job's progress with this model, whose initial weights are overwritten."""
-    weights, fixed = _as_one_vector(model), _untrained_tensors(model)
+    weights, fixed = _parameters_as_one_vector(model), _untrained_tensors(model)
     for tensor, saved in zip((weights, *fixed), (since.weights, *since.fixed), strict=True):
         tensor.copy_(saved)
     return replace(since, weights=weights, fixed=fixed, ran=since.ran.copy())
@@ -320,9 +327,9 @@ def _untrained_tensors(model: nn.Module) -> tuple[Tensor, ...]:
     return *frozen, *model.buffers()
 
 
-def _as_one_vector(model: nn.Module) -> Tensor:
+def _parameters_as_one_vector(model: nn.Module) -> Tensor:
     """The trainable parameters as one vector [P]; the parameters become views of it."""
-    parameters = trainable(model)
+    parameters = trainable_parameters(model)
     vector = parameters_to_vector(parameters).detach()
     vector_to_parameters(vector, parameters)
     return vector
@@ -333,5 +340,5 @@ def _stack_vectors(vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
 
 
-def _column(values: Sequence[float], like: Tensor) -> Tensor:
+def _column_tensor(values: Sequence[float], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None].to(like)

@@ -13,8 +13,12 @@ from torch import Tensor
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
 from dpsweep.accounting.validation import fraction, non_negative, positive_int
-from dpsweep.trainers.declarations.batch_sampling import Sampler, check_epochs, step_events
-from dpsweep.trainers.declarations.clip_schedules import CONSTANT, noise_factors
+from dpsweep.trainers.declarations.batch_sampling import (
+    Sampler,
+    check_steps_are_whole_periods,
+    privacy_event_counts_of_run,
+)
+from dpsweep.trainers.declarations.clip_schedules import CONSTANT, step_counts_by_noise_factor
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.training.learning_curves import CurvePoint
 
@@ -49,7 +53,7 @@ class Run:
             raise ValueError(f"Expected noise_multiplier={self.noise_multiplier} to be 0 with unbounded gradients.")
         if self.ema is not None:
             fraction("ema", self.ema)
-        check_epochs(self.sampler, self.train_records, steps=self.steps)
+        check_steps_are_whole_periods(self.sampler, self.train_records, steps=self.steps)
         self.trainer.check(self.steps, self.schedule)
 
     @property
@@ -60,23 +64,23 @@ class Run:
     @property
     def noise_std(self) -> float:
         """The standard deviation of the noise in each coordinate of a sum: 0 without noise, even without a bound."""
-        return self.noise_multiplier * self.trainer.transform.bound if self.noise_multiplier else 0.0
+        return self.noise_multiplier * self.trainer.transform.norm_bound if self.noise_multiplier else 0.0
 
     @property
-    def step_event(self) -> DpEvent:
+    def event_of_one_period(self) -> DpEvent:
         """The declared event of one period's steps on the training records, at the full bound."""
-        (event,) = self.ran({1.0: self.steps_per_period})
+        (event,) = self.event_counts_for_noise_factors({1.0: self.steps_per_period})
         return event
 
     @property
     def event(self) -> DpEvent:
         """The declared event of the whole run on the training records."""
-        ran = self.ran(noise_factors(self.bounds, self.steps))
+        ran = self.event_counts_for_noise_factors(step_counts_by_noise_factor(self.bounds, self.steps))
         return compose(repeat(event, count) for event, count in ran.items())
 
-    def ran(self, noise_factors: Mapping[float, int]) -> Counter[DpEvent]:
+    def event_counts_for_noise_factors(self, noise_factors: Mapping[float, int]) -> Counter[DpEvent]:
         """The number of times that each event occurs, for steps by their factor on the noise multiplier."""
-        return step_events(
+        return privacy_event_counts_of_run(
             self.sampler,
             noise_factors,
             records=self.train_records,
@@ -113,7 +117,7 @@ class Drawn:
         )
 
     @property
-    def batch_sizes(self) -> BatchSizes:
+    def batch_size_statistics(self) -> BatchSizes:
         """The smallest, mean and largest size; at least one step is required."""
         return BatchSizes(smallest=self.smallest or 0, mean=self.units / self.steps, largest=self.largest)
 
@@ -153,14 +157,14 @@ class Journal(Protocol):
     *Guarantee*: the length of an interval of steps is recorded before its first step, even if the process dies later.
     """
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         """The number of steps in the next interval, from 1 to `missing`; raises if no step may run.
 
         It is a part of a group commit: the steps may run when the call has returned.
         """
         ...
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         """Saves the progress, also within an interval; the run continues to change the object."""
         ...
 
@@ -169,12 +173,12 @@ class Journal(Protocol):
 class Unrecorded:
     """The journal of a run that no other job continues: one interval, and nothing is saved."""
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         """All missing steps."""
         yield from ()
         return missing
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         """Saves nothing."""
 
 

@@ -24,18 +24,18 @@ def make_reproduction(
     claims: tuple[Callable[[learning.Courses, learning.Courses], Finding], ...] = (),
 ) -> Reproduction:
     """Two charts per method, with a curve per value; `claims` are those beside the two of both figures."""
-    families = (learning.clipped_family(clipped), learning.normalized_family(normalized))
+    families = (learning.family_of_clipping_method(clipped), learning.family_of_normalizing_method(normalized))
     clip, normal = (family.tuned_learning_curves(results) for family in families)
     return Reproduction(
         title=title,
         source=f"Yang, Zhang, Chen, Liu 2022, {source}",
         drawings=(learning.draw_learning_curves(results, families),),
         findings=(
-            learning.bounding_raises_loss(dict(zip(families, (clip, normal), strict=True))),
-            learning.flat_accuracy(clip, normal),
+            learning.finding_that_bounding_raises_loss(dict(zip(families, (clip, normal), strict=True))),
+            learning.finding_that_accuracy_is_flat_in_r(clip, normal),
             *(claim(clip, normal) for claim in claims),
         ),
-        sheets=(learning.learning_rates(results, families),),
+        sheets=(learning.sheet_of_tuned_learning_rates(results, families),),
         notes=(learning.PUBLIC,),
         differences=(OUR_VALUES, *differences),
     )
@@ -52,7 +52,7 @@ figure_2 = partial(
     clipped="dpsgd",
     normalized="dpnsgd",
     title="How bounds bias private training",
-    claims=(partial(learning.small_regularizer_fluctuates, c=1.0, r=0.01),),
+    claims=(partial(learning.finding_that_small_r_fluctuates, c=1.0, r=0.01),),
 )
 FIGURES = {
     "a_fig1": Trained(make=partial(figure_1, source="Figure 1, CIFAR-10", differences=())),

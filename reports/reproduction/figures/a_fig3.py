@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 from dpsweep.reports.content.formatting import method_label
-from dpsweep.reports.content.panels import arrange_panels
+from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.figures.drawing import Drawing
-from dpsweep.reports.figures.heatmap import pictures
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
 from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.one_run import PRINTED
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 
 CNN = "A small CNN, batches of 256 and 150 steps in place of the paper's network, which two cores do not train in days."
 FEATURES = (
@@ -32,69 +32,71 @@ ROBERTA = "The paper fine-tunes RoBERTa-base with frozen embeddings; this is sca
 SMALL_CNN, FROZEN = (CNN, OTHER_RATES, SAMPLER), (FEATURES, OTHER_RATES, SAMPLER)
 
 
-def figure_3(results: SearchResults, *, data: str, differences: tuple[str, ...]) -> Reproduction:
+def reproduction_of_figure_3(results: SearchResults, *, data: str, differences: tuple[str, ...]) -> Reproduction:
     """One map per method and noise multiplier, as on a sweep's page."""
     return Reproduction(
         title="What DP-NSGD and DP-SGD ask to be tuned",
         source=f"Yang, Zhang, Chen, Liu 2022, Figure 3, {data}",
-        drawings=(heatmaps(results),),
+        drawings=(draw_map_per_method_and_noise(results),),
         findings=(
-            claims.flat_in_regularizer(results.table),
-            claims.follows_product(results.table),
-            _close(results, "dpnsgd", "dpsgd"),
+            claims.finding_that_regularizer_matters_little(results.table),
+            claims.finding_that_rate_falls_as_clip_grows(results.table),
+            _finding_that_best_scores_are_close(results, "dpnsgd", "dpsgd"),
         ),
-        sheets=(costs(results),),
+        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),
         differences=differences,
     )
 
 
-def figure_3_as_printed(results: SearchResults) -> Reproduction:
+def reproduction_of_printed_figure_3(results: SearchResults) -> Reproduction:
     """Figure 3 for CIFAR-10 and ResNet20, with the paper's epsilons."""
-    whole = figure_3(results, data="CIFAR-10", differences=())
+    whole = reproduction_of_figure_3(results, data="CIFAR-10", differences=())
     caption = "Epsilon of one run as the paper prints it, at full scale"
-    printed = sheet(caption, ("noise multiplier", "epsilon"), list(PRINTED.items()))
+    printed = sheet_of_formatted_values(caption, ("noise multiplier", "epsilon"), list(PRINTED.items()))
     return replace(whole, sheets=(*whole.sheets, printed))
 
 
-def pair(
+def reproduction_of_method_pair(
     results: SearchResults, *, normalized: str, clipped: str, figure: str, data: str, differences: tuple[str, ...]
 ) -> Reproduction:
     """One map per method and noise multiplier, and the test whether the normalized method is easier to tune."""
     return Reproduction(
         title=f"{method_label(normalized)} and {method_label(clipped)} on {data}",
         source=f"Yang, Zhang, Chen, Liu 2022, {figure}, {data}",
-        drawings=(heatmaps(results),),
+        drawings=(draw_map_per_method_and_noise(results),),
         findings=(
-            claims.normalized_easier_to_tune(results.table, normalized, clipped),
-            claims.flat_in_regularizer(results.table, normalized, clipped),
-            _close(results, normalized, clipped),
+            claims.finding_that_normalized_tunes_easier(results.table, normalized, clipped),
+            claims.finding_that_regularizer_matters_little(results.table, normalized, clipped),
+            _finding_that_best_scores_are_close(results, normalized, clipped),
         ),
-        sheets=(costs(results),),
+        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),
         differences=differences,
     )
 
 
-def heatmaps(results: SearchResults) -> Drawing:
+def draw_map_per_method_and_noise(results: SearchResults) -> Drawing:
     """One map per method and noise multiplier, as on a sweep's page."""
-    whole = pictures(arrange_panels(results.table, results.axes), f"{results.measure}, %")[0]
+    whole = draw_joint_and_per_method_heatmaps(build_map_panels(results.table, results.axes), f"{results.measure}, %")[
+        0
+    ]
     return Drawing(name="figure", alt=whole.alt, png=whole.png, svg=whole.svg, pdf=whole.pdf, failure=whole.failure)
 
 
-def _close(results: SearchResults, normalized: str, clipped: str) -> Finding:
+def _finding_that_best_scores_are_close(results: SearchResults, normalized: str, clipped: str) -> Finding:
     both = f"{method_label(normalized)} and {method_label(clipped)}"
-    return claims.best_scores_are_close(
+    return claims.finding_that_best_scores_are_close(
         results.table, (normalized, clipped), f"At their best, {both} reach about the same accuracy."
     )
 
 
-figure_4 = partial(pair, normalized="dpnsgd", clipped="dpsgd", figure="Figure 4")
-figure_5 = partial(pair, normalized="dpnadam", clipped="dpadam", figure="Figure 5")
+figure_4 = partial(reproduction_of_method_pair, normalized="dpnsgd", clipped="dpsgd", figure="Figure 4")
+figure_5 = partial(reproduction_of_method_pair, normalized="dpnadam", clipped="dpadam", figure="Figure 5")
 FIGURES = {
-    "a_fig3": Trained(make=figure_3_as_printed),
-    "a_fig3_cifar10": Trained(make=partial(figure_3, data="CIFAR-10", differences=FROZEN)),
-    "a_fig3_mnist": Trained(make=partial(figure_3, data="MNIST", differences=SMALL_CNN)),
+    "a_fig3": Trained(make=reproduction_of_printed_figure_3),
+    "a_fig3_cifar10": Trained(make=partial(reproduction_of_figure_3, data="CIFAR-10", differences=FROZEN)),
+    "a_fig3_mnist": Trained(make=partial(reproduction_of_figure_3, data="MNIST", differences=SMALL_CNN)),
     "a_fig4": Trained(make=partial(figure_4, data="SST-2", differences=(ROBERTA,))),
     "a_fig4_sst2": Trained(make=partial(figure_4, data="SST-2", differences=FROZEN)),
     "a_fig5": Trained(make=partial(figure_5, data="SST-2", differences=(NO_CLAIMS, ROBERTA))),

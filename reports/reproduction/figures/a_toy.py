@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from dpsweep.reports.content.formatting import number
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.content.formatting import setting_text
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.statistics.verdict import Verdict
 
 TAU = 1.0
@@ -35,12 +35,12 @@ class ToyRow:
     computed: float
 
     @property
-    def holds(self) -> bool:
+    def is_descent_negative_up_to_bound(self) -> bool:
         """Whether the descent is negative up to the paper's bound."""
         return self.stated <= self.computed
 
 
-def descent(norm: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def expected_descent_for_factor(norm: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """E<grad f, h g> in one dimension for true gradients grad f of these norms.
 
     g = grad f + tau_0 with probability 1/3, and g = grad f - tau_0 / 2 with probability 2/3.
@@ -51,12 +51,12 @@ def descent(norm: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]) -> np.
 
 def descent_of_normalization(norm: np.ndarray, regularizer: float) -> np.ndarray:
     """The descent of normalization."""
-    return descent(norm, lambda length: 1 / (regularizer + length))
+    return expected_descent_for_factor(norm, lambda length: 1 / (regularizer + length))
 
 
 def descent_of_clipping(norm: np.ndarray, clip_norm: float) -> np.ndarray:
     """The descent of clipping."""
-    return descent(norm, lambda length: np.minimum(1.0, clip_norm / np.maximum(length, 1e-300)))
+    return expected_descent_for_factor(norm, lambda length: np.minimum(1.0, clip_norm / np.maximum(length, 1e-300)))
 
 
 def row_of_regularizer(regularizer: float) -> ToyRow:
@@ -68,44 +68,46 @@ def row_of_regularizer(regularizer: float) -> ToyRow:
     )
 
 
-def threshold() -> float:
+def regularizer_above_which_range_holds() -> float:
     """The r above which the paper's range holds: where the descent at the end of that range is 0."""
 
-    def at_the_bound(regularizer: float) -> float:
+    def descent_at_range_end(regularizer: float) -> float:
         return float(descent_of_normalization(np.array(TAU**2 / (10 * regularizer)), regularizer))
 
-    return float(brentq(at_the_bound, *BRACKET))
+    return float(brentq(descent_at_range_end, *BRACKET))
 
 
-def range_as_stated(rows: list[ToyRow]) -> Finding:
+def finding_on_normalization_descent_range(rows: list[ToyRow]) -> Finding:
     """The paper's range, and the regularizers for which it is right."""
-    least = threshold()
-    agree = all(one.holds == (one.regularizer > least) for one in rows)
-    some = any(one.holds for one in rows) and not all(one.holds for one in rows)
+    least = regularizer_above_which_range_holds()
+    agree = all(one.is_descent_negative_up_to_bound == (one.regularizer > least) for one in rows)
+    some = any(one.is_descent_negative_up_to_bound for one in rows) and not all(
+        one.is_descent_negative_up_to_bound for one in rows
+    )
     return Finding(
         topic="Normalization climbs for |grad f| <= tau_0^2 / (10 r)",
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
         criterion="it is negative at all norms tried up to that bound, for every r that was tried in the scope",
         numbers="; ".join(
-            f"r = {number(one.regularizer)}: up to {one.computed:.3g}, stated {one.stated:.3g}" for one in rows
+            f"r = {setting_text(one.regularizer)}: up to {one.computed:.3g}, stated {one.stated:.3g}" for one in rows
         ),
-        verdict=Verdict.exact(all(one.holds for one in rows) or (some and agree)),
+        verdict=Verdict.from_condition(all(one.is_descent_negative_up_to_bound for one in rows) or (some and agree)),
         scope=f"only for r > {math.ceil(1000 * least) / 1000:g} tau_0" if some and agree else "",
     )
 
 
-def descent_for_small_gradients(rows: list[ToyRow]) -> Finding:
+def finding_that_small_gradients_descend(rows: list[ToyRow]) -> Finding:
     """The purpose of the example: the descent is negative for small gradients."""
     return Finding(
         topic="Normalization may climb, whatever r",
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",
         criterion="for every r that was tried, the descent is negative at all norms below some positive one",
         numbers=f"the smallest such norm is {min(one.computed for one in rows):.3g} tau_0",
-        verdict=Verdict.exact(all(one.computed > 0 for one in rows)),
+        verdict=Verdict.from_condition(all(one.computed > 0 for one in rows)),
     )
 
 
-def range_without_clipping() -> Finding:
+def finding_on_descent_in_unclipped_range() -> Finding:
     """The range in which clipping changes neither gradient."""
     errors = {
         clip: float(np.max(np.abs(descent_of_clipping(inside, clip) / inside**2 - 1)))
@@ -116,12 +118,15 @@ def range_without_clipping() -> Finding:
         topic="Clipping descends as |grad f|^2 for |grad f| <= c - tau_0",
         claim="Under clipping the descent is |grad f|^2 as long as |grad f| <= c - tau_0.",
         criterion="at all such norms that were tried, to a relative 1e-6",
-        numbers="; ".join(f"c = {number(clip)}: off by less than {_above(error)}" for clip, error in errors.items()),
-        verdict=Verdict.exact(len(errors) == len(CLIP_NORMS) and max(errors.values()) <= 1e-6),
+        numbers="; ".join(
+            f"c = {setting_text(clip)}: off by less than {_next_power_of_ten_text(error)}"
+            for clip, error in errors.items()
+        ),
+        verdict=Verdict.from_condition(len(errors) == len(CLIP_NORMS) and max(errors.values()) <= 1e-6),
     )
 
 
-def _above(error: float) -> str:
+def _next_power_of_ten_text(error: float) -> str:
     """The next power of ten: rounding errors differ between machines."""
     return f"1e{math.floor(math.log10(max(error, 1e-300))) + 1}"
 
@@ -134,7 +139,7 @@ def make_reproduction() -> Reproduction:
         title="A toy example on which normalization may climb",
         source="Yang, Zhang, Chen, Liu 2022, Section A.1",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "The expected descent of normalization and of clipping over the norm of the true gradient.",
                 (
@@ -143,7 +148,9 @@ def make_reproduction() -> Reproduction:
                         x_label="|grad f| / tau_0",
                         y_label="E<grad f, h g>",
                         curves=tuple(
-                            Curve(label=f"r = {number(value)}", x=x, y=tuple(descent_of_normalization(shown, value)))
+                            Curve(
+                                label=f"r = {setting_text(value)}", x=x, y=tuple(descent_of_normalization(shown, value))
+                            )
                             for value in REGULARIZERS[1:4]
                         ),
                     ),
@@ -152,16 +159,20 @@ def make_reproduction() -> Reproduction:
                         x_label="|grad f| / tau_0",
                         y_label="E<grad f, h g>",
                         curves=tuple(
-                            Curve(label=f"c = {number(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
+                            Curve(label=f"c = {setting_text(value)}", x=x, y=tuple(descent_of_clipping(shown, value)))
                             for value in CLIP_NORMS
                         ),
                     ),
                 ),
             ),
         ),
-        findings=(range_as_stated(rows), descent_for_small_gradients(rows), range_without_clipping()),
+        findings=(
+            finding_on_normalization_descent_range(rows),
+            finding_that_small_gradients_descend(rows),
+            finding_on_descent_in_unclipped_range(),
+        ),
         sheets=(
-            sheet(
+            sheet_of_formatted_values(
                 "Largest |grad f| / tau_0 up to which the descent of normalization is negative",
                 ("r / tau_0", "stated by the paper", "computed"),
                 [(one.regularizer, one.stated, one.computed) for one in rows],

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
 from dpsweep.reports.reproduction.honest_tuning import (
     AffordableRow,
     BlowUpRow,
     StoppingRow,
-    figure_1_affordable,
-    figure_1_blow_up,
-    figure_1_stopping,
+    rows_of_figure_1_affordable,
+    rows_of_figure_1_blow_up,
+    rows_of_figure_1_stopping,
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -27,7 +27,7 @@ BARELY = 0.25
 """Our criterion for the paper's "barely increases": at most this share, from one expected try to a thousand."""
 
 
-def blow_up(rows: Sequence[BlowUpRow]) -> Finding:
+def finding_on_stopping_cost_over_one_run(rows: Sequence[BlowUpRow]) -> Finding:
     """The left panel's claim."""
     ratios = {row.records: row.ratio for row in rows}
     deviation = max(abs(ratios[records] - printed) for records, printed in PRINTED.items())
@@ -40,11 +40,11 @@ def blow_up(rows: Sequence[BlowUpRow]) -> Finding:
             f"{records} records: printed {printed}, ours {ratios[records]:.2f}" for records, printed in PRINTED.items()
         )
         + f"; from {ratios[lowest]:.2f} at {lowest} records to {ratios[highest]:.2f} at {highest}",
-        verdict=Verdict.exact(deviation <= 0.06 and _rising([row.ratio for row in rows])),
+        verdict=Verdict.from_condition(deviation <= 0.06 and _is_never_falling([row.ratio for row in rows])),
     )
 
 
-def more_tries(rows: Sequence[StoppingRow]) -> Finding:
+def finding_that_more_tries_cost_little(rows: Sequence[StoppingRow]) -> Finding:
     """The middle panel's claim."""
     growth = {}
     for records in dict.fromkeys(row.records for row in rows):
@@ -55,11 +55,11 @@ def more_tries(rows: Sequence[StoppingRow]) -> Finding:
         claim="Once its first try is paid for, LT barely costs more with more expected tries, 1 / gamma.",
         criterion=f"by at most {BARELY:.0%} from one expected try to a thousand",
         numbers="; ".join(f"{records} records: {share:+.1%}" for records, share in growth.items()),
-        verdict=Verdict.exact(all(0 <= share <= BARELY for share in growth.values())),
+        verdict=Verdict.from_condition(all(0 <= share <= BARELY for share in growth.values())),
     )
 
 
-def affordable(rows: Sequence[AffordableRow]) -> Finding:
+def finding_that_composition_affords_many(rows: Sequence[AffordableRow]) -> Finding:
     """The right panel's claim."""
     counts = [row.candidates for row in rows]
     return Finding(
@@ -67,23 +67,23 @@ def affordable(rows: Sequence[AffordableRow]) -> Finding:
         claim="For the least that LT costs, MA composes a considerable number of candidates, more on larger data sets.",
         criterion="at least 2 candidates everywhere, never falling with the number of records, above 100 at a million",
         numbers="; ".join(f"{row.records} records: {row.candidates}" for row in rows),
-        verdict=Verdict.exact(min(counts) >= 2 and _rising(counts) and counts[-1] > 100),
+        verdict=Verdict.from_condition(min(counts) >= 2 and _is_never_falling(counts) and counts[-1] > 100),
     )
 
 
 def make_reproduction() -> Reproduction:
     """All three panels, from the accountants."""
     one_run, stopping, candidates = (
-        figure_1_blow_up(RECORDS),
-        figure_1_stopping(SIZES, GAMMAS),
-        figure_1_affordable(RECORDS),
+        rows_of_figure_1_blow_up(RECORDS),
+        rows_of_figure_1_stopping(SIZES, GAMMAS),
+        rows_of_figure_1_affordable(RECORDS),
     )
     sizes = tuple(map(float, RECORDS))
     return Reproduction(
         title="What random stopping costs",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 1",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Three charts: LT's price over a run's, LT's price over gamma, and candidates that MA affords.",
                 (
@@ -120,9 +120,13 @@ def make_reproduction() -> Reproduction:
                 ),
             ),
         ),
-        findings=(blow_up(one_run), more_tries(stopping), affordable(candidates)),
+        findings=(
+            finding_on_stopping_cost_over_one_run(one_run),
+            finding_that_more_tries_cost_little(stopping),
+            finding_that_composition_affords_many(candidates),
+        ),
         sheets=(
-            sheet(
+            sheet_of_formatted_values(
                 "One run, and LT with gamma = 1",
                 ("records", "one run", "LT", "blow-up", "candidates by MA"),
                 [
@@ -130,7 +134,7 @@ def make_reproduction() -> Reproduction:
                     for row, other in zip(one_run, candidates, strict=True)
                 ],
             ),
-            sheet(
+            sheet_of_formatted_values(
                 "LT by gamma",
                 ("records", "gamma", "epsilon"),
                 [(row.records, row.gamma, row.epsilon) for row in stopping],
@@ -143,7 +147,7 @@ def make_reproduction() -> Reproduction:
     )
 
 
-def _rising(values: Sequence[float]) -> bool:
+def _is_never_falling(values: Sequence[float]) -> bool:
     return all(left <= right for left, right in pairwise(values))
 
 

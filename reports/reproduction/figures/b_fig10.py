@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.reproduction.claims import count_wins, many_rates_prunable
-from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.results import SearchResults, at_lengths, look_rows
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.figures.charts import Map, draw_maps
+from dpsweep.reports.reproduction.claims import (
+    finding_that_many_rates_are_prunable,
+    win_counts_of_rate_and_clip_norm_pairs,
+)
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
+from dpsweep.reports.reproduction.results import (
+    SearchResults,
+    rows_at_evenly_spaced_steps,
+    table_with_row_per_recorded_step,
+)
+from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import STEPS
 
 
 def make_reproduction(results: SearchResults) -> Reproduction:
     """One map with the number of times that each cell is the best."""
-    looks = look_rows(results)
-    counts = count_wins(looks)
+    looks = table_with_row_per_recorded_step(results)
+    counts = win_counts_of_rate_and_clip_norm_pairs(looks)
     rates, clips = (sorted({pair[place] for pair in counts}) for place in (0, 1))
     lengths = looks[STEPS].nunique()
     return Reproduction(
         title="Which candidates ever are the best",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 10",
         drawings=(
-            maps(
+            draw_maps(
                 "figure",
                 f"How often each cell is the best of {lengths} lengths.",
                 f"times the best, of {lengths}",
@@ -36,10 +43,10 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(many_rates_prunable(at_lengths(looks)),),
+        findings=(finding_that_many_rates_are_prunable(rows_at_evenly_spaced_steps(looks)),),
         sheets=(
-            costs(results),
-            sheet(
+            sheet_of_prices_by_accountant(results),
+            sheet_of_formatted_values(
                 "Cells that ever are the best",
                 ("lr", "clip norm", "times"),
                 [(lr, clip, times) for (lr, clip), times in sorted(counts.items()) if times],

@@ -12,8 +12,11 @@ import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.figures.charts import Map, maps
-from dpsweep.reports.reproduction.claims import diagonal, no_diagonal
+from dpsweep.reports.figures.charts import Map, draw_maps
+from dpsweep.reports.reproduction.claims import (
+    finding_that_rate_ignores_clip_norm,
+    finding_that_rate_is_inverse_to_clip,
+)
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.learning_curves import LOSS, PUBLIC
 from dpsweep.reports.reproduction.results import SearchResults
@@ -28,7 +31,7 @@ SMALLEST, LARGEST = 1e-9, 1e9
 
 def make_reproduction(results: SearchResults, *, source: str, measure: str, difference: str) -> Reproduction:
     """Both maps of the training losses in the end, and the exponents of their best learning rates."""
-    table = by_loss(results)
+    table = table_scored_by_last_loss(results)
     by_method = {str(method): rows for method, rows in table.groupby("method", sort=False)}
     scored = table.drop(columns="loss")  # every other column is a setting of a point
     limit = float(by_method["dpsgd"]["loss"].quantile(BEST, interpolation="lower"))
@@ -36,14 +39,14 @@ def make_reproduction(results: SearchResults, *, source: str, measure: str, diff
         title="Learning rate and clip norm, entangled or not",
         source=f"Mohapatra, Sasy, He, Kamath, Thakkar 2022, {source}",
         drawings=(
-            maps(
+            draw_maps(
                 "figure",
                 "Log loss of DP-SGD and of DP-Adam over learning rate and clip norm; the best are white.",
                 measure,
-                [_map(method, rows, limit) for method, rows in by_method.items()],
+                [_map_of_training_losses(method, rows, limit) for method, rows in by_method.items()],
             ),
         ),
-        findings=(diagonal(scored), no_diagonal(scored)),
+        findings=(finding_that_rate_is_inverse_to_clip(scored), finding_that_rate_ignores_clip_norm(scored)),
         sheets=(),
         notes=(
             f"White: the lowest {BEST:.0%} of DP-SGD's losses, at least one, and DP-Adam's losses that are as low.",
@@ -53,12 +56,12 @@ def make_reproduction(results: SearchResults, *, source: str, measure: str, diff
     )
 
 
-def by_loss(results: SearchResults) -> pd.DataFrame:
+def table_scored_by_last_loss(results: SearchResults) -> pd.DataFrame:
     """The search's table with the log10 of each run's last training loss, `loss`, and minus that as its score.
 
     A run without a recorded loss keeps its row, without a score.
     """
-    losses = results.table["trial"].map(lambda trial: _last_loss(results, str(trial)))
+    losses = results.table["trial"].map(lambda trial: _last_training_loss(results, str(trial)))
     diverged = results.table["state"] == State.DIVERGED
     logs = losses.where(~diverged, LARGEST).clip(SMALLEST, LARGEST).map(math.log10, na_action="ignore")
     return results.table.assign(
@@ -70,16 +73,16 @@ def by_loss(results: SearchResults) -> pd.DataFrame:
     )
 
 
-def _last_loss(results: SearchResults, trial: str) -> float:
+def _last_training_loss(results: SearchResults, trial: str) -> float:
     """The last training loss that a run recorded; nan if there is none, infinite for one that is no number."""
-    curve = results.curve(trial)
+    curve = results.curve_of_run(trial)
     if not curve:
         return math.nan
     loss = curve[-1].get(LOSS)
     return math.inf if loss is None or not math.isfinite(loss) else float(loss)
 
 
-def _map(method: str, rows: pd.DataFrame, limit: float) -> Map:
+def _map_of_training_losses(method: str, rows: pd.DataFrame, limit: float) -> Map:
     square = rows.pivot_table(index=CLIP, columns=LR, values="loss", aggfunc="mean").sort_index().sort_index(axis=1)
     values = tuple(tuple(map(float, line)) for line in square.to_numpy())
     return Map(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.claims import defaults_do
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.claims import finding_that_adam_defaults_suffice
 from dpsweep.reports.reproduction.figures.b_fig7 import ADULT
-from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import LR, point_scores
 
 DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
@@ -23,7 +23,7 @@ def make_reproduction(results: SearchResults) -> Reproduction:
         title="Adam's defaults under privacy",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 6",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Accuracy of DP-Adam's candidates by learning rate; the defaults are marked.",
                 (
@@ -45,10 +45,12 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(defaults_do(results.table, DEFAULT),),
+        findings=(finding_that_adam_defaults_suffice(results.table, DEFAULT),),
         sheets=(
-            costs(results),
-            sheet("Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()),
+            sheet_of_prices_by_accountant(results),
+            sheet_of_formatted_values(
+                "Candidates", (*DEFAULT, "score"), table[[*DEFAULT, "score"]].to_numpy().tolist()
+            ),
         ),
         notes=(ACCOUNT,),
         differences=("The values of lr, beta1 and beta2 beside the defaults are ours.", ADULT),

@@ -9,13 +9,26 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from dpsweep.reports.content.formatting import method_label, number
-from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.content.formatting import method_label, setting_text
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet
-from dpsweep.reports.reproduction.results import SearchResults, at_lengths, last_look, look_rows
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
-from dpsweep.reports.statistics.point_scores import METHOD, NOISE, STEPS, by, mean_best, of_method, point_scores
+from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet_of_formatted_values
+from dpsweep.reports.reproduction.results import (
+    SearchResults,
+    rows_at_evenly_spaced_steps,
+    rows_of_last_recorded_step,
+    table_with_row_per_recorded_step,
+)
+from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
+from dpsweep.reports.statistics.point_scores import (
+    METHOD,
+    NOISE,
+    STEPS,
+    group_rows_by_column,
+    point_scores,
+    rows_of_method,
+    weights_of_mean_best,
+)
 
 ADAM, WOSM = "dpadam", "dpadamwosm"
 TUNED = ("dpsgd", "dpmomentum")
@@ -26,16 +39,16 @@ DIGITS = (
 )
 
 
-def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
+def reproduction_of_figure_7(results: SearchResults, *, difference: str) -> Reproduction:
     """The best score of each method over training, and its candidates at the end, sorted from worst to best."""
     methods = list(dict.fromkeys(results.table["method"]))
-    ranked = {name: np.sort(point_scores(of_method(results.table, name)).means) for name in methods}
+    ranked = {name: np.sort(point_scores(rows_of_method(results.table, name)).means) for name in methods}
     few = min(ranked, key=lambda name: len(ranked[name]))
     return Reproduction(
         title="Few candidates against many",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 7",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Best score of each method over training, alone and as the mean of so many random candidates as the "
                 "smallest grid has; scores of all candidates at the end, from worst to best.",
@@ -58,14 +71,16 @@ def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
             ),
         ),
         findings=(
-            claims.best_scores_are_close(
+            claims.finding_that_best_scores_are_close(
                 results.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
             ),
-            claims.few_candidates_do(results.table, [name for name in methods if name != few], few),
+            claims.finding_that_few_candidates_beat_others(
+                results.table, [name for name in methods if name != few], few
+            ),
         ),
         sheets=(
-            costs(results),
-            sheet(
+            sheet_of_prices_by_accountant(results),
+            sheet_of_formatted_values(
                 "Scores",
                 ("method", "candidates", "worst", "best", f"mean best of {len(ranked[few])}"),
                 [
@@ -74,7 +89,7 @@ def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
                         len(values),
                         float(values[0]),
                         float(values[-1]),
-                        float(values @ mean_best(len(values), len(ranked[few]))),
+                        float(values @ weights_of_mean_best(len(values), len(ranked[few]))),
                     )
                     for name, values in ranked.items()
                 ],
@@ -85,21 +100,21 @@ def figure_7(results: SearchResults, *, difference: str) -> Reproduction:
     )
 
 
-def figure_8(results: SearchResults) -> Reproduction:
+def reproduction_of_figure_8(results: SearchResults) -> Reproduction:
     """Two curves per method."""
-    looks = look_rows(results)
+    looks = table_with_row_per_recorded_step(results)
     return Reproduction(
         title="Adam without second moments",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 8",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Best and median score of three methods over the number of steps.",
-                (_best_and_median("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
+                (_best_and_median_chart("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
             ),
         ),
-        findings=(claims.second_method_is_no_worse(at_lengths(looks), ADAM, WOSM),),
-        sheets=(costs(results),),
+        findings=(claims.finding_that_second_method_is_no_worse(rows_at_evenly_spaced_steps(looks), ADAM, WOSM),),
+        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(
             "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
             "there is no verdict on it.",
@@ -109,47 +124,56 @@ def figure_8(results: SearchResults) -> Reproduction:
     )
 
 
-def figures_11_to_14(results: SearchResults) -> Reproduction:
+def reproduction_of_figures_11_to_14(results: SearchResults) -> Reproduction:
     """A chart per noise level: best and median candidates over the number of steps."""
-    runs = look_rows(results)
+    runs = table_with_row_per_recorded_step(results)
     table = point_scores(runs).table
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
-    last = last_look(runs)
+    last = rows_of_last_recorded_step(runs)
     return Reproduction(
         title="Few candidates against many, at other noise levels",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Best and median score of five methods over the number of steps, at each noise level.",
                 [
-                    _best_and_median(f"Noise multiplier {number(noise)}", rows, results.quality)
+                    _best_and_median_chart(f"Noise multiplier {setting_text(noise)}", rows, results.quality)
                     for noise, rows in levels.items()
                 ],
             ),
         ),
         findings=(
-            claims.best_scores_are_close(
+            claims.finding_that_best_scores_are_close(
                 last,
                 (*TUNED, ADAM),
                 "At every noise level, the best of DP-SGD, of DP-Momentum and of DP-Adam are close.",
             ),
-            *(finding for noise, rows in by(runs, NOISE) for finding in _at_noise(noise, rows)),
+            *(
+                finding
+                for noise, rows in group_rows_by_column(runs, NOISE)
+                for finding in _findings_at_noise(noise, rows)
+            ),
         ),
-        sheets=(costs(results),),
+        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),
         differences=("The noise levels are ours: the paper's text names no numbers.", ADULT),
     )
 
 
-def _at_noise(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
+def _findings_at_noise(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
     """The findings of Figures 7 and 8 at one noise level."""
-    last, both = last_look(rows), at_lengths(rows[rows[METHOD].isin((ADAM, WOSM))])
-    for finding in (claims.few_candidates_do(last, TUNED, ADAM), claims.second_method_is_no_worse(both, ADAM, WOSM)):
-        yield replace(finding, claim=f"Noise {number(noise)}: {finding.claim}", scope=f"at noise {number(noise)}")
+    last, both = rows_of_last_recorded_step(rows), rows_at_evenly_spaced_steps(rows[rows[METHOD].isin((ADAM, WOSM))])
+    for finding in (
+        claims.finding_that_few_candidates_beat_others(last, TUNED, ADAM),
+        claims.finding_that_second_method_is_no_worse(both, ADAM, WOSM),
+    ):
+        yield replace(
+            finding, claim=f"Noise {setting_text(noise)}: {finding.claim}", scope=f"at noise {setting_text(noise)}"
+        )
 
 
-def _best_and_median(title: str, rows: pd.DataFrame, quality: str) -> Chart:
+def _best_and_median_chart(title: str, rows: pd.DataFrame, quality: str) -> Chart:
     """The best and the median mean score of each method over the steps."""
     grouped = rows.groupby(["method", STEPS], sort=False)["score"]
     kinds = {"best": grouped.max(), "median": grouped.median()}
@@ -171,20 +195,23 @@ def _best_and_median(title: str, rows: pd.DataFrame, quality: str) -> Chart:
 
 def _best_scores_chart(results: SearchResults, methods: Sequence[str], few: int) -> Chart:
     """Best mean score over the steps, and the mean best of `few` random candidates of each method that has more."""
-    table = point_scores(look_rows(results)).table
+    table = point_scores(table_with_row_per_recorded_step(results)).table
     curves = []
     for method in methods:
-        by_step = {length: np.sort(rows["score"].to_numpy()) for length, rows in by(of_method(table, method), STEPS)}
+        by_step = {
+            length: np.sort(rows["score"].to_numpy())
+            for length, rows in group_rows_by_column(rows_of_method(table, method), STEPS)
+        }
         for count, label in ((None, "best"), (few, f"mean best of {few}")):
-            values = [float(own @ mean_best(len(own), count or len(own))) for own in by_step.values()]
+            values = [float(own @ weights_of_mean_best(len(own), count or len(own))) for own in by_step.values()]
             if count is None or len(next(iter(by_step.values()))) > few:
                 curves.append(Curve(label=f"{method_label(method)}, {label}", x=tuple(by_step), y=tuple(values)))
     return Chart(title="Over training", x_label="steps", y_label=results.quality, curves=tuple(curves))
 
 
 FIGURES = {
-    "b_fig7": Trained(make=partial(figure_7, difference=ADULT)),
-    "b_fig7_mnist_4_9": Trained(make=partial(figure_7, difference=DIGITS)),
-    "b_fig8": Trained(make=figure_8),
-    "b_fig11_14": Trained(make=figures_11_to_14),
+    "b_fig7": Trained(make=partial(reproduction_of_figure_7, difference=ADULT)),
+    "b_fig7_mnist_4_9": Trained(make=partial(reproduction_of_figure_7, difference=DIGITS)),
+    "b_fig8": Trained(make=reproduction_of_figure_8),
+    "b_fig11_14": Trained(make=reproduction_of_figures_11_to_14),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.honest_tuning import CandidatesRow, crossing_candidates, figure_9
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
+from dpsweep.reports.reproduction.honest_tuning import CandidatesRow, crossing_number_of_candidates, rows_of_figure_9
 from dpsweep.reports.statistics.verdict import Verdict
 
 PRINTED = {5000: 14, 60_000: 26}
@@ -16,19 +16,19 @@ CONSTANT = 0.15
 """Our criterion for the paper's "almost constant": growth within this share, from 1 to 40 candidates."""
 
 
-def crossings(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
+def finding_that_crossings_match_printed(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     """The number of candidates at which the curves cross."""
-    counts = {records: crossing_candidates(curve) for records, curve in rows.items()}
+    counts = {records: crossing_number_of_candidates(curve) for records, curve in rows.items()}
     return Finding(
         topic="Composition affords 14 candidates for random stopping's price at 5000 records, 26 at 60000",
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
         criterion="exactly these numbers",
         numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in counts.items()),
-        verdict=Verdict.exact(counts == PRINTED),
+        verdict=Verdict.from_condition(counts == PRINTED),
     )
 
 
-def price_growth(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
+def finding_that_stopping_price_is_constant(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
     """The growth of LT's and of MA's price over the chart."""
     growth = {size: curve[-1].random_stopping / curve[0].random_stopping - 1 for size, curve in rows.items()}
     composed = {size: curve[-1].composition / curve[0].composition for size, curve in rows.items()}
@@ -37,26 +37,26 @@ def price_growth(rows: Mapping[int, Sequence[CandidatesRow]]) -> Finding:
         claim="LT's price remains almost constant as candidates are added, MA's does not.",
         criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
         numbers="; ".join(f"{size} records: LT {growth[size]:+.1%}, MA x{composed[size]:.1f}" for size in rows),
-        verdict=Verdict.exact(max(growth.values()) <= CONSTANT and min(composed.values()) >= 2),
+        verdict=Verdict.from_condition(max(growth.values()) <= CONSTANT and min(composed.values()) >= 2),
     )
 
 
 def make_reproduction() -> Reproduction:
     """Both panels, from the accountants."""
-    rows = {records: figure_9(records) for records in PRINTED}
+    rows = {records: rows_of_figure_9(records) for records in PRINTED}
     return Reproduction(
         title="Composition against random stopping",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figure 9",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Two charts, epsilon by LT and by MA over the number of candidates; dashed where they cross.",
-                [_chart(records, curve) for records, curve in rows.items()],
+                [_chart_of_epsilon_by_candidates(records, curve) for records, curve in rows.items()],
             ),
         ),
-        findings=(crossings(rows), price_growth(rows)),
+        findings=(finding_that_crossings_match_printed(rows), finding_that_stopping_price_is_constant(rows)),
         sheets=tuple(
-            sheet(
+            sheet_of_formatted_values(
                 f"{records} records",
                 ("candidates", "MA", "LT"),
                 [(row.candidates, row.composition, row.random_stopping) for row in curve],
@@ -67,7 +67,7 @@ def make_reproduction() -> Reproduction:
     )
 
 
-def _chart(records: int, rows: Sequence[CandidatesRow]) -> Chart:
+def _chart_of_epsilon_by_candidates(records: int, rows: Sequence[CandidatesRow]) -> Chart:
     candidates = tuple(float(row.candidates) for row in rows)
     return Chart(
         title=f"{records} records",
@@ -77,7 +77,7 @@ def _chart(records: int, rows: Sequence[CandidatesRow]) -> Chart:
             Curve(label="LT (random stopping)", x=candidates, y=tuple(row.random_stopping for row in rows)),
             Curve(label="MA (composition)", x=candidates, y=tuple(row.composition for row in rows)),
         ),
-        at=(float(crossing_candidates(rows)),),
+        at=(float(crossing_number_of_candidates(rows)),),
     )
 
 

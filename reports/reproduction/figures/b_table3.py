@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, table_3
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
+from dpsweep.reports.reproduction.honest_tuning import DATA_SETS, OPTIMIZERS, CostRow, rows_of_table_3
 from dpsweep.reports.statistics.verdict import Verdict
 
 CLOSE = 0.012
 
 
-def costs_agree_with_printed_table(rows: Sequence[CostRow]) -> Finding:
+def finding_that_costs_match_printed_table(rows: Sequence[CostRow]) -> Finding:
     """The largest deviation from the printed table."""
     worst = max(rows, key=lambda row: abs(row.epsilon - row.printed))
     return Finding(
@@ -21,11 +21,11 @@ def costs_agree_with_printed_table(rows: Sequence[CostRow]) -> Finding:
         criterion=f"every cell within {CLOSE} of what is printed",
         numbers=f"{len(rows)} cells; farthest is {worst.optimizer} on {worst.data_set}: printed {worst.printed}, "
         f"ours {worst.epsilon:.3f}",
-        verdict=Verdict.exact(all(abs(row.epsilon - row.printed) <= CLOSE for row in rows)),
+        verdict=Verdict.from_condition(all(abs(row.epsilon - row.printed) <= CLOSE for row in rows)),
     )
 
 
-def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
+def finding_that_adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
     """The table's conclusion: DPAdam costs the least."""
     cost = {(row.data_set, row.optimizer): row.epsilon for row in rows}
     cheapest = {data.name: min(cost[data.name, "DPSGD"], cost[data.name, "DPMomentum"]) for data in DATA_SETS}
@@ -35,13 +35,13 @@ def adam_is_cheapest(rows: Sequence[CostRow]) -> Finding:
         claim="With 4 candidates composed by MA, DPAdam is tuned for less than the others by LT.",
         criterion="on every data set for less than half of what the next one costs",
         numbers="; ".join(f"{name}: {share:.0%}" for name, share in shares.items()),
-        verdict=Verdict.exact(max(shares.values()) < 0.5),
+        verdict=Verdict.from_condition(max(shares.values()) < 0.5),
     )
 
 
 def make_reproduction() -> Reproduction:
     """All twelve cells, from the accountants."""
-    rows = table_3()
+    rows = rows_of_table_3()
     names = tuple(data.name for data in DATA_SETS)
     places = {
         optimizer: tuple(row + 0.2 * (column - 1) for row in range(len(names)))
@@ -51,7 +51,7 @@ def make_reproduction() -> Reproduction:
         title="What tuning costs in the end",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Table 3",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Epsilon of tuning three optimizers, by data set; and what the paper printed.",
                 (
@@ -64,7 +64,7 @@ def make_reproduction() -> Reproduction:
                                 Curve(
                                     label=name,
                                     x=places[name],
-                                    y=_column_of_optimizer(rows, name, "epsilon"),
+                                    y=_field_values_of_optimizer(rows, name, "epsilon"),
                                     lined=False,
                                 )
                                 for name in OPTIMIZERS
@@ -75,7 +75,7 @@ def make_reproduction() -> Reproduction:
                                 y=tuple(
                                     value
                                     for name in OPTIMIZERS
-                                    for value in _column_of_optimizer(rows, name, "printed")
+                                    for value in _field_values_of_optimizer(rows, name, "printed")
                                 ),
                                 lined=False,
                             ),
@@ -86,9 +86,9 @@ def make_reproduction() -> Reproduction:
                 ),
             ),
         ),
-        findings=(costs_agree_with_printed_table(rows), adam_is_cheapest(rows)),
+        findings=(finding_that_costs_match_printed_table(rows), finding_that_adam_is_cheapest(rows)),
         sheets=(
-            sheet(
+            sheet_of_formatted_values(
                 "Table 3",
                 ("data set", "optimizer", "printed", "ours"),
                 [(row.data_set, row.optimizer, row.printed, row.epsilon) for row in rows],
@@ -102,7 +102,7 @@ def make_reproduction() -> Reproduction:
     )
 
 
-def _column_of_optimizer(rows: Sequence[CostRow], optimizer: str, field: str) -> tuple[float, ...]:
+def _field_values_of_optimizer(rows: Sequence[CostRow], optimizer: str, field: str) -> tuple[float, ...]:
     return tuple(getattr(row, field) for row in rows if row.optimizer == optimizer)
 
 

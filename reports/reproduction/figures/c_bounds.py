@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet
-from dpsweep.reports.reproduction.one_run import LectureRow, NoiseRow, lecture_row, noise_table
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, sheet_of_formatted_values
+from dpsweep.reports.reproduction.one_run import (
+    LectureRow,
+    NoiseRow,
+    row_of_lecture_theorem,
+    rows_comparing_accountants_by_noise,
+)
 from dpsweep.reports.statistics.verdict import Verdict
 
 TRUE_COST, SLACK = 0.0216, 46
 """Epsilon of the theorem's noise for its neighbours by an independent calculation, and promised epsilon over it."""
 
 
-def theorem_against_bound(row: LectureRow) -> Finding:
+def finding_that_theorem_noise_suffices(row: LectureRow) -> Finding:
     """The theorem's guarantee compared with the proven bound."""
     return Finding(
         topic="The theorem's noise gives (1, 1e-5)-DP",
         claim="With the theorem's noise, a million steps on 1000 records are (1, 1e-5)-DP.",
         criterion="what is proven of the noise by privacy-loss distributions is at most what is promised",
         numbers=f"noise multiplier {row.noise_multiplier:.1f}; promised {row.promised}, proven {row.bound:.4f}",
-        verdict=Verdict.exact(row.bound <= row.promised),
+        verdict=Verdict.from_condition(row.bound <= row.promised),
     )
 
 
-def epsilon_slack(row: LectureRow) -> Finding:
+def finding_that_newer_bounds_are_tighter(row: LectureRow) -> Finding:
     """The factor between the promised and the true epsilon."""
     factor = row.promised / row.neighbours
     return Finding(
@@ -33,7 +38,7 @@ def epsilon_slack(row: LectureRow) -> Finding:
         criterion=f"the noise truly costs {TRUE_COST} under the worst known neighbours, {SLACK} times less than "
         "promised, and an attack forces nearly as much",
         numbers=f"attack {row.forced:.5f} <= {row.neighbours:.5f}; promised / that = {factor:.1f}",
-        verdict=Verdict.exact(
+        verdict=Verdict.from_condition(
             abs(row.neighbours - TRUE_COST) < 1e-4
             and abs(factor - SLACK) < 0.5
             and 0.99 * row.neighbours <= row.forced <= row.neighbours
@@ -41,7 +46,7 @@ def epsilon_slack(row: LectureRow) -> Finding:
     )
 
 
-def accountants(rows: Sequence[NoiseRow]) -> Finding:
+def finding_that_moments_and_pld_cost_less(rows: Sequence[NoiseRow]) -> Finding:
     """The lecture's remark on Renyi DP."""
     return Finding(
         topic="Moments Accountant and PLD save over classical composition",
@@ -51,13 +56,13 @@ def accountants(rows: Sequence[NoiseRow]) -> Finding:
             f"sigma {row.noise_multiplier}: {row.classical:.4g} > {row.mironov:.4g} > {row.distribution:.4g}"
             for row in rows
         ),
-        verdict=Verdict.exact(all(row.classical > row.mironov > row.distribution for row in rows)),
+        verdict=Verdict.from_condition(all(row.classical > row.mironov > row.distribution for row in rows)),
     )
 
 
 def make_reproduction() -> Reproduction:
     """The theorem and the accountants, computed."""
-    row, rows = lecture_row(), noise_table()
+    row, rows = row_of_lecture_theorem(), rows_comparing_accountants_by_noise()
     noises = tuple(row.noise_multiplier for row in rows)
     epsilons = {
         "promised by the theorem": row.promised,
@@ -69,7 +74,7 @@ def make_reproduction() -> Reproduction:
         title="The classical bounds, and what newer accountants save",
         source="Bellet, lecture on private machine learning: DP-SGD",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "What the lecture's noise costs by four measures, and one run's epsilon by three accountants.",
                 (
@@ -98,12 +103,16 @@ def make_reproduction() -> Reproduction:
                 ),
             ),
         ),
-        findings=(theorem_against_bound(row), epsilon_slack(row), accountants(rows)),
+        findings=(
+            finding_that_theorem_noise_suffices(row),
+            finding_that_newer_bounds_are_tighter(row),
+            finding_that_moments_and_pld_cost_less(rows),
+        ),
         sheets=(
-            sheet(
+            sheet_of_formatted_values(
                 "1000 records, a million steps of one record, delta 1e-5", ("epsilon", "value"), list(epsilons.items())
             ),
-            sheet(
+            sheet_of_formatted_values(
                 "50000 records, batches of 1000, 5000 steps, delta 1e-5",
                 ("noise multiplier", "classical", "Moments Accountant", "PLD"),
                 [(row.noise_multiplier, row.classical, row.mironov, row.distribution) for row in rows],

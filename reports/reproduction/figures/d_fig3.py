@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from dpsweep.reports.figures.charts import Chart, Curve, charts
-from dpsweep.reports.reproduction.claims import MOMENTUM, momentum, quick_start
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
+from dpsweep.reports.reproduction.claims import (
+    MOMENTUM,
+    finding_that_large_momentum_starts_fast,
+    finding_that_moderate_momentum_is_best,
+)
 from dpsweep.reports.reproduction.figures.d_fig2 import OUR_LENGTHS
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
-from dpsweep.reports.reproduction.results import SearchResults, first_look, last_look, look_rows
-from dpsweep.reports.reproduction.training import ACCOUNT, costs
+from dpsweep.reports.reproduction.results import (
+    SearchResults,
+    rows_of_first_recorded_step,
+    rows_of_last_recorded_step,
+    table_with_row_per_recorded_step,
+)
+from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import STEPS, point_scores
 
 
 def make_reproduction(results: SearchResults) -> Reproduction:
     """One curve per coefficient."""
-    looks = look_rows(results)
+    looks = table_with_row_per_recorded_step(results)
     table = point_scores(looks).table
     best = table.groupby([MOMENTUM, STEPS])["score"].max()
     return Reproduction(
         title="How much momentum",
         source="Yu, Zhang, Chen 2018, Figure 3",
         drawings=(
-            charts(
+            draw_charts(
                 "figure",
                 "Accuracy over the number of steps, a curve per momentum coefficient.",
                 (
@@ -40,8 +49,11 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(momentum(last_look(looks)), quick_start(first_look(looks))),
-        sheets=(costs(results),),
+        findings=(
+            finding_that_moderate_momentum_is_best(rows_of_last_recorded_step(looks)),
+            finding_that_large_momentum_starts_fast(rows_of_first_recorded_step(looks)),
+        ),
+        sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),
         differences=(OUR_LENGTHS,),
     )

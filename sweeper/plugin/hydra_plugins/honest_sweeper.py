@@ -56,7 +56,7 @@ class HonestSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Runs the verb; the outcome's exit code reaches the shell through `dpsweep.sweeper.__main__`."""
-        from dpsweep.sweeper.commands.requested_verb import execute
+        from dpsweep.sweeper.commands.requested_verb import execute_requested_verb
         from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest
         from dpsweep.sweeper.job.block_job import run_block
 
@@ -66,7 +66,7 @@ class HonestSweeper(Sweeper):
             verb=self.verb, max_batch_size=self.max_batch_size, retry=self.retry, study=self.study
         )
         request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
-        return execute(request)
+        return execute_requested_verb(request)
 
 
 class RegisteredConfigurations(SearchPathPlugin):
@@ -77,8 +77,8 @@ class RegisteredConfigurations(SearchPathPlugin):
         folders = [Path(one.path) for one in search_path.get_path() if one.provider == "main"]
         if not any(folder.name == "conf" for folder in folders):
             return
-        from dpsweep.accounting.stored_names.entry_points import CONF, configuration_folders
+        from dpsweep.accounting.stored_names.entry_points import CONF, distributions_with_config_folders
 
         if CONF in folders:
-            for distribution, folder in configuration_folders():
+            for distribution, folder in distributions_with_config_folders():
                 search_path.append(provider=distribution, path=str(folder))

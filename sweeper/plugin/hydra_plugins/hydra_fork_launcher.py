@@ -42,11 +42,11 @@ class ForkLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Runs these jobs; a lost job counts as failed, and the others continue."""
-        from dpsweep.sweeper.job.machine import cores
+        from dpsweep.sweeper.job.machine import usable_core_count
         from dpsweep.sweeper.launchers.fork_launcher import Jobs
-        from dpsweep.sweeper.launchers.workers import pool_size
+        from dpsweep.sweeper.launchers.workers import pool_size_from_n_jobs
 
         if self.hydra_context is None or self.config is None or self.task_function is None:
             raise RuntimeError("Expected setup() before launch().")
         jobs = Jobs(context=self.hydra_context, task=self.task_function, config=self.config)
-        return jobs.launch(job_overrides, initial_job_idx, pool_size(self.n_jobs, cores()))
+        return jobs.launch(job_overrides, initial_job_idx, pool_size_from_n_jobs(self.n_jobs, usable_core_count()))

@@ -18,24 +18,24 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     above_threshold,
+    best_of_tries,
     compose,
     from_json,
     gaussian,
+    no_access,
     non_private,
-    nothing,
     poisson_gaussian,
+    poisson_sampled,
     random_stopping,
     repeat,
-    sampled_part,
-    select,
     to_json,
-    worst,
+    worst_of_events,
 )
 from dpsweep.accounting.events.dp_accounting_events import from_dp_accounting
 from dpsweep.accounting.events.trial_counts import Poisson
 from dpsweep.accounting.events.types import PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.stored_names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
 from tests.accounting.library_events import to_dp_accounting
 
@@ -50,7 +50,7 @@ ACCOUNTANTS = [
 ACCOUNTANTS += [
     pytest.param(one, id=one.name)
     for path in sorted(CONF.glob("*.yaml"))
-    for one in build_own(yaml.safe_load(path.read_text()), "accountant").claimants
+    for one in build_from_stored_form(yaml.safe_load(path.read_text()), "accountant").claimants
     if one not in [param.values[0] for param in ACCOUNTANTS]
 ]
 """These, and those of conf/accountant that are none of them."""
@@ -107,11 +107,11 @@ def test_every_kind_is_priced_by_some_accountant(kind: str) -> None:
 def test_unknown_events_are_refused_inside_every_kind(accountant: Accountant, kind: str) -> None:
     unknown = LaplaceDpEvent(noise_multiplier=1.0)
     wrapped = {
-        "part": sampled_part(unknown, sample_rate=0.1),
-        "worst": worst([unknown, dpsgd(1)]),
-        "negative binomial": select(unknown, LAW),
-        "poisson search": select(unknown, Poisson(mean=5.0)),
-        "stopped": select(unknown, LAW, limit=200),
+        "part": poisson_sampled(unknown, sample_rate=0.1),
+        "worst": worst_of_events([unknown, dpsgd(1)]),
+        "negative binomial": best_of_tries(unknown, LAW),
+        "poisson search": best_of_tries(unknown, Poisson(mean=5.0)),
+        "stopped": best_of_tries(unknown, LAW, limit=200),
         "random stopping": random_stopping(unknown, gamma=0.2, delta2=1e-9),
         "threshold": above_threshold(unknown, gamma=0.2, limit=200),
     }.get(kind, compose([KINDS[kind], unknown]))
@@ -122,7 +122,7 @@ def test_unknown_events_are_refused_inside_every_kind(accountant: Accountant, ki
 
 @every_accountant
 def test_no_access_costs_nothing(accountant: Accountant) -> None:
-    assert accountant.epsilon(nothing(), 1e-5, ADD) == 0
+    assert accountant.epsilon(no_access(), 1e-5, ADD) == 0
     assert accountant.epsilon(repeat(gaussian(noise_multiplier=1.0), 0), 1e-5, ADD) == 0
     assert accountant.epsilon(compose([]), 1e-5, ADD) == 0
 
@@ -200,7 +200,11 @@ def test_an_event_of_dp_accounting_is_refused_until_it_is_converted(accountant: 
         with pytest.raises(UnsupportedEvent) as refusal:
             accountant.epsilon(direct, 1e-5, ADD)
         assert str(refusal.value) == sentence
-    for inside in (select(foreign, LAW), worst([foreign, dpsgd(1)]), sampled_part(foreign, sample_rate=0.1)):
+    for inside in (
+        best_of_tries(foreign, LAW),
+        worst_of_events([foreign, dpsgd(1)]),
+        poisson_sampled(foreign, sample_rate=0.1),
+    ):
         assert priced(accountant, inside, ADD) is None
     price = accountant.epsilon(event, 1e-5, ADD)
     assert accountant.epsilon(from_dp_accounting(foreign), 1e-5, ADD) == price

@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.accountants.classical import SHARES, Classical, lecture_noise
+from dpsweep.accounting.accountants.classical import SHARES, Classical, dp_sgd_noise_std_by_lecture_theorem
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
+    best_of_tries,
     black_box,
     compose,
     gaussian,
+    no_access,
     noisy_count,
     noisy_max,
     non_private,
-    nothing,
     poisson_gaussian,
     random_stopping,
     repeat,
-    select,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
@@ -119,7 +119,7 @@ def test_many_kinds_of_step_are_rounded_to_less_noise() -> None:
 
 
 def test_nothing_costs_nothing_and_no_noise_infinity() -> None:
-    for event in (nothing(), dpsgd(0), compose([])):
+    for event in (no_access(), dpsgd(0), compose([])):
         assert CLASSICAL.epsilon(event, 1e-5, ADD) == 0
     for leak in (non_private(), gaussian(noise_multiplier=0.0), compose([dpsgd(10), non_private()])):
         assert CLASSICAL.epsilon(leak, 1e-5, ADD) == math.inf
@@ -158,7 +158,7 @@ def test_the_price_is_monotone(steps: int, sample_rate: float, noise_multiplier:
         (truncated_poisson_gaussian(records=100, sample_rate=0.1, largest_batch=20, noise_multiplier=1.0), ADD),
         (black_box(epsilon=1.0, delta=0.0, adjacency=ADD), ADD),
         (noisy_max(noise_scale=2.0), ADD),
-        (select(dpsgd(10), Poisson(mean=3.0)), ADD),
+        (best_of_tries(dpsgd(10), Poisson(mean=3.0)), ADD),
         (random_stopping(dpsgd(10), gamma=0.1, delta2=1e-9), ADD),
     ],
     ids=lambda value: type(value).__name__,
@@ -199,10 +199,13 @@ def test_the_configuration_claims_the_baseline_and_hears_the_tight_accountant() 
 def test_the_lectures_noise_gives_each_step_what_its_proof_says() -> None:
     """n eps / (4 sqrt(2 T ln(2 / delta))) at delta n / (2 T), by the textbook noise at sensitivity 2 l."""
     records, steps, delta = 1000, 10**6, 1e-5
-    noise = lecture_noise(records=records, steps=steps, epsilon=1.0, delta=delta, lipschitz=3.0)
+    noise = dp_sgd_noise_std_by_lecture_theorem(records=records, steps=steps, epsilon=1.0, delta=delta, lipschitz=3.0)
     one = records / (4 * math.sqrt(2 * steps * math.log(2 / delta)))
     assert math.sqrt(2 * math.log(1.25 / (delta * records / (2 * steps)))) * 6.0 / one == pytest.approx(noise)
-    assert lecture_noise(records=records, steps=steps, epsilon=0.5, delta=delta, lipschitz=3.0) == 2 * noise
+    assert (
+        dp_sgd_noise_std_by_lecture_theorem(records=records, steps=steps, epsilon=0.5, delta=delta, lipschitz=3.0)
+        == 2 * noise
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,4 +214,6 @@ def test_the_lectures_noise_gives_each_step_what_its_proof_says() -> None:
 )
 def test_the_lectures_noise_is_refused_where_its_proof_stops(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))}"):
-        lecture_noise(**({"records": 1000, "steps": 10**6, "epsilon": 1.0, "delta": 1e-5} | wrong))
+        dp_sgd_noise_std_by_lecture_theorem(
+            **({"records": 1000, "steps": 10**6, "epsilon": 1.0, "delta": 1e-5} | wrong)
+        )

@@ -25,6 +25,7 @@ from dpsweep.accounting.accountants.rdp import ORDERS, Conversion, Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
+    best_of_tries,
     compose,
     gaussian,
     noisy_count,
@@ -32,9 +33,8 @@ from dpsweep.accounting.events.build import (
     poisson_gaussian,
     random_stopping,
     repeat,
-    select,
-    shared_subsample,
     shuffled_gaussian,
+    step_on_shared_subsample,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
@@ -64,14 +64,14 @@ def test_roberta_on_sst2() -> None:
         (Rdp(), repeat(dpsgd(3.6), 10), 6.233),
         (Rdp(), random_stopping(dpsgd(3.6), gamma=0.1, delta2=1e-20), 10.01),
         (MIRONOV, random_stopping(dpsgd(3.6), gamma=0.1, delta2=1e-20), 10.61),
-        (Rdp(), select(dpsgd(3.6), NegativeBinomial.with_mean(eta=1.0, mean=10.0)), 3.481),
-        (Rdp(), select(dpsgd(3.6), NegativeBinomial.with_mean(eta=0.5, mean=10.0)), 3.216),
-        (Rdp(), select(dpsgd(3.6), NegativeBinomial.with_mean(eta=0.0, mean=10.0)), 2.918),
-        (Rdp(), select(dpsgd(3.6), NegativeBinomial.with_mean(eta=-0.5, mean=10.0)), 2.569),
-        (Rdp(), select(dpsgd(3.6), Poisson(mean=10.0)), 3.892),
+        (Rdp(), best_of_tries(dpsgd(3.6), NegativeBinomial.with_mean(eta=1.0, mean=10.0)), 3.481),
+        (Rdp(), best_of_tries(dpsgd(3.6), NegativeBinomial.with_mean(eta=0.5, mean=10.0)), 3.216),
+        (Rdp(), best_of_tries(dpsgd(3.6), NegativeBinomial.with_mean(eta=0.0, mean=10.0)), 2.918),
+        (Rdp(), best_of_tries(dpsgd(3.6), NegativeBinomial.with_mean(eta=-0.5, mean=10.0)), 2.569),
+        (Rdp(), best_of_tries(dpsgd(3.6), Poisson(mean=10.0)), 3.892),
         (Pld(), repeat(dpsgd(1.2), 35), 69.34),
         (Rdp(), random_stopping(dpsgd(1.2), gamma=1 / 35, delta2=1e-20), 41.7),
-        (Rdp(), select(dpsgd(1.2), NegativeBinomial.with_mean(eta=1.0, mean=35.0)), 13.99),
+        (Rdp(), best_of_tries(dpsgd(1.2), NegativeBinomial.with_mean(eta=1.0, mean=35.0)), 13.99),
     ],
 )
 def test_ten_tries_and_a_grid_of_35(accountant: Accountant, event: DpEvent, expected: float) -> None:
@@ -96,7 +96,7 @@ def test_the_envelope_gives_the_reference_prices_of_selection(
 ) -> None:
     """q = .02, 5000 steps; the reference was computed with another accountant, on other cells."""
     for mean, epsilon in expected.items():
-        search = select(dpsgd(noise), NegativeBinomial.with_mean(eta=eta, mean=float(mean)))
+        search = best_of_tries(dpsgd(noise), NegativeBinomial.with_mean(eta=eta, mean=float(mean)))
         assert Pld().epsilon(search, 1e-5, ADD) == pytest.approx(epsilon, rel=0.006)
 
 
@@ -104,8 +104,8 @@ def test_the_envelope_gives_the_reference_prices_of_selection(
 def test_the_noise_of_a_search_of_35_expected_tries(total: float, noise: float) -> None:
     """At most 1 % above the reference, and not more than 2 % below it, whose accountant rounds more."""
     law = NegativeBinomial.with_mean(eta=1.0, mean=35.0)
-    assert Pld().epsilon(select(dpsgd(1.01 * noise), law), 1e-5, ADD) <= total
-    assert Pld().epsilon(select(dpsgd(0.98 * noise), law), 1e-5, ADD) > total
+    assert Pld().epsilon(best_of_tries(dpsgd(1.01 * noise), law), 1e-5, ADD) <= total
+    assert Pld().epsilon(best_of_tries(dpsgd(0.98 * noise), law), 1e-5, ADD) > total
 
 
 def by_cap(noise_multiplier: float, cap: int) -> DpEvent:
@@ -152,7 +152,7 @@ def test_the_sampler_is_the_one_that_is_charged(
 
 
 def test_shared_subsamples() -> None:
-    shared = repeat(shared_subsample(sample_rate=0.02, noise_multipliers=[1.2] * 35), 5000)
+    shared = repeat(step_on_shared_subsample(sample_rate=0.02, noise_multipliers=[1.2] * 35), 5000)
     assert 1200 < Rdp().epsilon(shared, 1e-5, ADD) < 1587
     assert 1100 < Pld().epsilon(shared, 1e-5, ADD) < Rdp().epsilon(shared, 1e-5, ADD)
 
@@ -235,7 +235,7 @@ def test_dp_accounting_prices_searches_alike(eta: float, mean: float) -> None:
     orders = [*range(2, 64), *range(64, 257, 16)]
     library = RdpAccountant(orders)
     library.compose(RepeatAndSelectDpEvent(event=SelfComposedDpEvent(event=step, count=1000), mean=mean, shape=eta))
-    ours = Rdp(orders=tuple(orders)).epsilon(select(dpsgd(3.6, 1000), law), 1e-5, ADD)
+    ours = Rdp(orders=tuple(orders)).epsilon(best_of_tries(dpsgd(3.6, 1000), law), 1e-5, ADD)
     assert ours == pytest.approx(library.get_epsilon(1e-5), rel=1e-6)
 
 
@@ -281,12 +281,12 @@ class TestClassicMistakes:
 
     def test_a_poisson_search_without_its_delta(self) -> None:
         """Theorem 6 with delta_h = 0 would say 1 less."""
-        curve, law = Rdp().curve(dpsgd(3.6), ADD), Poisson(mean=10.0)
+        curve, law = Rdp().renyi_curve(dpsgd(3.6), ADD), Poisson(mean=10.0)
         wrong = min(
             divergence + math.log(10) / (order - 1) + math.log1p(-1 / order) - math.log(1e-5 * order) / (order - 1)
             for order, divergence in zip(ORDERS, curve, strict=True)
         )
-        assert Rdp().epsilon(select(dpsgd(3.6), law), 1e-5, ADD) == pytest.approx(3.892, abs=2e-3)
+        assert Rdp().epsilon(best_of_tries(dpsgd(3.6), law), 1e-5, ADD) == pytest.approx(3.892, abs=2e-3)
         assert wrong < 3.892 - 0.5
 
     def test_the_factor_2_of_delta1(self) -> None:

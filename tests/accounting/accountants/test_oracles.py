@@ -15,7 +15,7 @@ import pytest
 from dpsweep.accounting.accountants import approximate_dp as claims
 from dpsweep.accounting.accountants import renyi_curves as renyi
 from dpsweep.accounting.accountants.rdp import noisy_max_epsilon
-from dpsweep.accounting.events.build import above_threshold, noisy_max, random_stopping, select
+from dpsweep.accounting.events.build import above_threshold, best_of_tries, noisy_max, random_stopping
 from dpsweep.accounting.events.trial_counts import Capped, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles import selection_envelope as envelope
@@ -65,12 +65,12 @@ SIZES = [pytest.param(1, id="some"), pytest.param(25, id="many", marks=pytest.ma
 
 
 def selected_curve(pairs: Pairs, law: NegativeBinomial) -> np.ndarray:
-    return np.array([renyi.selection_curve(curve, ORDERS, law) for curve in pairs.renyi(ORDERS)])
+    return np.array([renyi.negative_binomial_selection_curve(curve, ORDERS, law) for curve in pairs.renyi(ORDERS)])
 
 
 def selected_poisson_curve(pairs: Pairs, law: Poisson) -> np.ndarray:
     def curve(one: Pairs) -> np.ndarray:
-        return renyi.selected_poisson(one.renyi(ORDERS)[0], ORDERS, law, lambda at: one.delta(at)[0])
+        return renyi.poisson_selection_curve(one.renyi(ORDERS)[0], ORDERS, law, lambda at: one.delta(at)[0])
 
     return np.array([curve(one) for one in pairs])
 
@@ -88,7 +88,7 @@ def test_the_laws_are_those_that_are_drawn_and_priced() -> None:
         chances = probabilities(law)
         assert chances.sum() == pytest.approx(1, abs=TAIL * 10)
         assert chances @ np.arange(len(chances)) == pytest.approx(law.mean, rel=1e-9)
-        assert chances @ 0.7 ** np.arange(len(chances)) == pytest.approx(law.generating(0.7), rel=1e-9)
+        assert chances @ 0.7 ** np.arange(len(chances)) == pytest.approx(law.generating_function(0.7), rel=1e-9)
 
 
 def test_the_oracles_divergences_are_right() -> None:
@@ -96,7 +96,7 @@ def test_the_oracles_divergences_are_right() -> None:
     yes = math.e / (1 + math.e)
     one = Pairs(np.array([[yes, 1 - yes]]), np.array([[1 - yes, yes]]))
     assert one.delta(EPSILONS)[0] == pytest.approx(np.maximum(0, yes - np.exp(EPSILONS) * (1 - yes)))
-    assert one.renyi(ORDERS)[0] == pytest.approx(renyi.pure(1.0, ORDERS), rel=1e-9)
+    assert one.renyi(ORDERS)[0] == pytest.approx(renyi.pure_dp_curve(1.0, ORDERS), rel=1e-9)
     many = cases(400, 1)
     for delta in DELTAS:
         at = many.epsilon(delta)
@@ -143,7 +143,7 @@ def test_liu_and_talwars_random_stopping(gamma: float, delta2: float, times: int
     leaf = random_stopping(ANY, gamma=gamma, delta2=delta2)
     pairs = cases(500 * times, 5)
     search = best(pairs, probabilities(leaf.tries))
-    assert broken_claims(search, claimed(claims.random_stopping, leaf, pairs)) == 0
+    assert broken_claims(search, claimed(claims.random_stopping_epsilon, leaf, pairs)) == 0
 
 
 @pytest.mark.parametrize("times", SIZES)
@@ -153,7 +153,7 @@ def test_the_known_threshold(gamma: float, limit: int, good: int, times: int) ->
     leaf = above_threshold(ANY, gamma=gamma, limit=limit)
     pairs = cases(40 * times, 6)
     search = first_good(pairs, leaf.tries, good)
-    assert broken_claims(search, claimed(claims.above_threshold, leaf, pairs)) == 0
+    assert broken_claims(search, claimed(claims.above_threshold_epsilon, leaf, pairs)) == 0
 
 
 @pytest.mark.parametrize("times", SIZES)
@@ -162,8 +162,11 @@ def test_the_known_threshold(gamma: float, limit: int, good: int, times: int) ->
 def test_a_hard_stop(law: NegativeBinomial | Poisson, limit: int, times: int) -> None:
     pairs = cases(40 * times, 7)
     endless = best(pairs, probabilities(law))
-    leaf = select(ANY, law, limit)
-    assert broken_claims(best(pairs, limited(law, limit)), claimed(claims.hard_stop, leaf, endless)) == 0
+    leaf = best_of_tries(ANY, law, limit)
+    assert (
+        broken_claims(best(pairs, limited(law, limit)), claimed(claims.hard_stopped_selection_epsilon, leaf, endless))
+        == 0
+    )
 
 
 @pytest.mark.parametrize("times", SIZES)
@@ -224,10 +227,14 @@ def test_a_search_among_unlike_points_costs_no_more_than_among_their_mixture(law
     mixed = Pairs(*(np.concatenate([a, b], axis=1)[:, order] / 2 for a, b in ((one.p, other.p), (one.q, other.q))))
     search = best(mixed, probabilities(law))
     both = zip(one.renyi(ORDERS), other.renyi(ORDERS), strict=True)
-    curves = [renyi.mixture(pair, (0.5, 0.5), ORDERS) for pair in both]
+    curves = [renyi.mixture_curve(pair, (0.5, 0.5), ORDERS) for pair in both]
     if isinstance(law, NegativeBinomial):
         assert (
-            broken(search.renyi(ORDERS), np.array([renyi.selection_curve(each, ORDERS, law) for each in curves])) == 0
+            broken(
+                search.renyi(ORDERS),
+                np.array([renyi.negative_binomial_selection_curve(each, ORDERS, law) for each in curves]),
+            )
+            == 0
         )
     mixtures = [Mixture(inner=(Exact(a), Exact(b)), weights=(0.5, 0.5)) for a, b in zip(one, other, strict=True)]
     assert broken(mixed.delta(EPSILONS), np.array([each.delta(EPSILONS) for each in mixtures])) == 0
@@ -255,4 +262,4 @@ def test_a_mixture_is_exact_and_cheaper_than_the_worst() -> None:
 
 
 def test_an_endless_curve_stays_endless_when_sampled() -> None:
-    assert np.all(np.isinf(renyi.sampled_curve(0.1, ORDERS, lambda orders: np.full(len(orders), np.inf))))
+    assert np.all(np.isinf(renyi.poisson_sampled_curve(0.1, ORDERS, lambda orders: np.full(len(orders), np.inf))))

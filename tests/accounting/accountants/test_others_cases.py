@@ -62,7 +62,7 @@ def difference(case: Case, name: str) -> float:
     elif case["quantity"] == "delta":
         values = np.array([deltas(event, case)])
     else:
-        curve = Rdp(orders=tuple(case["orders"])).curve(event, adjacency)
+        curve = Rdp(orders=tuple(case["orders"])).renyi_curve(event, adjacency)
         values = np.minimum.accumulate(curve[::-1])[::-1]
     if case.get("noise_rounding"):
         more, less = (

@@ -15,19 +15,19 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.reproduction import honest_tuning, one_run
 from dpsweep.reports.reproduction.honest_tuning import (
     OPTIMIZERS,
-    crossing_candidates,
-    figure_1_affordable,
-    figure_1_blow_up,
-    figure_1_stopping,
-    figure_9,
-    table_3,
+    crossing_number_of_candidates,
+    rows_of_figure_1_affordable,
+    rows_of_figure_1_blow_up,
+    rows_of_figure_1_stopping,
+    rows_of_figure_9,
+    rows_of_table_3,
 )
 from dpsweep.reports.reproduction.one_run import (
     SamplerRow,
-    lecture_row,
-    noise_table,
-    sampler_table,
-    truncation_table,
+    epsilon_rows_by_sampler,
+    epsilon_rows_of_truncated_sampling,
+    row_of_lecture_theorem,
+    rows_comparing_accountants_by_noise,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -40,31 +40,41 @@ FORCED = {3.6: 3.690, 2.0: 9.402, 1.2: 33.89}
 
 @pytest.mark.parametrize("noise_multiplier", PROPOSITION_E3)
 def test_proposition_e3_with_its_own_constants(noise_multiplier: float) -> None:
-    value = history.proposition_e3(sample_rate=0.02, noise_multiplier=noise_multiplier, steps=5000, delta=1e-5)
+    value = history.dp_sgd_epsilon_by_closed_renyi_formula(
+        sample_rate=0.02, noise_multiplier=noise_multiplier, steps=5000, delta=1e-5
+    )
     assert value == pytest.approx(PROPOSITION_E3[noise_multiplier], abs=1e-2)
 
 
 def test_proposition_e3_contradicts_an_attack() -> None:
-    value = history.proposition_e3(sample_rate=0.02, noise_multiplier=1.2, steps=5000, delta=1e-5)
+    value = history.dp_sgd_epsilon_by_closed_renyi_formula(
+        sample_rate=0.02, noise_multiplier=1.2, steps=5000, delta=1e-5
+    )
     assert value < FORCED[1.2]
 
 
 def test_proposition_e3_keeps_to_its_orders() -> None:
     """At sigma .6 orders end at .18 * 3.91 < 1: there is no admissible one; at .8 the last one is taken."""
     settings = {"sample_rate": 0.02, "steps": 100, "delta": 1e-5}
-    assert history.proposition_e3(noise_multiplier=0.6, **settings) == math.inf
+    assert history.dp_sgd_epsilon_by_closed_renyi_formula(noise_multiplier=0.6, **settings) == math.inf
     last = 0.32 * math.log(50)
     bounded = 7 * 100 * 0.02**2 * last / 0.64 + math.log(1e5) / (last - 1)
-    assert history.proposition_e3(noise_multiplier=0.8, **settings) == pytest.approx(bounded)
+    assert history.dp_sgd_epsilon_by_closed_renyi_formula(noise_multiplier=0.8, **settings) == pytest.approx(bounded)
 
 
 @pytest.mark.parametrize("noise_multiplier", GAUSSIAN_LIMIT)
 def test_the_gaussian_limit_lies_below_the_truth(noise_multiplier: float) -> None:
-    value = history.gaussian_limit(sample_rate=0.02, noise_multiplier=noise_multiplier, steps=5000, delta=1e-5)
+    value = history.dp_sgd_epsilon_by_gaussian_limit(
+        sample_rate=0.02, noise_multiplier=noise_multiplier, steps=5000, delta=1e-5
+    )
     assert value == pytest.approx(GAUSSIAN_LIMIT[noise_multiplier], abs=1e-3)
 
 
-@pytest.mark.parametrize("quoted", [history.proposition_e3, history.gaussian_limit], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "quoted",
+    [history.dp_sgd_epsilon_by_closed_renyi_formula, history.dp_sgd_epsilon_by_gaussian_limit],
+    ids=lambda one: one.__name__,
+)
 @pytest.mark.parametrize(
     "wrong",
     [{"sample_rate": 0.0}, {"sample_rate": 1.0}, {"noise_multiplier": 0.0}, {"steps": 0}, {"delta": 0.0}],
@@ -98,7 +108,7 @@ def naming(paths: Iterable[Path], words: tuple[str, ...]) -> set[str]:
 
 def test_one_run_under_every_accountant() -> None:
     golden = {3.6: (2.021, 1.7121, 1.5687), 2.0: (3.969, 3.4834, 3.2088), 1.2: (8.063, 7.3175, 6.7561)}
-    rows = noise_table()
+    rows = rows_comparing_accountants_by_noise()
     assert [row.noise_multiplier for row in rows] == list(golden)
     for row in rows:
         mironov, improved, exact = golden[row.noise_multiplier]
@@ -113,7 +123,7 @@ def test_one_run_under_every_accountant() -> None:
 
 @pytest.fixture(scope="module")
 def samplers() -> tuple[SamplerRow, ...]:
-    return sampler_table()
+    return epsilon_rows_by_sampler()
 
 
 def test_every_sampler_has_its_own_price(samplers: tuple[SamplerRow, ...]) -> None:
@@ -134,7 +144,7 @@ def test_every_sampler_has_its_own_price(samplers: tuple[SamplerRow, ...]) -> No
 @pytest.mark.long
 def test_truncation_costs_nothing_that_shows_at_a_seventh_above_the_batch() -> None:
     golden = [(2.181, 4.554, 11.76), (1.579, 3.233, 6.923), (1.5688, 3.209, 6.756)]
-    for row, expected in zip(truncation_table(), golden, strict=True):
+    for row, expected in zip(epsilon_rows_of_truncated_sampling(), golden, strict=True):
         assert row.proven
         assert row.epsilons == pytest.approx(expected, rel=1.5e-3), row
 
@@ -161,7 +171,7 @@ def test_the_gaussian_limit_contradicts_an_attack(samplers: tuple[SamplerRow, ..
 
 
 def test_the_lectures_theorem_is_a_teaching_bound() -> None:
-    row = lecture_row()
+    row = row_of_lecture_theorem()
     assert row.noise_multiplier == pytest.approx(245.81, abs=0.01)
     assert row.neighbours == pytest.approx(0.0216, abs=1e-4)
     assert row.promised / row.neighbours == pytest.approx(46, abs=0.5)
@@ -169,7 +179,7 @@ def test_the_lectures_theorem_is_a_teaching_bound() -> None:
 
 
 def test_table_3() -> None:
-    rows = table_3()
+    rows = rows_of_table_3()
     assert len(rows) == 12
     assert {row.optimizer for row in rows} == set(OPTIMIZERS)
     for row in rows:
@@ -177,9 +187,9 @@ def test_table_3() -> None:
 
 
 def test_figure_9() -> None:
-    small, large = figure_9(5000), figure_9(60_000)
-    assert crossing_candidates(small) == 14
-    assert crossing_candidates(large) == 26
+    small, large = rows_of_figure_9(5000), rows_of_figure_9(60_000)
+    assert crossing_number_of_candidates(small) == 14
+    assert crossing_number_of_candidates(large) == 26
     for rows in (small, large):
         assert len(rows) == 40
         assert rows[-1].composition / rows[0].composition > 6
@@ -187,18 +197,18 @@ def test_figure_9() -> None:
 
 
 def test_a_crossing_before_the_first_row_is_0() -> None:
-    assert crossing_candidates([]) == 0
+    assert crossing_number_of_candidates([]) == 0
     row = honest_tuning.CandidatesRow(candidates=1, composition=2.0, random_stopping=1.0)
-    assert crossing_candidates([row]) == 0
+    assert crossing_number_of_candidates([row]) == 0
 
 
 def test_figure_1_left() -> None:
-    rows = figure_1_blow_up((10_000, 100_000, 1_000_000))
+    rows = rows_of_figure_1_blow_up((10_000, 100_000, 1_000_000))
     assert [row.ratio for row in rows] == pytest.approx([4.75, 4.86, 7.31], abs=0.01)
 
 
 def test_figure_1_middle() -> None:
-    rows = figure_1_stopping((5000, 60_000), (1.0, 0.1, 0.01, 0.001))
+    rows = rows_of_figure_1_stopping((5000, 60_000), (1.0, 0.1, 0.01, 0.001))
     for records in (5000, 60_000):
         prices = [row.epsilon for row in rows if row.records == records]
         assert prices == sorted(prices)
@@ -206,9 +216,9 @@ def test_figure_1_middle() -> None:
 
 
 def test_figure_1_right() -> None:
-    rows = figure_1_affordable((1000, 5000, 10_000, 100_000, 1_000_000))
+    rows = rows_of_figure_1_affordable((1000, 5000, 10_000, 100_000, 1_000_000))
     assert [row.candidates for row in rows] == [6, 12, 16, 22, 136]
-    for row, point in zip(rows[1:3], (figure_9(5000), figure_9(10_000)), strict=True):
+    for row, point in zip(rows[1:3], (rows_of_figure_9(5000), rows_of_figure_9(10_000)), strict=True):
         assert point[row.candidates - 1].composition <= row.epsilon < point[row.candidates].composition
 
 

@@ -16,20 +16,20 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
+    are_same_events,
+    best_of_tries,
     black_box,
     compose,
     from_json,
     gaussian,
+    no_access,
     non_private,
-    nothing,
+    poisson_sampled,
     random_stopping,
     repeat,
-    same,
-    sampled_part,
-    select,
     to_json,
     truncated_poisson_gaussian,
-    worst,
+    worst_of_events,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLACE, dpsgd
@@ -37,13 +37,17 @@ from tests.accounting.event_kinds import ADD, DISCRETISATION, KINDS, LAW, REPLAC
 
 @pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=["rdp", "pld"])
 def test_a_search_that_looks_at_nothing_costs_nothing(accountant: Accountant) -> None:
-    assert accountant.epsilon(select(nothing(), LAW), 1e-5, ADD) == pytest.approx(0, abs=1e-6)
+    assert accountant.epsilon(best_of_tries(no_access(), LAW), 1e-5, ADD) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("accountant", [Rdp(), Pld()], ids=["rdp", "pld"])
 @pytest.mark.parametrize("leak", [non_private(), gaussian(noise_multiplier=0.0)], ids=["open", "no noise"])
 def test_a_leak_inside_a_search_costs_infinity(accountant: Accountant, leak: DpEvent) -> None:
-    for event in (select(leak, LAW), worst([leak, dpsgd(1)]), sampled_part(select(leak, LAW), sample_rate=0.5)):
+    for event in (
+        best_of_tries(leak, LAW),
+        worst_of_events([leak, dpsgd(1)]),
+        poisson_sampled(best_of_tries(leak, LAW), sample_rate=0.5),
+    ):
         assert accountant.epsilon(event, 1e-5, ADD) == math.inf
         assert accountant.epsilon(compose([event, dpsgd(3)]), 1e-5, ADD) == math.inf
     claim = black_box(epsilon=math.inf, delta=0.0, adjacency=ADD)
@@ -85,16 +89,16 @@ def laws_of_selection(q: float, sigma: float, steps: int, mean: float, eta: floa
     run = dpsgd(steps, sigma, q)
     for accountant in (Rdp(), Pld()):
         single = accountant.epsilon(run, 1e-5, ADD)
-        once = select(run, NegativeBinomial.with_mean(eta=eta, mean=1.0))
+        once = best_of_tries(run, NegativeBinomial.with_mean(eta=eta, mean=1.0))
         assert accountant.epsilon(once, 1e-5, ADD) == single, "one try is one run"
         law = NegativeBinomial.with_mean(eta=eta, mean=mean)
         luckier = NegativeBinomial.with_mean(eta=eta, mean=2 * mean)
-        found = accountant.epsilon(select(run, law), 1e-5, ADD)
-        assert single <= found <= accountant.epsilon(select(run, luckier), 1e-5, ADD) + 1e-9
+        found = accountant.epsilon(best_of_tries(run, law), 1e-5, ADD)
+        assert single <= found <= accountant.epsilon(best_of_tries(run, luckier), 1e-5, ADD) + 1e-9
     geometric = NegativeBinomial.with_mean(eta=1.0, mean=mean)
     liu_talwar = random_stopping(run, gamma=1 / mean, delta2=1e-10)
-    by_renyi = Rdp().epsilon(select(run, geometric), 1e-5, ADD)
-    assert Rdp().epsilon(liu_talwar, 1e-5, ADD) >= by_renyi >= Pld().epsilon(select(run, geometric), 1e-5, ADD)
+    by_renyi = Rdp().epsilon(best_of_tries(run, geometric), 1e-5, ADD)
+    assert Rdp().epsilon(liu_talwar, 1e-5, ADD) >= by_renyi >= Pld().epsilon(best_of_tries(run, geometric), 1e-5, ADD)
 
 
 @QUICK
@@ -123,10 +127,10 @@ def test_the_laws_of_composition_everywhere(q: float, sigma: float, steps: int, 
 def test_order_and_nesting_are_irrelevant(kinds: list[str], counts: list[int]) -> None:
     parts = [repeat(KINDS[kind], count) for kind, count in zip(kinds[:4], counts, strict=True)]
     nested = compose([compose(parts[2:][::-1]), compose(parts[:2][::-1])])
-    assert same(compose(parts), nested)
-    assert same(select(compose(parts), LAW), select(nested, LAW))
-    assert same(sampled_part(compose(parts), sample_rate=0.1), sampled_part(nested, sample_rate=0.1))
-    assert same(worst([compose(parts), dpsgd(1)]), worst([dpsgd(1), nested]))
+    assert are_same_events(compose(parts), nested)
+    assert are_same_events(best_of_tries(compose(parts), LAW), best_of_tries(nested, LAW))
+    assert are_same_events(poisson_sampled(compose(parts), sample_rate=0.1), poisson_sampled(nested, sample_rate=0.1))
+    assert are_same_events(worst_of_events([compose(parts), dpsgd(1)]), worst_of_events([dpsgd(1), nested]))
     assert from_json(to_json(compose(parts))) == compose(parts)
 
 
@@ -134,7 +138,7 @@ def test_order_and_nesting_are_irrelevant(kinds: list[str], counts: list[int]) -
 def test_the_pure_limit_of_selection_is_2_plus_eta_runs(eta: float) -> None:
     """Papernot and Steinke 2022, Corollary 3: delta and E[K] do not enter."""
     pure = black_box(epsilon=0.5, delta=0.0, adjacency=ADD)
-    search = select(pure, NegativeBinomial.with_mean(eta=eta, mean=10_000.0))
+    search = best_of_tries(pure, NegativeBinomial.with_mean(eta=eta, mean=10_000.0))
     assert Rdp().epsilon(search, 1e-5, ADD) == pytest.approx((2 + eta) * 0.5, rel=0.03)
     assert (1 + eta) * 0.5 < Pld().epsilon(search, 1e-5, ADD) <= (2 + eta) * 0.5 * (1 + 1e-3)
 

@@ -10,19 +10,19 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.prv import Prv
-from dpsweep.accounting.accountants.random_allocation import random_allocation_curve
+from dpsweep.accounting.accountants.random_allocation import random_allocation_renyi_curve
 from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
-    as_epoch,
-    flatten,
     from_json,
     gaussian,
+    leaves_with_counts,
+    number_of_steps,
     poisson_gaussian,
     random_allocation,
     repeat,
     shuffled_gaussian,
-    steps_of,
+    steps_and_noise_of_epoch,
     to_json,
 )
 from dpsweep.accounting.guarantee import Adjacency
@@ -53,7 +53,7 @@ def exact(steps: int, noise: float, orders: tuple[float, ...]) -> tuple[np.ndarr
 def test_the_curve_of_a_small_epoch_is_exact_at_whole_orders_and_above_elsewhere(steps: int, noise: float) -> None:
     removed, added = exact(steps, noise, SOME_ORDERS)
     assert (added <= removed * (1 + 1e-9)).all()
-    curve = random_allocation_curve(steps, noise, SOME_ORDERS)
+    curve = random_allocation_renyi_curve(steps, noise, SOME_ORDERS)
     for order, bound, truth in zip(SOME_ORDERS, curve, removed, strict=True):
         assert bound >= truth * (1 - 1e-9)
         if order.is_integer():
@@ -66,7 +66,7 @@ def test_the_divergence_of_the_plain_law_from_the_shifted_one_is_exact(steps: in
 
     _, added = exact(steps, noise, SOME_ORDERS)
     orders = np.array(SOME_ORDERS)
-    ours = module._log_moment_added(steps, noise, orders) / (orders - 1)
+    ours = module._log_moment_for_added_record(steps, noise, orders) / (orders - 1)
     assert ours == pytest.approx(added, rel=1e-6)
 
 
@@ -88,11 +88,11 @@ def test_far_tails_are_bounded_not_left_out(noise: float, order: float) -> None:
     weights = -(z**2) / 2 + math.log(0.05 / math.sqrt(2 * math.pi))
     log_x = np.logaddexp(log_y[:, None], log_y) - math.log(2)
     exact = np.logaddexp.reduce(((1 - order) * log_x + weights[:, None] + weights).ravel())
-    assert module._log_moment_added(2, noise, np.array([order]))[0] >= exact * (1 - 1e-9)
+    assert module._log_moment_for_added_record(2, noise, np.array([order]))[0] >= exact * (1 - 1e-9)
 
 
 def test_orders_above_the_largest_have_the_bound_of_one_gaussian() -> None:
-    assert random_allocation_curve(50, 2.0, (300.0, 512.0)) == pytest.approx([37.5, 64.0])
+    assert random_allocation_renyi_curve(50, 2.0, (300.0, 512.0)) == pytest.approx([37.5, 64.0])
 
 
 def test_moments_of_a_large_epoch_are_those_of_samples() -> None:
@@ -100,14 +100,14 @@ def test_moments_of_a_large_epoch_are_those_of_samples() -> None:
     x = np.exp(rng.normal(size=(100_000, steps)) / noise - 1 / (2 * noise**2)).mean(axis=1)
     for order in (2.0, 4.0):
         sampled = [math.log((x**power).mean()) / (order - 1) for power in (order, 1 - order)]
-        (bound,) = random_allocation_curve(steps, noise, (order,))
+        (bound,) = random_allocation_renyi_curve(steps, noise, (order,))
         assert bound == pytest.approx(max(sampled), rel=0.05)
 
 
 def test_the_second_moment_has_a_closed_form() -> None:
     for steps, noise in ((2, 0.5), (50, 2.0), (1000, 0.6), (5000, 30.0)):
         closed = math.log1p(math.expm1(1 / noise**2) / steps)
-        (bound,) = random_allocation_curve(steps, noise, (2.0,))
+        (bound,) = random_allocation_renyi_curve(steps, noise, (2.0,))
         assert closed <= bound < closed * (1 + 1e-3)
 
 
@@ -149,16 +149,16 @@ def test_prices_beside_those_of_other_samplers(noise: float) -> None:
 @pytest.mark.parametrize("noise", [0.1, 0.3, 1.0, 30.0, 1e4])
 @pytest.mark.parametrize("steps", [1, 2, 40, 5000])
 def test_an_epoch_costs_no_more_than_one_gaussian_step_and_less_with_more_steps(steps: int, noise: float) -> None:
-    curve = random_allocation_curve(steps, noise, ORDERS)
+    curve = random_allocation_renyi_curve(steps, noise, ORDERS)
     assert np.isfinite(curve).all()
     assert (curve >= 0).all()
     assert (curve <= np.array(ORDERS) / (2 * noise**2)).all()
-    assert (random_allocation_curve(2 * steps, noise, ORDERS) <= curve * (1 + 1e-6) + 1e-9).all()
+    assert (random_allocation_renyi_curve(2 * steps, noise, ORDERS) <= curve * (1 + 1e-6) + 1e-9).all()
     assert (np.diff(curve) >= -1e-7 * (1 + curve[1:])).all()
 
 
 def test_without_noise_nothing_is_private() -> None:
-    assert np.isinf(random_allocation_curve(50, 0.0, (2.0, 3.0))).all()
+    assert np.isinf(random_allocation_renyi_curve(50, 0.0, (2.0, 3.0))).all()
 
 
 def test_a_replaced_record_has_the_price_of_a_fixed_assignment() -> None:
@@ -221,9 +221,9 @@ def test_a_small_epoch_costs_no_more_than_its_decomposition(steps: int) -> None:
 
 def test_the_event_counts_its_steps_and_keeps_its_form() -> None:
     epochs = random_allocation(epochs=3, steps=20, noise_multiplier=4.0)
-    assert steps_of(epochs) == 60
-    ((leaf, count),) = flatten(epochs)
-    assert (as_epoch(leaf), count) == ((20, 4.0), 3)
+    assert number_of_steps(epochs) == 60
+    ((leaf, count),) = leaves_with_counts(epochs)
+    assert (steps_and_noise_of_epoch(leaf), count) == ((20, 4.0), 3)
     assert from_json(to_json(epochs)) == epochs
 
 

@@ -153,8 +153,8 @@ def test_random_stopping_reaches_the_same_deltas() -> None:
 
 def test_a_cut_only_moves_mass_to_infinity() -> None:
     losses = Losses(lowest=-1, interval=0.1, probabilities=np.array([0.5, 0.3, 0.15, 0.04, 0.01]), infinite=1e-3)
-    cut = losses.cut(0.02)
+    cut = losses.with_largest_losses_infinite(0.02)
     assert (len(cut.probabilities), cut.infinite) == (4, pytest.approx(0.011, rel=1e-8))
     assert cut.infinite >= 0.011
-    assert losses.cut(0.0) is losses
-    assert losses.cut(1.0).highest >= 0
+    assert losses.with_largest_losses_infinite(0.0) is losses
+    assert losses.with_largest_losses_infinite(1.0).last_grid_point >= 0

@@ -59,7 +59,7 @@ def _curve_with(law: NegativeBinomial, factor: float, tries: float) -> int:
 
 def _poisson_without_delta() -> int:
     pairs, law = cases(1000, 21), Poisson(mean=10.0)
-    bound = [renyi.selected_poisson(curve, ORDERS, law, np.zeros_like) for curve in pairs.renyi(ORDERS)]
+    bound = [renyi.poisson_selection_curve(curve, ORDERS, law, np.zeros_like) for curve in pairs.renyi(ORDERS)]
     return broken(best(pairs, probabilities(law)).renyi(ORDERS), np.array(bound))
 
 
@@ -81,25 +81,25 @@ class _OneDirection(BestOf):
 class _Generating(BestOf):
     """With f(T(u)) in place of f'(T(u))."""
 
-    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._lines(curve)
+    def _generating_slopes_at_cell_ends(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = super()._generating_slopes_at_cell_ends(curve)
         tries: Any = self.tries
         tops = (1 - (slopes[1:] / slopes[-1]) ** (-1 / (1 + tries.eta)) * tries.gamma) / (1 - tries.gamma)
-        return np.append(0.0, [tries.generating(float(np.clip(top, 0, 1))) for top in tops]), offsets
+        return np.append(0.0, [tries.generating_function(float(np.clip(top, 0, 1))) for top in tops]), offsets
 
 
 class _RoundedDown(BestOf):
     """With f'(T) at the lower end of a cell of u and f'(u) at its upper end."""
 
-    def _lines(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        slopes, offsets = super()._lines(curve)
+    def _generating_slopes_at_cell_ends(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+        slopes, offsets = super()._generating_slopes_at_cell_ends(curve)
         return slopes[:-1], np.append(0.0, offsets[2:])
 
 
 class _Unordered(BestOf):
     """With a trade-off curve that is not concave: of tests that add the outcomes in no order of their ratios."""
 
-    def _tops(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
+    def _upper_bounds_on_tradeoff(self, curve: Curve, ends: np.ndarray) -> np.ndarray:
         p, q = self.inner.pair.p[0], self.inner.pair.q[0]  # type: ignore[attr-defined]
         return np.interp(ends, np.append(0.0, np.cumsum(q)), np.append(0.0, np.cumsum(p)))
 

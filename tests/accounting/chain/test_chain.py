@@ -35,14 +35,14 @@ def copied(seq: str) -> str:
 def test_the_database_itself_refuses_all_but_one_more_line(books: Ledger, place: Place, statement: str) -> None:
     with pytest.raises(Exception, match="append-only"):
         place.run(statement)
-    assert books.verify() == 1
+    assert books.verify_and_count_entries() == 1
 
 
 def test_sqlite_flushes_every_commit(file: Ledger) -> None:
     assert file.path is not None
     with Chain(file.path)._database.open_session() as session:
-        assert session.run("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
-        assert session.run("PRAGMA synchronous")[0]["synchronous"] == 2
+        assert session.run_statement("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
+        assert session.run_statement("PRAGMA synchronous")[0]["synchronous"] == 2
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert file.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -55,7 +55,7 @@ def test_sqlite_refuses_what_replaces_a_line_without_deleting_it(file: Ledger) -
 
 def test_postgresql_refuses_to_truncate(server: Server) -> None:
     place = server.place()
-    Ledger(place.address).open("digits", BUDGET)
+    Ledger(place.address).open_account("digits", BUDGET)
     with pytest.raises(Exception, match="append-only"):
         place.run("TRUNCATE entries")
 
@@ -81,33 +81,38 @@ EDITS = [
 def test_every_inner_change_is_found_and_named(books: Ledger, place: Place, edits: list[str], first: int) -> None:
     for number in range(3):
         charge(books, plan=f"p{number}")
-    assert books.verify() == 4
+    assert books.verify_and_count_entries() == 4
     place.tamper(*edits)
     with pytest.raises(LedgerDamaged, match=f"Entry {first} "):
-        books.verify()
+        books.verify_and_count_entries()
 
 
 def test_an_altered_line_is_never_read_as_whole_and_nothing_is_charged_on_it(books: Ledger, place: Place) -> None:
     """The account's own balance, and not only the end of the chain: another account was charged since."""
     charge(books)
-    books.open("other", BUDGET)
+    books.open_account("other", BUDGET)
     place.tamper("UPDATE entries SET balance = replace(balance, '1.0', '0.5') WHERE seq = 2")
     for work in (lambda: charge(books), lambda: books.statement("digits")):
         with pytest.raises(LedgerDamaged, match="Entry 2 "):
             work()
     place.tamper("UPDATE entries SET account = 'others' WHERE seq = 3")
     with pytest.raises(LedgerDamaged, match="Entry 3 "):
-        books.open("third", BUDGET)
+        books.open_account("third", BUDGET)
 
 
 def test_an_unknown_schema_is_refused_and_left_alone(books: Ledger, place: Place) -> None:
     place.run(f"UPDATE schema SET version = {chain.SCHEMA + 1}")
-    works = (books.accounts, books.verify, lambda: charge(books), lambda: books.find("new", BUDGET))
+    works = (
+        books.account_names,
+        books.verify_and_count_entries,
+        lambda: charge(books),
+        lambda: books.open_account_or_check_neighbours("new", BUDGET),
+    )
     for work in works:
         with pytest.raises(LedgerDamaged, match=f"schema={chain.SCHEMA + 1} to be {chain.SCHEMA}: .* another version"):
             work()
     place.run(f"UPDATE schema SET version = {chain.SCHEMA}")
-    assert books.verify() == 1
+    assert books.verify_and_count_entries() == 1
 
 
 def test_order_is_that_of_the_lines_also_when_the_clock_goes_back(
@@ -124,12 +129,12 @@ def test_order_is_that_of_the_lines_also_when_the_clock_goes_back(
     entries = books.statement("digits").charges
     assert [entry.plan for entry in entries] == ["p0", "p1"]
     assert entries[1].at == "1999-12-31T00:00:00+00:00" < entries[0].at
-    assert books.verify() == 3
+    assert books.verify_and_count_entries() == 3
 
 
 def test_looking_makes_nothing(place: Place, tmp_path: Path) -> None:
     ledger = Ledger(place.address)
-    assert (ledger.accounts(), ledger.verify(), ledger.end().entries) == ((), 0, 0)
+    assert (ledger.account_names(), ledger.verify_and_count_entries(), ledger.chain_end().entries) == ((), 0, 0)
     with pytest.raises(BadInput, match="to be open"):
         ledger.statement("digits")
     with pytest.raises(BadInput, match="to be open"):
@@ -155,7 +160,7 @@ def test_a_full_database_charges_nothing_more_and_keeps_all(file: Ledger, monkey
         for _ in range(1000):
             known.add(charge(full, record={"padding": "x" * 1000}))
     assert known == charged(file)
-    assert file.verify() == len(known) + 1
+    assert file.verify_and_count_entries() == len(known) + 1
     assert charge(file) == len(known) + 2, "and goes on where there is room again"
 
 
@@ -174,7 +179,7 @@ def test_a_truncated_file_is_said(file: Ledger, share: float) -> None:
     for number in range(60):
         charge(file, plan=f"p{number}", record={"padding": "x" * 500})
     os.truncate(file.path, int(file.path.stat().st_size * share))
-    for work in (file.verify, lambda: charge(file)):
+    for work in (file.verify_and_count_entries, lambda: charge(file)):
         with pytest.raises(LedgerDamaged, match=r"ledger\.sqlite"):
             work()
 
@@ -185,7 +190,7 @@ def test_files_that_are_no_ledger_are_refused_and_left_alone(tmp_path: Path) -> 
     (tmp_path / "folder").mkdir()
     for path in (noise, tmp_path / "folder", noise / "below"):
         with pytest.raises((BadInput, LedgerDamaged), match=path.name):
-            Ledger(path).find("digits", BUDGET)
+            Ledger(path).open_account_or_check_neighbours("digits", BUDGET)
     assert noise.read_bytes() == b"not a database at all" * 100
 
 
@@ -196,7 +201,7 @@ def test_waiting_for_another_writer_has_an_end(books: Ledger, place: Place, monk
         other.execute(lock)
         with pytest.raises(LedgerDamaged, match="lock"):
             charge(books)
-        assert books.verify() == 1, "readers do not wait"
+        assert books.verify_and_count_entries() == 1, "readers do not wait"
     assert charge(books) == 2
 
 
@@ -207,7 +212,7 @@ def test_a_ledger_that_is_moved_by_a_link_keeps_its_lines(file: Ledger, tmp_path
     odd.mkdir()
     (odd / "ledger & more.sqlite").symlink_to(file.path)
     assert charge(Ledger(odd / "ledger & more.sqlite")) == 2
-    assert file.verify() == 2
+    assert file.verify_and_count_entries() == 2
     assert [path.name for path in odd.iterdir()] == ["ledger & more.sqlite"]
 
 

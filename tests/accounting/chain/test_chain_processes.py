@@ -52,18 +52,18 @@ def test_of_eight_processes_racing_for_the_last_slot_one_wins(books: Ledger, pla
         _let_go(pipes)
         won = [pipe.recv() for pipe in pipes]
     assert sum(seq is not None for seq in won) == 1
-    assert books.statement("digits").reserved == (6e5, 1e-9)
-    assert books.verify() == 2
+    assert books.statement("digits").reserved_epsilon_and_delta == (6e5, 1e-9)
+    assert books.verify_and_count_entries() == 2
 
 
 def _crowd(pipe: Connection, address: str, number: int) -> None:
     ledger, seen = Ledger(address), 0
     pipe.send("ready")
     pipe.recv()
-    ledger.find("digits", BUDGET)
+    ledger.open_account_or_check_neighbours("digits", BUDGET)
     for turn in range(10):
         charge(ledger, plan=f"p{number}-{turn}")
-        seen = max(seen, ledger.verify())
+        seen = max(seen, ledger.verify_and_count_entries())
     pipe.send(seen)
 
 
@@ -72,7 +72,7 @@ def test_a_crowd_that_opens_charges_and_verifies_at_once_takes_turns(place: Plac
     with processes(_crowd, [(place.address, number) for number in range(6)]) as pipes:
         _let_go(pipes)
         seen = [pipe.recv() for pipe in pipes]
-    assert max(seen) == Ledger(place.address).verify() == 61
+    assert max(seen) == Ledger(place.address).verify_and_count_entries() == 61
     assert charged(Ledger(place.address)) == set(range(2, 62))
 
 
@@ -85,7 +85,7 @@ def _charge_on(pipe: Connection, address: str) -> None:
 def _killed_at_random(place: Place, rounds: int) -> None:
     """A writer is killed; what it was told is there, and at most the one line that it was not told of besides."""
     ledger, moments = Ledger(place.address), random.Random(rounds)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     told: set[int] = set()
     for _ in range(rounds):
         with processes(_charge_on, [(place.address,)]) as (pipe,):
@@ -96,7 +96,7 @@ def _killed_at_random(place: Place, rounds: int) -> None:
                 told.add(pipe.recv())
         found = charged(ledger)
         assert told <= found
-        assert ledger.verify() >= len(found) + 1
+        assert ledger.verify_and_count_entries() >= len(found) + 1
     assert len(charged(ledger) - told) <= rounds
 
 
@@ -129,7 +129,7 @@ def test_a_full_disk_charges_nothing_more_and_keeps_all(file: Ledger) -> None:
     assert len(known) > 10
     assert charged(file) >= known
     assert len(charged(file) - known) <= 1
-    assert file.verify() == len(charged(file)) + 1
+    assert file.verify_and_count_entries() == len(charged(file)) + 1
     charge(file)
 
 
@@ -138,7 +138,10 @@ def _work_unprivileged(pipe: Connection, address: str) -> None:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-    for work in (lambda: charge(Ledger(address)), lambda: Ledger(address).find("new", BUDGET)):
+    for work in (
+        lambda: charge(Ledger(address)),
+        lambda: Ledger(address).open_account_or_check_neighbours("new", BUDGET),
+    ):
         try:
             pipe.send(work())
         except DpsweepError as refusal:
@@ -151,7 +154,7 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is_charged(folder_mo
         Path(folder).chmod(0o755)
         path = Path(folder, "books", "ledger.sqlite")
         ledger = Ledger(path)
-        ledger.open("digits", BUDGET)
+        ledger.open_account("digits", BUDGET)
         path.chmod(file_mode)
         path.parent.chmod(folder_mode)
         with processes(_work_unprivileged, [(str(path),)]) as (pipe,):
@@ -159,7 +162,7 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is_charged(folder_mo
         path.parent.chmod(0o755)
         assert all(isinstance(refusal, LedgerDamaged) for refusal in told), told
         assert all(len(str(refusal).splitlines()) == 1 and str(path) in str(refusal) for refusal in told)
-        assert ledger.verify() == 1
+        assert ledger.verify_and_count_entries() == 1
 
 
 def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,15 +185,15 @@ def test_a_file_that_is_busy_while_it_is_made_is_waited_for(tmp_path: Path, monk
                 reader.rollback()
 
         monkeypatch.setattr(sqlite_file.time, "sleep", pause)
-        ledger.open("digits", BUDGET)
+        ledger.open_account("digits", BUDGET)
     assert len(pauses) == 3
-    assert ledger.verify() == 1
+    assert ledger.verify_and_count_entries() == 1
 
 
 def test_waiting_for_a_file_that_is_busy_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(databases, "LOCK_SECONDS", 0.05)
     with closing(_read(tmp_path / "ledger.sqlite")), pytest.raises(LedgerDamaged, match="locked"):
-        Ledger(tmp_path / "ledger.sqlite").open("digits", BUDGET)
+        Ledger(tmp_path / "ledger.sqlite").open_account("digits", BUDGET)
 
 
 def _read(path: Path) -> sqlite3.Connection:

@@ -40,7 +40,7 @@ def test_a_driver_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 def _refused(address: str) -> str:
     with pytest.raises(LedgerDamaged) as refusal:
-        Ledger(address).find("digits", BUDGET)
+        Ledger(address).open_account_or_check_neighbours("digits", BUDGET)
     sentence = str(refusal.value)
     assert len(sentence.splitlines()) == 1
     assert "hemligt" not in sentence
@@ -64,19 +64,22 @@ def test_a_server_that_does_not_answer_or_open_is_said_without_the_password(serv
 def test_a_connection_that_drops_in_mid_transaction_charges_nothing(server: Server) -> None:
     place = server.place()
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     drop = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
-    with pytest.raises(LedgerDamaged, match="cannot be written or read"), Chain(place.address).writing() as opened:
+    with (
+        pytest.raises(LedgerDamaged, match="cannot be written or read"),
+        Chain(place.address).write_transaction() as opened,
+    ):
         assert opened is not None
         opened.append(account="digits", kind="charge", plan="p", body={}, balance={})
         place.run(f"{drop} pg_backend_pid()")
-    assert ledger.verify() == 1
+    assert ledger.verify_and_count_entries() == 1
     assert charge(ledger) == 2
 
 
 def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Server) -> None:
     place = server.place()
-    Ledger(place.address).open("digits", BUDGET)
+    Ledger(place.address).open_account("digits", BUDGET)
     schema = place.address.rpartition("%3D")[2]
     place.run(
         "CREATE ROLE clerk LOGIN",
@@ -86,8 +89,8 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
     )
     ledger = Ledger(server.address(schema, "clerk"))
     assert charge(ledger) == 2
-    ledger.find("other", BUDGET)
-    assert ledger.verify() == 3
+    ledger.open_account_or_check_neighbours("other", BUDGET)
+    assert ledger.verify_and_count_entries() == 3
     with closing(server.connect(schema, "clerk")) as connection:
         for forbidden in (*place.unguard, "DELETE FROM entries", "TRUNCATE entries", "DROP TABLE entries"):
             with pytest.raises(Exception, match=r"must be owner|permission denied"):
@@ -97,7 +100,7 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
 def test_a_role_that_may_only_read_is_told_so(server: Server) -> None:
     """Its ledger is whole."""
     place = server.place()
-    Ledger(place.address).open("digits", BUDGET)
+    Ledger(place.address).open_account("digits", BUDGET)
     schema = place.address.rpartition("%3D")[2]
     place.run(
         "CREATE ROLE reader LOGIN",
@@ -105,16 +108,16 @@ def test_a_role_that_may_only_read_is_told_so(server: Server) -> None:
         f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader",
     )
     ledger = Ledger(server.address(schema, "reader"))
-    assert ledger.verify() == 1
+    assert ledger.verify_and_count_entries() == 1
     with pytest.raises(LedgerDamaged, match=r"may not be written or read by this user: .*permission denied.* is whole"):
         charge(ledger)
     place.run(f"REVOKE SELECT ON {schema}.entries FROM reader")
     with pytest.raises(LedgerDamaged, match="may not be written or read by this user"):
-        ledger.verify()
+        ledger.verify_and_count_entries()
 
 
 def _hold(pipe: Connection, address: str) -> None:
-    with Ledger(address).hold("digits-p", "Plan p"):
+    with Ledger(address).hold_named_lock("digits-p", "Plan p"):
         pipe.send(os.getpid())
         pipe.recv()
 
@@ -126,24 +129,24 @@ def test_a_lock_names_its_holder_and_ends_with_it(server: Server) -> None:
         pid = pipe.recv()
         with (
             pytest.raises(BadInput, match=rf"^Plan p is being run by process {pid} on \S+; nothing was started\.$"),
-            ledger.hold("digits-p", "Plan p"),
+            ledger.hold_named_lock("digits-p", "Plan p"),
         ):
             raise AssertionError
-        with ledger.hold("digits-q", "Plan q"):
+        with ledger.hold_named_lock("digits-q", "Plan q"):
             pass
     wait(lambda: _can_hold(ledger), "the end of a dead holder's lock")
-    with ledger.hold("digits-p", "Plan p"):
+    with ledger.hold_named_lock("digits-p", "Plan p"):
         pass
 
 
 def _can_hold(ledger: Ledger) -> bool:
     try:
-        with ledger.hold("digits-p", "Plan p"):
+        with ledger.hold_named_lock("digits-p", "Plan p"):
             return True
     except BadInput:
         return False
 
 
 def test_a_file_is_not_locked_by_a_connection(file: Ledger) -> None:
-    with pytest.raises(ValueError, match="to be a database on a server"), file.hold("digits-p", "Plan p"):
+    with pytest.raises(ValueError, match="to be a database on a server"), file.hold_named_lock("digits-p", "Plan p"):
         pass

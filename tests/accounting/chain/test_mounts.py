@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.chain import sqlite_file as mounts
-from dpsweep.accounting.chain.sqlite_file import Mount, mount_of, read_mounts
+from dpsweep.accounting.chain.sqlite_file import Mount, mount_of_path, parse_mounts
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -41,14 +41,14 @@ BUDGET = Guarantee(epsilon=10.0, delta=1e-4)
     ],
 )
 def test_a_path_lies_on_the_deepest_mount_above_it_and_on_the_last_of_several(path: str, kind: str) -> None:
-    mount = mount_of(Path(path), read_mounts(TABLE))
+    mount = mount_of_path(Path(path), parse_mounts(TABLE))
     assert mount is not None
     assert mount.kind == kind
 
 
 def test_where_nothing_is_known_nothing_is_said() -> None:
-    assert read_mounts("") == ()
-    assert mount_of(Path("/home"), ()) is None
+    assert parse_mounts("") == ()
+    assert mount_of_path(Path("/home"), ()) is None
 
 
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
@@ -57,7 +57,7 @@ LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "apfs", "fuseblk", "
 
 @pytest.mark.parametrize("kind", REMOTE + LOCAL)
 def test_only_what_is_known_to_be_a_network_file_system_counts(kind: str) -> None:
-    assert Mount(point=Path("/"), kind=kind).network is (kind in REMOTE)
+    assert Mount(point=Path("/"), kind=kind).is_network_file_system is (kind in REMOTE)
 
 
 @pytest.fixture
@@ -78,25 +78,25 @@ def test_a_ledger_is_not_made_on_a_network_mount(remote: Path, folder: str) -> N
     with pytest.raises(
         BadInput, match=rf"{remote}/remote is a network file system \(nfs4\).*postgresql\+psycopg"
     ) as said:
-        Ledger(remote / folder / "ledger.sqlite").open("digits", BUDGET)
+        Ledger(remote / folder / "ledger.sqlite").open_account("digits", BUDGET)
     assert len(str(said.value).splitlines()) == 1
     assert list((remote / "remote").iterdir()) == []
 
 
 def test_a_ledger_that_lies_there_is_read_and_not_written(remote: Path) -> None:
-    Ledger(remote / "ledger.sqlite").open("digits", BUDGET)
+    Ledger(remote / "ledger.sqlite").open_account("digits", BUDGET)
     for path in remote.glob("ledger.sqlite*"):
         path.rename(remote / "remote" / path.name)
     moved = Ledger(remote / "remote" / "ledger.sqlite")
     assert moved.statement("digits").budget == BUDGET
     with pytest.raises(BadInput, match="network file system"):
-        moved.charge("digits", plan="p", trials=["a"], cost=BUDGET, record={})
-    assert moved.verify() == 1
+        moved.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=BUDGET, record={})
+    assert moved.verify_and_count_entries() == 1
 
 
 def test_the_table_is_read_once_for_a_folder(remote: Path) -> None:
     ledger = Ledger(remote / "ledger.sqlite")
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     (remote / "mountinfo").unlink()
-    ledger.open("other", BUDGET)
-    Ledger(remote / "unknown" / "ledger.sqlite").open("digits", BUDGET)
+    ledger.open_account("other", BUDGET)
+    Ledger(remote / "unknown" / "ledger.sqlite").open_account("digits", BUDGET)

@@ -9,27 +9,27 @@ import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.dp_event import LaplaceDpEvent, SelfComposedDpEvent
 
-from dpsweep.accounting.codec import checked_fields
+from dpsweep.accounting.codec import names_of_checked_fields
 from dpsweep.accounting.errors import BadInput, UnsupportedEvent
 from dpsweep.accounting.events import types
 from dpsweep.accounting.events.build import (
     DpEvent,
-    as_epoch,
-    as_gaussian_step,
+    are_same_events,
     compose,
-    flatten,
     from_json,
     gaussian,
+    leaves_with_counts,
+    no_access,
+    noise_multiplier_of_perturbed_output,
     noisy_count,
     non_private,
-    nothing,
-    output_noise,
+    number_of_steps,
     output_perturbation,
     poisson_gaussian,
+    rate_and_noise_of_gaussian_step,
     repeat,
-    same,
     shuffled_gaussian,
-    steps_of,
+    steps_and_noise_of_epoch,
     to_json,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
@@ -44,20 +44,20 @@ OTHER = gaussian(noise_multiplier=0.1 + 0.2)
 
 
 def test_flattening_multiplies_nested_repetition_and_merges_equal_leaves() -> None:
-    nested = compose([repeat(compose([STEP, repeat(STEP, 2)]), 5), OTHER, repeat(repeat(STEP, 3), 7), nothing()])
-    assert dict(flatten(nested)) == {STEP: 5 * 3 + 21, OTHER: 1}
+    nested = compose([repeat(compose([STEP, repeat(STEP, 2)]), 5), OTHER, repeat(repeat(STEP, 3), 7), no_access()])
+    assert dict(leaves_with_counts(nested)) == {STEP: 5 * 3 + 21, OTHER: 1}
 
 
 def test_the_same_mechanisms_are_the_same_however_nested() -> None:
-    assert same(repeat(STEP, 6), compose([STEP, repeat(repeat(STEP, 5), 1)]))
-    assert not same(repeat(STEP, 6), repeat(STEP, 5))
-    assert not same(repeat(STEP, 6), repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=1.3), 6))
-    assert same(compose([STEP, OTHER]), compose([OTHER, STEP]))
+    assert are_same_events(repeat(STEP, 6), compose([STEP, repeat(repeat(STEP, 5), 1)]))
+    assert not are_same_events(repeat(STEP, 6), repeat(STEP, 5))
+    assert not are_same_events(repeat(STEP, 6), repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=1.3), 6))
+    assert are_same_events(compose([STEP, OTHER]), compose([OTHER, STEP]))
 
 
 @pytest.mark.parametrize(
     "event",
-    [STEP, OTHER, nothing(), non_private(), repeat(STEP, 5), compose([repeat(STEP, 3), OTHER])],
+    [STEP, OTHER, no_access(), non_private(), repeat(STEP, 5), compose([repeat(STEP, 3), OTHER])],
     ids=repr,
 )
 def test_the_json_form_is_exact(event: DpEvent) -> None:
@@ -77,7 +77,7 @@ def test_the_json_form_refuses_what_it_does_not_know() -> None:
     "event",
     [
         STEP,
-        repeat(compose([repeat(STEP, 3), OTHER, nothing(), non_private()]), 2),
+        repeat(compose([repeat(STEP, 3), OTHER, no_access(), non_private()]), 2),
         without_replacement_gaussian(batch_size=2, records=9, noise_multiplier=1.5),
         truncated_poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0, records=99, largest_batch=20),
     ],
@@ -154,7 +154,7 @@ def test_every_field_of_an_event_is_checked() -> None:
     kinds = [kind for kind in vars(types).values() if isinstance(kind, type) and issubclass(kind, types.DpEvent)]
     assert len(kinds) > 15
     for kind in kinds:
-        assert checked_fields(kind) == {field.name for field in dataclasses.fields(kind)}, kind
+        assert names_of_checked_fields(kind) == {field.name for field in dataclasses.fields(kind)}, kind
 
 
 @pytest.mark.parametrize("count", [2.5, True, "3"])
@@ -187,17 +187,19 @@ def test_epochs_and_finished_models_are_told_from_steps() -> None:
         shuffled_gaussian(epochs=1, steps=7, noise_multiplier=2.0),
         output_perturbation(noise_std=3.0, sensitivity=2.0, adjacency=Adjacency.REPLACE_ONE),
     )
-    ((leaf, _),) = flatten(epoch)
-    assert as_epoch(leaf) == (7, 2.0)
-    assert as_epoch(gaussian(noise_multiplier=2.0)) is as_epoch(model) is None
-    assert [steps_of(event) for event in (repeat(epoch, 3), repeat(STEP, 5), model)] == [21, 5, 1]
-    assert output_noise(model) is not None
-    assert [output_noise(event) for event in (leaf, STEP, noisy_count(noise_std=1.0))] == [None] * 3
+    ((leaf, _),) = leaves_with_counts(epoch)
+    assert steps_and_noise_of_epoch(leaf) == (7, 2.0)
+    assert steps_and_noise_of_epoch(gaussian(noise_multiplier=2.0)) is steps_and_noise_of_epoch(model) is None
+    assert [number_of_steps(event) for event in (repeat(epoch, 3), repeat(STEP, 5), model)] == [21, 5, 1]
+    assert noise_multiplier_of_perturbed_output(model) is not None
+    assert [noise_multiplier_of_perturbed_output(event) for event in (leaf, STEP, noisy_count(noise_std=1.0))] == [
+        None
+    ] * 3
 
 
 def test_leaves_are_read_as_gaussian_steps_or_not_at_all() -> None:
-    assert as_gaussian_step(STEP) == (0.02, 1.2)
-    assert as_gaussian_step(OTHER) == (1.0, 0.1 + 0.2)
-    assert as_gaussian_step(non_private()) == (1.0, 0.0)
-    assert as_gaussian_step(repeat(STEP, 2)) is None
-    assert as_gaussian_step(LaplaceDpEvent(noise_multiplier=1.0)) is None
+    assert rate_and_noise_of_gaussian_step(STEP) == (0.02, 1.2)
+    assert rate_and_noise_of_gaussian_step(OTHER) == (1.0, 0.1 + 0.2)
+    assert rate_and_noise_of_gaussian_step(non_private()) == (1.0, 0.0)
+    assert rate_and_noise_of_gaussian_step(repeat(STEP, 2)) is None
+    assert rate_and_noise_of_gaussian_step(LaplaceDpEvent(noise_multiplier=1.0)) is None

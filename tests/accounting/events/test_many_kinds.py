@@ -10,21 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsweep.accounting.accountants import pld, rdp
-from dpsweep.accounting.accountants.interface import Accountant, GaussianSteps, coarser, coarser_batches
+from dpsweep.accounting.accountants.interface import (
+    Accountant,
+    GaussianSteps,
+    limit_noise_levels_of_fixed_batches,
+    limit_noise_levels_of_steps,
+)
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
-    as_fixed_size_step,
+    are_same_events,
+    best_of_tries,
     compose,
-    flatten,
     from_json,
     gaussian,
+    leaves_with_counts,
     poisson_gaussian,
     repeat,
-    same,
-    select,
+    size_records_and_noise_of_fixed_step,
     to_json,
     without_replacement_gaussian,
 )
@@ -49,7 +54,7 @@ def test_groups_are_few_lose_no_step_and_add_no_noise(noises: dict[float, int], 
     steps = tuple(
         GaussianSteps(sample_rate=0.5, noise_multiplier=noise, count=count) for noise, count in noises.items()
     )
-    coarse = coarser(steps, most)
+    coarse = limit_noise_levels_of_steps(steps, most)
     assert len(coarse) <= max(1, most)
     fine, rounded = (
         sorted(noise for one in kinds for noise in [one.noise_multiplier] * one.count) for kinds in (steps, coarse)
@@ -64,7 +69,7 @@ def test_a_noise_that_most_steps_have_stands_alone() -> None:
     falling = [1.001**step for step in range(600)]
     kinds = [GaussianSteps(sample_rate=0.1, noise_multiplier=noise, count=1) for noise in falling]
     floor = GaussianSteps(sample_rate=0.1, noise_multiplier=2.0, count=5000)
-    assert floor in coarser((*kinds, floor), 4)
+    assert floor in limit_noise_levels_of_steps((*kinds, floor), 4)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +101,10 @@ def batches(steps: int) -> DpEvent:
 
 
 def test_batches_of_fixed_size_are_rounded_down_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    coarse = coarser_batches(flatten(batches(50)), 8)
+    coarse = limit_noise_levels_of_fixed_batches(leaves_with_counts(batches(50)), 8)
     assert len(coarse) == 8
     assert sum(count for _, count in coarse) == 50
-    found = [as_fixed_size_step(leaf) for leaf, _ in coarse]
+    found = [size_records_and_noise_of_fixed_step(leaf) for leaf, _ in coarse]
     assert {step[:2] for step in found if step} == {(10, 500)}
     fine = Pld().epsilon(batches(50), 1e-5, REPLACE)
     monkeypatch.setattr(pld, "KINDS_OF_STEP", 20)
@@ -114,7 +119,7 @@ def test_many_kinds_of_step_are_a_table_and_come_back(event: DpEvent) -> None:
     assert form["event"]["type"] == "Table"
     assert from_json(form) == event
     assert to_json(from_json(form)) == form
-    inside = select(event, NegativeBinomial.with_mean(eta=1.0, mean=5.0))
+    inside = best_of_tries(event, NegativeBinomial.with_mean(eta=1.0, mean=5.0))
     assert from_json(to_json(inside)) == inside
 
 
@@ -132,4 +137,4 @@ def test_anything_else_is_written_out(event: DpEvent) -> None:
 def test_ten_thousand_steps_are_less_than_half_a_megabyte() -> None:
     event = ramp(10_000)
     assert len(json.dumps(to_json(event), indent=1)) < 500_000
-    assert same(repeat(event, 2), compose([event, event]))
+    assert are_same_events(repeat(event, 2), compose([event, event]))

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_of_best
+from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping, Tries, chance_to_draw_best_share
 
 LAWS = [
     NegativeBinomial.with_mean(eta=1.0, mean=10.0),
@@ -42,10 +42,10 @@ def test_moments_and_tails_are_those_of_the_definition(law: Tries) -> None:
     exact = probabilities(law)
     assert law.mean == pytest.approx(sum(k * p for k, p in enumerate(exact)), rel=1e-9)
     for x in (0.0, 0.3, 0.9, 1.0):
-        assert law.generating(x) == pytest.approx(sum(p * x**k for k, p in enumerate(exact)), abs=1e-12)
+        assert law.generating_function(x) == pytest.approx(sum(p * x**k for k, p in enumerate(exact)), abs=1e-12)
     for limit in (1, 5, 29, 30, 60):
         beyond = math.fsum(exact[limit + 1 :])
-        assert beyond - 1e-15 <= law.beyond(limit) <= beyond + 1e-11
+        assert beyond - 1e-15 <= law.probability_beyond(limit) <= beyond + 1e-11
 
 
 @every_law
@@ -67,10 +67,12 @@ def test_a_law_is_found_by_its_mean(eta: float, mean: float) -> None:
 
 def test_the_chance_of_the_best_point() -> None:
     """35 points, 40 tries on average: the mean flatters laws that are often 1."""
-    chances = [chance_of_best(NegativeBinomial.with_mean(eta=eta, mean=40.0), 1 / 35) for eta in (1.0, 0.0, -0.5)]
+    chances = [
+        chance_to_draw_best_share(NegativeBinomial.with_mean(eta=eta, mean=40.0), 1 / 35) for eta in (1.0, 0.0, -0.5)
+    ]
     assert chances == pytest.approx([0.54, 0.37, 0.16], abs=5e-3)
-    assert chance_of_best(Poisson(mean=40.0), 1 / 35) == pytest.approx(0.68, abs=5e-3)
-    assert chance_of_best(LAWS[0], 1.0) == pytest.approx(1.0)
+    assert chance_to_draw_best_share(Poisson(mean=40.0), 1 / 35) == pytest.approx(0.68, abs=5e-3)
+    assert chance_to_draw_best_share(LAWS[0], 1.0) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_the_chance_of_the_best_point() -> None:
         (lambda: NegativeBinomial.with_mean(eta=1.0, mean=0.5), "Expected mean"),
         (lambda: Poisson(mean=0.0), "Expected mean"),
         (lambda: Stopping(gamma=0.5, limit=0), "Expected limit"),
-        (lambda: chance_of_best(LAWS[0], 0.0), "Expected share"),
+        (lambda: chance_to_draw_best_share(LAWS[0], 0.0), "Expected share"),
     ],
 )
 def test_what_is_no_law_is_refused(build: object, message: str) -> None:

@@ -28,16 +28,16 @@ from dpsweep.accounting.ledger.bodies import (
     ReleaseManifest,
     Spending,
     UnknownBody,
-    plan_charge_body,
     read_body,
-    spending_body,
+    require_plan_charge_body,
+    require_spending_body,
 )
 from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.ledger.witness import VARIABLE
-from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from dpsweep.accounting.restoration.restored_lines import Receipts
 from tests.hostile import DEEP, VALUES, places, put
 
@@ -84,17 +84,19 @@ def lines_of(path: Path) -> list[tuple[str, str, str, str]]:
 
 def lives(ledger: Ledger, copy: Path) -> str:
     """Writes a line of every kind but one; the copy has those up to a charge, whose digest comes back."""
-    ledger.open("digits", BUDGET, FILTER)
-    ledger.open("mnist", BUDGET)
-    ledger.open("public", NO_PROMISE)
-    ledger.recognise("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
-    ledger.charge("digits", plan="p", trials=["a", "b"], cost=ONE, record=RECORD, event=EVENT, spares=1)
-    ledger.charge("public", plan="u", trials=[], cost=NO_PROMISE, record={})
+    ledger.open_account("digits", BUDGET, FILTER)
+    ledger.open_account("mnist", BUDGET)
+    ledger.open_account("public", NO_PROMISE)
+    ledger.record_data_and_return_message("digits", Fingerprint(key_id="0" * 64, files=("1" * 64, "2" * 64)))
+    ledger.charge_trials_and_return_entry(
+        "digits", plan="p", trials=["a", "b"], cost=ONE, record=RECORD, event=EVENT, spares=1
+    )
+    ledger.charge_trials_and_return_entry("public", plan="u", trials=[], cost=NO_PROMISE, record={})
     with closing(sqlite3.connect(ledger.name)) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
-    ledger.start("digits", plan="p", trials=["a", "b"])
-    ledger.resume("digits", plan="p", trials=["a"])
-    ledger.settle(
+    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
+    ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
+    ledger.record_ended_attempts(
         "digits",
         plan="p",
         ended=[
@@ -102,13 +104,15 @@ def lives(ledger: Ledger, copy: Path) -> str:
             Ended(trial="b", attempt=1, resume=0, realised={"status": "interrupted", "steps": None}),
         ],
     )
-    ledger.launch("digits", plan="p", nonce="n")
-    charge = ledger.charge("mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}).digest
+    ledger.record_launch("digits", plan="p", nonce="n")
+    charge = ledger.charge_trials_and_return_entry(
+        "mnist", plan="q", trials=["c"], cost=ONE, record={"reason": "repeat"}
+    ).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
-    ledger.release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
-    ledger.record_outside("digits", ONE, "a pilot study")
+    ledger.record_release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
+    ledger.record_outside_cost("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
-    ledger.close("mnist")
+    ledger.close_account("mnist")
     return charge
 
 
@@ -123,7 +127,7 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     lives(Ledger(lost), tmp_path / "other.sqlite")
     lost.unlink()
     (tmp_path / "other.sqlite").rename(lost)
-    restore(lost, backup=None, folders=[])
+    restore_ledger_and_describe(lost, backup=None, folders=[])
     adopted = tmp_path / "adopted.sqlite"
     with closing(sqlite3.connect(copy)) as source, closing(sqlite3.connect(adopted)) as target:
         source.backup(target)
@@ -131,14 +135,14 @@ def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     sweep = Receipts(
         folder=Path("folder"), account="mnist", plan="z", budget=BUDGET, cost=ONE, event=EVENT, receipts=(receipt,)
     )
-    restore(adopted, backup=whole, folders=[sweep])
+    restore_ledger_and_describe(adopted, backup=whole, folders=[sweep])
     another = tmp_path / "another.sqlite"
     copy.rename(another)
-    restore(another, backup=None, folders=[], as_another=True)
+    restore_ledger_and_describe(another, backup=None, folders=[], as_another=True)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
     seen = tmp_path / "seen.sqlite"
-    Ledger(seen).open("digits", BUDGET)
-    Ledger(seen).record_outside("digits", ONE, "a pilot study")
+    Ledger(seen).open_account("digits", BUDGET)
+    Ledger(seen).record_outside_cost("digits", ONE, "a pilot study")
     return {"whole": whole, "lost": lost, "adopted": adopted, "another": another, "seen": seen}
 
 
@@ -178,7 +182,7 @@ def test_hostile_values_in_a_body_are_refused_in_one_sentence_or_read_as_data() 
                     body.to_json()
                     if isinstance(body, Spending):
                         assert all(amount >= 0 for amount in (body.epsilon, body.delta, *body.takes.values())), place
-                        Balance.opened(OPENED).after(body)
+                        Balance.for_opened_account(OPENED).balance_after_entry(body)
                     if isinstance(body, Charged):
                         body.plan_event  # noqa: B018
                 except DpsweepError as refusal:
@@ -188,7 +192,7 @@ def test_hostile_values_in_a_body_are_refused_in_one_sentence_or_read_as_data() 
 def test_what_this_version_does_not_know_changes_no_balance() -> None:
     body = read_body(entry_of("refund", {"takes": {"epsilon": -1.0}}))
     assert body == UnknownBody(kind="refund", form={"takes": {"epsilon": -1.0}})
-    assert Balance.opened(OPENED).after(body) == Balance.opened(OPENED)
+    assert Balance.for_opened_account(OPENED).balance_after_entry(body) == Balance.for_opened_account(OPENED)
 
 
 def test_an_event_that_costs_infinity_is_stored_as_words() -> None:
@@ -198,7 +202,10 @@ def test_an_event_that_costs_infinity_is_stored_as_words() -> None:
 
 
 def test_only_charges_are_read_as_charges() -> None:
-    for read, kinds in ((plan_charge_body, {Kind.CHARGE}), (spending_body, {Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED})):
+    for read, kinds in (
+        (require_plan_charge_body, {Kind.CHARGE}),
+        (require_spending_body, {Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED}),
+    ):
         for kind, form in LINES:
             masked = json.loads(re.sub(r"digest (\d)", lambda match: match[1] * 64, json.dumps(form)))
             if kind in kinds:

@@ -21,7 +21,7 @@ IMAGES, LABELS, MORE = b"images" * 1000, b"labels", b"images of somebody else"
 
 
 def fingerprint(*files: bytes, key: Key = KEY) -> Fingerprint:
-    return key.fingerprint(Content.of([file]) for file in files)
+    return key.fingerprint(Content.from_chunks([file]) for file in files)
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def path(tmp_path: Path) -> Path:
 def test_files_are_recognised_by_what_they_hold(
     one: tuple[bytes, ...], other: tuple[bytes, ...], relation: Relation
 ) -> None:
-    assert fingerprint(*one).relation(fingerprint(*other)) is relation
-    assert fingerprint(*other).relation(fingerprint(*one)) is relation
+    assert fingerprint(*one).relation_to_other(fingerprint(*other)) is relation
+    assert fingerprint(*other).relation_to_other(fingerprint(*one)) is relation
     assert (fingerprint(*one) == fingerprint(*other)) is (relation is Relation.SAME)
 
 
 @pytest.mark.parametrize("files", [(IMAGES,), (MORE,)])
 def test_another_key_is_said_and_never_taken_for_another_data_set(files: tuple[bytes, ...]) -> None:
     mine, theirs = fingerprint(IMAGES), fingerprint(*files, key=OTHER_KEY)
-    assert mine.relation(theirs) is theirs.relation(mine) is Relation.OTHER_KEY
+    assert mine.relation_to_other(theirs) is theirs.relation_to_other(mine) is Relation.OTHER_KEY
     assert not set(mine.files) & set(theirs.files)
     assert mine.key_id == fingerprint(MORE).key_id == KEY.id != theirs.key_id
 
@@ -61,13 +61,13 @@ def test_another_key_is_said_and_never_taken_for_another_data_set(files: tuple[b
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_a_content_is_the_same_wherever_it_was_cut(size: int) -> None:
     chunks = [IMAGES[start : start + size] for start in range(0, len(IMAGES), size)]
-    assert Content.of(chunks) == Content.of([IMAGES])
+    assert Content.from_chunks(chunks) == Content.from_chunks([IMAGES])
 
 
 def test_nothing_that_is_stored_or_printed_can_be_made_without_the_key() -> None:
     """A plain digest of the file, of its digest, of either under a public prefix, or the key itself would tell."""
     inner = hashlib.sha256(IMAGES).digest()
-    assert f"{KEY!r} {Content.of([IMAGES])}" == "Key() Content()"
+    assert f"{KEY!r} {Content.from_chunks([IMAGES])}" == "Key() Content()"
     shown = json.dumps(fingerprint(IMAGES).to_json()) + repr(fingerprint(IMAGES))
     for guess in (IMAGES, inner, b"dpsweep file 1:" + inner, b"dpsweep key 1:", KEY.secret):
         assert guess.hex() not in shown
@@ -118,13 +118,13 @@ def test_no_files_have_no_fingerprint() -> None:
 def test_the_key_is_made_once_for_its_owner_alone(path: Path) -> None:
     assert Key.read(path) is None
     assert not path.parent.exists()
-    key = Key.open(path)
-    assert Key.open(path) == Key.read(path) == key
+    key = Key.read_or_create(path)
+    assert Key.read_or_create(path) == Key.read(path) == key
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert bytes.fromhex(path.read_text()) == key.secret
-    assert Key.open(path.with_name("another.key")) != key
+    assert Key.read_or_create(path.with_name("another.key")) != key
 
 
 def test_threads_that_ask_at_once_get_one_key(path: Path) -> None:
@@ -132,7 +132,7 @@ def test_threads_that_ask_at_once_get_one_key(path: Path) -> None:
 
     def ask(place: Path) -> Key:
         barrier.wait()
-        return Key.open(place)
+        return Key.read_or_create(place)
 
     with ThreadPoolExecutor(8) as pool:
         for attempt in range(20):
@@ -143,28 +143,28 @@ def test_threads_that_ask_at_once_get_one_key(path: Path) -> None:
 
 def test_processes_that_ask_at_once_get_one_key(path: Path) -> None:
     code = "import sys, pathlib; from dpsweep.accounting.ledger.data_fingerprint import Key; "
-    code += "print('ready', flush=True); input(); print(Key.open(pathlib.Path(sys.argv[1])).id)"
+    code += "print('ready', flush=True); input(); print(Key.read_or_create(pathlib.Path(sys.argv[1])).id)"
     command = [sys.executable, "-c", code, str(path)]
     asking = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.stdout and process.stdout.readline() for process in asking] == ["ready\n"] * 3
     for process in asking:
         print(file=process.stdin, flush=True)
-    assert {process.communicate(timeout=HANGS)[0].strip() for process in asking} == {Key.open(path).id}
+    assert {process.communicate(timeout=HANGS)[0].strip() for process in asking} == {Key.read_or_create(path).id}
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o620, 0o666])
 def test_a_key_that_others_can_read_or_change_is_refused(path: Path, mode: int) -> None:
-    Key.open(path)
+    Key.read_or_create(path)
     path.chmod(mode)
     sentence = rf"^Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}$"
-    for take in (Key.open, Key.read):
+    for take in (Key.read_or_create, Key.read):
         with pytest.raises(BadInput, match=sentence):
             take(path)
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
 def test_the_owner_may_let_a_team_read_the_key(path: Path, mode: int) -> None:
-    key = Key.open(path)
+    key = Key.read_or_create(path)
     path.chmod(mode)
     assert Key.read(path) == key
 
@@ -173,9 +173,9 @@ def test_the_owner_may_let_a_team_read_the_key(path: Path, mode: int) -> None:
     "damaged", [b"", b"\n", b"ab" * 31, b"ab" * 31 + b"a", b"ab" * 33, b"zz" * 32, b"ab " * 21 + b"a", b"\xff" * 32]
 )
 def test_a_damaged_key_is_one_sentence_and_stays_as_it_is(path: Path, damaged: bytes) -> None:
-    Key.open(path)
+    Key.read_or_create(path)
     path.write_bytes(damaged)
-    for take in (Key.open, Key.read):
+    for take in (Key.read_or_create, Key.read):
         with pytest.raises(BadInput, match=rf"^Expected the key {path} to be 64 hexadecimal digits, got .*\.$") as said:
             take(path)
         assert str(said.value).count("\n") == 0
@@ -187,25 +187,25 @@ def test_a_copied_key_is_the_key(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch(mode=0o600)
     path.write_text(f"  {KEY.secret.hex()}\r\n")
-    assert Key.open(path) == KEY
+    assert Key.read_or_create(path) == KEY
 
 
 def test_a_place_that_cannot_hold_a_key_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path}/file/fingerprint\.key to be readable: "):
-        Key.open(tmp_path / "file" / "fingerprint.key")
+        Key.read_or_create(tmp_path / "file" / "fingerprint.key")
     with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path} to be readable: Is a directory\.$"):
-        Key.open(tmp_path)
+        Key.read_or_create(tmp_path)
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     with pytest.raises(BadInput, match=rf"^Expected the key {tmp_path}/gone to stay where it was put\.$"):
-        Key.open(tmp_path / "gone")
+        Key.read_or_create(tmp_path / "gone")
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder where even root makes no file")
 def test_a_folder_that_takes_no_file_is_one_sentence_with_the_next_step() -> None:
     place = Path("/proc/self/dpsweep/fingerprint.key")
     with pytest.raises(BadInput, match=rf"^Expected {place.parent} to be a place for a key: .*; DPSWEEP_KEY names"):
-        Key.open(place)
+        Key.read_or_create(place)
 
 
 @pytest.mark.parametrize("size", [0, 16, 31, 33])
@@ -222,7 +222,7 @@ def test_the_key_lies_in_the_users_configuration_or_where_the_user_says(
         monkeypatch.delenv("DPSWEEP_KEY", raising=False) if unsaid is None else monkeypatch.setenv(
             "DPSWEEP_KEY", unsaid
         )
-        assert Key.locate().name == "fingerprint.key"
-        assert sys.platform != "linux" or Key.locate().parent == tmp_path / "dpsweep"
+        assert Key.user_key_path().name == "fingerprint.key"
+        assert sys.platform != "linux" or Key.user_key_path().parent == tmp_path / "dpsweep"
     monkeypatch.setenv("DPSWEEP_KEY", "~/team.key")
-    assert Key.locate() == Path.home() / "team.key"
+    assert Key.user_key_path() == Path.home() / "team.key"

@@ -19,7 +19,7 @@ from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from tests.accounting.books import processes
 from tests.accounting.losses import BUDGET, charge, copied, emptied, memory_of, reserved
 from tests.databases import Place, Server
@@ -31,7 +31,7 @@ REFUSED = "that this machine remembers|not the one that this machine remembers"
 def made(path: Path) -> tuple[Ledger, bytes]:
     """A ledger of two charges, and the bytes of its file after the first one."""
     ledger = Ledger(path)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     charge(ledger, "p")
     before = path.read_bytes()
     charge(ledger, "q")
@@ -80,7 +80,11 @@ def test_a_rolled_back_ledger_is_refused_by_whatever_path_it_is_opened(tmp_path:
     _, before = made(path)
     path.write_bytes(before)
     other = way(path)
-    for work in (Ledger(other).accounts, Ledger(other).verify, lambda: charge(Ledger(other), "r")):
+    for work in (
+        Ledger(other).account_names,
+        Ledger(other).verify_and_count_entries,
+        lambda: charge(Ledger(other), "r"),
+    ):
         with pytest.raises(LedgerDamaged, match="has 2 entries and not the 3 that this machine remembers"):
             work()
 
@@ -90,15 +94,15 @@ def test_a_ledger_that_is_current_goes_on_by_whatever_path_it_is_opened(tmp_path
     path = tmp_path / "books" / "ledger.sqlite"
     ledger, _ = made(path)
     identity = ledger.identity()
-    PrivateStore.of(ledger, "digits", "p").announce("0" * 32, last=None)
+    PrivateStore.for_plan(ledger, "digits", "p").announce_launch("0" * 32, last=None)
     other = Ledger(way(path))
     charge(other, "r")
-    assert (other.verify(), other.identity()) == (4, identity)
+    assert (other.verify_and_count_entries(), other.identity()) == (4, identity)
     moved = way is by_another_folder
-    assert PrivateStore.of(other, "digits", "p").exists() is not moved, "found beside the file, whatever its name"
+    assert PrivateStore.for_plan(other, "digits", "p").exists() is not moved, "found beside the file, whatever its name"
     if moved:
         shutil.move(path.parent / f"{identity}.private", tmp_path / "elsewhere")
-        assert PrivateStore.of(other, "digits", "p").exists()
+        assert PrivateStore.for_plan(other, "digits", "p").exists()
 
 
 def test_a_file_with_two_names_is_refused_by_both(tmp_path: Path) -> None:
@@ -108,14 +112,14 @@ def test_a_file_with_two_names_is_refused_by_both(tmp_path: Path) -> None:
     os.link(path, tmp_path / "hard.sqlite")
     for name in ("ledger.sqlite", "hard.sqlite"):
         with pytest.raises(LedgerDamaged, match="to have one name on its disk, got 2"):
-            Ledger(tmp_path / name).accounts()
+            Ledger(tmp_path / name).account_names()
 
 
 def test_links_without_an_end_lead_to_no_ledger(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to(tmp_path / "two")
     (tmp_path / "two").symlink_to(tmp_path / "one")
     with pytest.raises((BadInput, LedgerDamaged), match="to lead to a file: Symlink loop"):
-        Ledger(tmp_path / "one").accounts()
+        Ledger(tmp_path / "one").account_names()
 
 
 def test_ledgers_that_were_swapped_are_both_refused(tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_ledgers_that_were_swapped_are_both_refused(tmp_path: Path) -> None:
     for path, content in zip(paths, reversed(contents), strict=True):
         path.write_bytes(content)
         with pytest.raises(LedgerDamaged, match="has others than the first 3 that this machine remembers"):
-            Ledger(path).accounts()
+            Ledger(path).account_names()
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
@@ -135,22 +139,22 @@ def test_a_ledger_that_was_made_anew_at_a_known_place_is_not_new(
 ) -> None:
     """Even if the memory of the first one is gone, and if the new one is longer."""
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     if forgotten:
         memory_of(ledger).path.unlink()
     emptied(place)
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
         other = Ledger(place.address)
-        other.open("digits", BUDGET)
+        other.open_account("digits", BUDGET)
         charge(other, "p")
     with pytest.raises(LedgerDamaged, match=REFUSED):
-        Ledger(place.address).accounts()
+        Ledger(place.address).account_names()
 
 
 def _open(pipe: object, address: str, account: str) -> None:
     ledger = Ledger(address)
-    ledger.find(account, BUDGET)
+    ledger.open_account_or_check_neighbours(account, BUDGET)
     pipe.send(ledger.identity())  # type: ignore[attr-defined]
 
 
@@ -159,16 +163,16 @@ def test_of_two_creators_at_once_one_gives_the_identity(place: Place) -> None:
         identities = {pipe.recv() for pipe in pipes}
     assert len(identities) == 1
     assert len(identities.pop()) == 32
-    assert Ledger(place.address).verify() == 4
+    assert Ledger(place.address).verify_and_count_entries() == 4
 
 
 def test_a_creator_that_told_another_identity_stops(tmp_path: Path) -> None:
     """The private store that it has named belongs to no ledger."""
     late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
     told = late.identity()
-    first.open("digits", BUDGET)
+    first.open_account("digits", BUDGET)
     with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
-        late.find("digits", BUDGET)
+        late.open_account_or_check_neighbours("digits", BUDGET)
     assert Ledger(tmp_path / "ledger.sqlite").identity() == first.identity() != told
 
 
@@ -178,17 +182,17 @@ def test_a_creator_that_told_another_identity_stops_also_after_it_looked(
     """Another command writes the first line between the look and the lock."""
     late, first = Ledger(tmp_path / "ledger.sqlite"), Ledger(tmp_path / "ledger.sqlite")
     late.identity()
-    made = ComparedChain.make
+    made = ComparedChain.create_if_missing
 
     def make(chain: ComparedChain) -> None:
         made(chain)
-        monkeypatch.setattr(ComparedChain, "make", made)
-        first.open("digits", BUDGET)
+        monkeypatch.setattr(ComparedChain, "create_if_missing", made)
+        first.open_account("digits", BUDGET)
 
-    monkeypatch.setattr(ComparedChain, "make", make)
+    monkeypatch.setattr(ComparedChain, "create_if_missing", make)
     with pytest.raises(BadInput, match=r"Another command opened the ledger .* just now"):
-        late.find("adult", BUDGET)
-    assert first.accounts() == ("digits",)
+        late.open_account_or_check_neighbours("adult", BUDGET)
+    assert first.account_names() == ("digits",)
 
 
 @contextlib.contextmanager
@@ -236,7 +240,7 @@ def test_a_server_is_known_by_each_of_its_addresses(
             f"postgresql+psycopg://postgres@{host}:{port}/postgres?{options}" for host in ("localhost", "127.0.0.1")
         ]
         ledger = Ledger(addresses[0])
-        ledger.open("digits", BUDGET)
+        ledger.open_account("digits", BUDGET)
         put_back = copied(place)
         charge(ledger, "p")
         assert [Ledger(address).identity() for address in (*addresses, place.address)] == [ledger.identity()] * 3
@@ -247,59 +251,63 @@ def test_a_server_is_known_by_each_of_its_addresses(
             emptied(place)
             with monkeypatch.context() as elsewhere:
                 elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-                Ledger(place.address).open("digits", BUDGET)
+                Ledger(place.address).open_account("digits", BUDGET)
         for address in (*addresses, place.address):
             with pytest.raises(LedgerDamaged, match="has 1 entries and not the 3 that this machine remembers"):
-                Ledger(address).accounts()
+                Ledger(address).account_names()
 
 
 def history(path: Path, tmp_path: Path) -> tuple[Ledger, Path]:
     """A ledger, and a copy of it from before most of what it did."""
     ledger = Ledger(path)
-    ledger.open("digits", BUDGET)
-    ledger.charge("digits", plan="p", trials=["a", "b"], cost=Guarantee(epsilon=1, delta=0), record={}, spares=1)
-    ledger.start("digits", plan="p", trials=["a"])
+    ledger.open_account("digits", BUDGET)
+    ledger.charge_trials_and_return_entry(
+        "digits", plan="p", trials=["a", "b"], cost=Guarantee(epsilon=1, delta=0), record={}, spares=1
+    )
+    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a"])
     ended = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "result": "0" * 64})
-    ledger.settle("digits", plan="p", ended=[ended])
+    ledger.record_ended_attempts("digits", plan="p", ended=[ended])
     copy = Path(shutil.copy(path, tmp_path / "copy.sqlite"))
-    ledger.start("digits", plan="p", trials=["b"])
-    ledger.recognise("digits", DATA)
-    ledger.record_outside("digits", Guarantee(epsilon=2, delta=0), "a pilot study")
+    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"])
+    ledger.record_data_and_return_message("digits", DATA)
+    ledger.record_outside_cost("digits", Guarantee(epsilon=2, delta=0), "a pilot study")
     return ledger, copy
 
 
 def test_a_copy_for_another_purpose_is_refused_where_this_machine_remembers_more(tmp_path: Path) -> None:
     ledger, copy = history(tmp_path / "ledger.sqlite", tmp_path)
     with pytest.raises(LedgerDamaged, match=r"not the 7 that this machine remembers.*\(--as-another\)"):
-        Ledger(copy).accounts()
-    assert ledger.verify() == 7
+        Ledger(copy).account_names()
+    assert ledger.verify_and_count_entries() == 7
 
 
 def test_a_copy_goes_on_as_another_ledger_with_all_that_is_remembered(tmp_path: Path) -> None:
     ledger, copy = history(tmp_path / "ledger.sqlite", tmp_path)
-    told = " ".join(restore(copy, backup=None, folders=(), as_another=True))
+    told = " ".join(restore_ledger_and_describe(copy, backup=None, folders=(), as_another=True))
     assert "digits: epsilon 2.0 charged" in told or "digits: epsilon 2.0 and delta 0.0 charged" in told
     assert "2 attempts that it had paid for" in told
     other = Ledger(copy)
     assert reserved(other) == reserved(ledger)
-    assert other.data_sets() == (("digits", DATA),)
-    attempts = other.statement("digits", "p").attempts("p")
-    assert attempts.end_of("a", 1) == {"status": "finished", "result": "0" * 64}, "what had ended stays paid"
+    assert other.account_and_fingerprint_pairs() == (("digits", DATA),)
+    attempts = other.statement("digits", "p").attempts_of_plan("p")
+    assert attempts.final_end_record_of_attempt("a", 1) == {"status": "finished", "result": "0" * 64}, (
+        "what had ended stays paid"
+    )
     for trial in ("a", "b"):
         with pytest.raises(ContractBroken, match="covered by no charge"):
-            other.start("digits", plan="p", trials=[trial])
+            other.record_starts_and_return_receipts("digits", plan="p", trials=[trial])
     assert other.identity() != ledger.identity()
-    assert PrivateStore.of(other, "digits", "p").root != PrivateStore.of(ledger, "digits", "p").root
+    assert PrivateStore.for_plan(other, "digits", "p").root != PrivateStore.for_plan(ledger, "digits", "p").root
     charge(ledger, "q")
     charge(other, "r")
-    assert ledger.verify() == 8, "the first one goes on"
-    assert other.verify() > 8
-    assert restore(copy, backup=None, folders=()) == ()
+    assert ledger.verify_and_count_entries() == 8, "the first one goes on"
+    assert other.verify_and_count_entries() > 8
+    assert restore_ledger_and_describe(copy, backup=None, folders=()) == ()
 
 
 def test_nothing_goes_on_as_another_ledger_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="to be a ledger that goes on as another one"):
-        restore(tmp_path / "ledger.sqlite", backup=None, folders=(), as_another=True)
+        restore_ledger_and_describe(tmp_path / "ledger.sqlite", backup=None, folders=(), as_another=True)
     assert not (tmp_path / "ledger.sqlite").exists()
 
 
@@ -308,10 +316,10 @@ def test_a_restored_ledger_keeps_its_identity_and_the_lost_one_is_refused_wherev
     ledger, _ = made(path)
     identity = ledger.identity()
     shutil.move(path, tmp_path / "lost.sqlite")
-    restore(path, backup=None, folders=())
+    restore_ledger_and_describe(path, backup=None, folders=())
     assert Ledger(path).identity() == identity
     with pytest.raises(LedgerDamaged, match="that this machine remembers"):
-        Ledger(tmp_path / "lost.sqlite").accounts()
+        Ledger(tmp_path / "lost.sqlite").account_names()
 
 
 def test_a_backup_of_another_ledger_does_not_restore_one_that_is_gone(tmp_path: Path) -> None:
@@ -320,4 +328,4 @@ def test_a_backup_of_another_ledger_does_not_restore_one_that_is_gone(tmp_path: 
     made(tmp_path / "other.sqlite")
     path.unlink()
     with pytest.raises(BadInput, match="a copy of another ledger"):
-        restore(path, backup=tmp_path / "other.sqlite", folders=())
+        restore_ledger_and_describe(path, backup=tmp_path / "other.sqlite", folders=())

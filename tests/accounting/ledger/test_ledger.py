@@ -25,12 +25,12 @@ def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> 
     """Ten times 1e-5 is 1e-4: as floats it is not."""
     for number in range(10):
         charge(ledger, plan=f"p{number}")
-    assert ledger.statement("digits").left == (0.0, 0.0)
-    assert ledger.statement("digits").reserved == (10.0, 1e-4)
+    assert ledger.statement("digits").remaining_epsilon_and_delta == (0.0, 0.0)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (10.0, 1e-4)
     with pytest.raises(BudgetRefused, match=r"epsilon=0\.00100 .* epsilon 0 of 10 and delta 0 of 0\.0001 are left"):
         charge(ledger, plan="more", cost=Guarantee(epsilon=0.001, delta=0.0))
     assert len(ledger.statement("digits").charges) == 10
-    assert ledger.verify() == 11
+    assert ledger.verify_and_count_entries() == 11
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_charges_add_up_to_the_budget_exactly_and_not_beyond(ledger: Ledger) -> 
 def test_what_does_not_fit_is_refused_and_nothing_is_charged(ledger: Ledger, cost: Guarantee) -> None:
     with pytest.raises(BudgetRefused):
         charge(ledger, cost=cost)
-    assert ledger.statement("digits").reserved == (0.0, 0.0)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (0.0, 0.0)
 
 
 def test_the_record_beside_a_charge_says_nothing_else_about_its_cost(ledger: Ledger) -> None:
@@ -66,16 +66,16 @@ def test_the_neighbours_of_an_account_are_fixed_when_it_is_opened(ledger: Ledger
         Guarantee(epsilon=5.0, delta=1e-5, unit="patient"),
     ):
         for request in (
-            lambda other=other: ledger.find("digits", other),
-            lambda other=other: ledger.use("digits", other),
+            lambda other=other: ledger.open_account_or_check_neighbours("digits", other),
+            lambda other=other: ledger.open_account_or_check_budget("digits", other),
             lambda other=other: ledger.raise_budget("digits", other),
-            lambda other=other: ledger.record_outside("digits", other, "a count"),
+            lambda other=other: ledger.record_outside_cost("digits", other, "a count"),
             lambda other=other: charge(ledger, cost=other),
         ):
             with pytest.raises(BadInput, match="different neighbours do not add up") as refused:
                 request()
             assert "raise" not in str(refused.value)
-    assert ledger.end().entries == 1
+    assert ledger.chain_end().entries == 1
 
 
 def test_an_attempt_needs_a_charge_that_no_earlier_attempt_used(ledger: Ledger) -> None:
@@ -93,22 +93,22 @@ def test_starting_several_attempts_is_all_or_nothing(ledger: Ledger) -> None:
     charge(ledger, trials=("a",))
     with pytest.raises(ContractBroken):
         start(ledger, "a", "uncharged")
-    assert ledger.statement("digits").started("p", "a") == 0
+    assert ledger.statement("digits").number_of_started_attempts("p", "a") == 0
 
 
 def test_a_receipt_says_where_the_chain_ended_at_its_start(ledger: Ledger) -> None:
     charge(ledger)
-    first, second = ledger.start("digits", plan="p", trials=["a", "b"])
+    first, second = ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a", "b"])
     assert (first.entries, second.entries) == (3, 4)
-    assert ledger.end() == End(entries=4, head=second.head)
-    assert ledger.verify([End(entries=3, head=first.head)]) == 4
+    assert ledger.chain_end() == End(entries=4, head=second.head)
+    assert ledger.verify_and_count_entries([End(entries=3, head=first.head)]) == 4
 
 
 def test_spare_attempts_go_to_whichever_trial_needs_them_and_are_counted(ledger: Ledger) -> None:
     bought = charge(ledger, spares=2)
     start(ledger, "a", "b")
     assert start(ledger, "b", "a") == [("b", 2, bought), ("a", 2, bought)]
-    assert ledger.statement("digits", "p").attempts("p").spares == 0
+    assert ledger.statement("digits", "p").attempts_of_plan("p").number_of_spare_attempts == 0
     for trial in ("a", "b", "uncharged"):
         with pytest.raises(ContractBroken, match="covered by no charge"):
             start(ledger, trial)
@@ -119,7 +119,7 @@ def test_an_attempt_keeps_the_charge_that_it_was_started_on(ledger: Ledger) -> N
     first = charge(ledger, spares=1)
     start(ledger, "a", "a")
     charge(ledger, trials=("a",))
-    (receipt,) = ledger.resume("digits", plan="p", trials=["a"])
+    (receipt,) = ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
     assert (receipt.attempt, receipt.resume, receipt.charge) == (2, 1, first)
     start(ledger, "a")
     with pytest.raises(ContractBroken):
@@ -129,110 +129,112 @@ def test_an_attempt_keeps_the_charge_that_it_was_started_on(ledger: Ledger) -> N
 def test_going_on_costs_nothing_and_needs_a_start(ledger: Ledger) -> None:
     first = charge(ledger)
     with pytest.raises(ContractBroken, match="never started"):
-        ledger.resume("digits", plan="p", trials=["a"])
+        ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"])
     start(ledger, "a")
-    before = ledger.statement("digits").reserved
-    receipts = ledger.resume("digits", plan="p", trials=["a"]) + ledger.resume("digits", plan="p", trials=["a", "a"])
+    before = ledger.statement("digits").reserved_epsilon_and_delta
+    receipts = ledger.record_resumes_and_return_receipts(
+        "digits", plan="p", trials=["a"]
+    ) + ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a", "a"])
     assert [(one.attempt, one.resume, one.charge) for one in receipts] == [(1, 1, first), (1, 2, first), (1, 3, first)]
-    assert ledger.statement("digits").reserved == before
-    assert ledger.statement("digits").started("p", "a") == 1
+    assert ledger.statement("digits").reserved_epsilon_and_delta == before
+    assert ledger.statement("digits").number_of_started_attempts("p", "a") == 1
 
 
 def test_settling_never_refunds_and_is_written_once(ledger: Ledger) -> None:
     charge(ledger)
-    before = ledger.statement("digits").reserved
+    before = ledger.statement("digits").reserved_epsilon_and_delta
     start(ledger, "a")
     for status in ("killed", "finished", "failed"):
         ended = Ended(trial="a", attempt=1, resume=0, realised={"status": status, "attempt": 7})
-        ledger.settle("digits", plan="p", ended=[ended, ended])
+        ledger.record_ended_attempts("digits", plan="p", ended=[ended, ended])
     statement = ledger.statement("digits")
-    assert statement.reserved == before
+    assert statement.reserved_epsilon_and_delta == before
     settled = [(entry.body["status"], entry.body["attempt"]) for entry in statement.entries if entry.kind == "settle"]
     assert settled == [("killed", 1)]
-    assert statement.attempts("p").unsettled_attempts() == ()
+    assert statement.attempts_of_plan("p").last_sessions_without_recorded_end() == ()
     with pytest.raises(ContractBroken, match="without having started"):
-        ledger.settle("digits", plan="p", ended=[Ended(trial="b", attempt=1, resume=0, realised={})])
+        ledger.record_ended_attempts("digits", plan="p", ended=[Ended(trial="b", attempt=1, resume=0, realised={})])
 
 
 def test_reopening_checks_the_budget_and_says_how_to_raise_it(ledger: Ledger) -> None:
-    assert ledger.use("digits", BUDGET).budget == BUDGET
+    assert ledger.open_account_or_check_budget("digits", BUDGET).budget == BUDGET
     with pytest.raises(BadInput, match=r"to be new; it is open with epsilon 10"):
-        ledger.open("digits", BUDGET)
+        ledger.open_account("digits", BUDGET)
     higher = Guarantee(epsilon=12.0, delta=1e-4)
     with pytest.raises(BadInput, match=r"dpsweep budget raise dataset=digits budget\.epsilon=12"):
-        ledger.use("digits", higher)
-    assert ledger.find("digits", higher).budget == BUDGET
+        ledger.open_account_or_check_budget("digits", higher)
+    assert ledger.open_account_or_check_neighbours("digits", higher).budget == BUDGET
     assert ledger.raise_budget("digits", higher).budget == higher
-    assert ledger.use("digits", higher).budget == higher
-    assert ledger.use("digits", BUDGET).budget == higher, "a value once recorded is no news"
+    assert ledger.open_account_or_check_budget("digits", higher).budget == higher
+    assert ledger.open_account_or_check_budget("digits", BUDGET).budget == higher, "a value once recorded is no news"
     for no_higher in (BUDGET, higher, Guarantee(epsilon=20.0, delta=1e-5)):
         with pytest.raises(BadInput, match="to be higher"):
             ledger.raise_budget("digits", no_higher)
-    for unknown in (ledger.statement, ledger.close):
+    for unknown in (ledger.statement, ledger.close_account):
         with pytest.raises(BadInput, match="to be open"):
             unknown("nosuch")
 
 
 def test_a_closed_account_finishes_what_was_charged_and_takes_nothing_more(ledger: Ledger) -> None:
     charge(ledger)
-    assert ledger.close("digits").left == (0.0, 0.0)
+    assert ledger.close_account("digits").remaining_epsilon_and_delta == (0.0, 0.0)
     assert start(ledger, "a")
     with pytest.raises(BudgetRefused, match="was closed"):
         charge(ledger, plan="more")
-    for request in (lambda: ledger.close("digits"), lambda: ledger.raise_budget("digits", BUDGET)):
+    for request in (lambda: ledger.close_account("digits"), lambda: ledger.raise_budget("digits", BUDGET)):
         with pytest.raises(BadInput, match="closed"):
             request()
-    assert ledger.verify() == 4
+    assert ledger.verify_and_count_entries() == 4
 
 
 def test_what_was_spent_outside_is_never_refused_and_counts(ledger: Ledger) -> None:
-    statement = ledger.record_outside("digits", Guarantee(epsilon=12.0, delta=1e-5), "the paper of 2019")
-    assert (statement.reserved, statement.left) == ((12.0, 1e-5), (0.0, 9e-5))
+    statement = ledger.record_outside_cost("digits", Guarantee(epsilon=12.0, delta=1e-5), "the paper of 2019")
+    assert (statement.reserved_epsilon_and_delta, statement.remaining_epsilon_and_delta) == ((12.0, 1e-5), (0.0, 9e-5))
     with pytest.raises(BudgetRefused):
         charge(ledger)
     with pytest.raises(BadInput, match="finite"):
-        ledger.record_outside("digits", Guarantee(epsilon=float("inf"), delta=0.0), "all of it")
-    assert ledger.verify() == 2
+        ledger.record_outside_cost("digits", Guarantee(epsilon=float("inf"), delta=0.0), "all of it")
+    assert ledger.verify_and_count_entries() == 2
 
 
 def test_accounts_are_apart_and_have_names(ledger: Ledger) -> None:
-    ledger.open("other", BUDGET)
+    ledger.open_account("other", BUDGET)
     charge(ledger)
-    assert ledger.accounts() == ("digits", "other")
-    assert ledger.statement("other").reserved == (0.0, 0.0)
+    assert ledger.account_names() == ("digits", "other")
+    assert ledger.statement("other").reserved_epsilon_and_delta == (0.0, 0.0)
     for name in ("", "a\x00b", "two\nlines", "half \ud800 a sign"):
         with pytest.raises(BadInput, match="to be a name"):
-            ledger.open(name, BUDGET)
+            ledger.open_account(name, BUDGET)
 
 
 KEY, OTHER_KEY = Key(secret=bytes(32)), Key(secret=bytes(range(32)))
 
 
 def of(*contents: bytes, key: Key = KEY) -> Fingerprint:
-    return key.fingerprint(Content.of([content]) for content in contents)
+    return key.fingerprint(Content.from_chunks([content]) for content in contents)
 
 
 def test_data_are_recognised_under_another_name(ledger: Ledger) -> None:
-    ledger.open("other", BUDGET)
-    assert ledger.recognise("digits", of(b"one", b"two")) == ""
-    assert ledger.recognise("digits", of(b"two", b"one")) == ""
-    assert ledger.end().entries == 3, "what is known is not written again"
+    ledger.open_account("other", BUDGET)
+    assert ledger.record_data_and_return_message("digits", of(b"one", b"two")) == ""
+    assert ledger.record_data_and_return_message("digits", of(b"two", b"one")) == ""
+    assert ledger.chain_end().entries == 3, "what is known is not written again"
     for same_or_shared in (of(b"one", b"two"), of(b"two", b"three")):
         with pytest.raises(BadInput, match="known as the data of the account digits, and a new name is no new budget"):
-            ledger.recognise("other", same_or_shared)
-    assert ledger.recognise("other", of(b"three")) == ""
-    assert "not those that were charged before" in ledger.recognise("digits", of(b"one", b"four"))
+            ledger.record_data_and_return_message("other", same_or_shared)
+    assert ledger.record_data_and_return_message("other", of(b"three")) == ""
+    assert "not those that were charged before" in ledger.record_data_and_return_message("digits", of(b"one", b"four"))
     with pytest.raises(BadInput, match="known as the data of the account other"):
-        ledger.recognise("digits", of(b"one", b"three"))
-    assert ledger.verify() == 5
+        ledger.record_data_and_return_message("digits", of(b"one", b"three"))
+    assert ledger.verify_and_count_entries() == 5
 
 
 def test_another_key_is_said_instead_of_every_data_set_looking_new(ledger: Ledger) -> None:
-    ledger.open("other", BUDGET)
-    ledger.recognise("digits", of(b"one"))
+    ledger.open_account("other", BUDGET)
+    ledger.record_data_and_return_message("digits", of(b"one"))
     for account in ("digits", "other"):
         with pytest.raises(BadInput, match=r"it is another one\. Put back a copy of it"):
-            ledger.recognise(account, of(b"one", key=OTHER_KEY))
+            ledger.record_data_and_return_message(account, of(b"one", key=OTHER_KEY))
 
 
 FILTER = RenyiFilter(order=8.0, epsilon=6.0, delta=5e-5)
@@ -241,41 +243,41 @@ RUN = PlanEvent(training=gaussian(noise_multiplier=2.0))
 
 def test_a_filter_takes_divergences_and_says_which_part_is_short(place: Place) -> None:
     ledger = Ledger(place.address)
-    ledger.open("digits", BUDGET, FILTER)
-    limit = float(FILTER.limits(BUDGET)["divergence"])
+    ledger.open_account("digits", BUDGET, FILTER)
+    limit = float(FILTER.amount_limits(BUDGET)["divergence"])
     for number in range(int(limit)):  # each takes 8 / (2 * 2 * 2) = 1
-        ledger.charge("digits", plan=f"p{number}", trials=["a"], cost=ONE, record={}, event=RUN)
+        ledger.charge_trials_and_return_entry("digits", plan=f"p{number}", trials=["a"], cost=ONE, record={}, event=RUN)
     with pytest.raises(BudgetRefused, match=r"on digits divergence 0\.\d+ of 5\.\d+ are left"):
-        ledger.charge("digits", plan="more", trials=["a"], cost=ONE, record={}, event=RUN)
+        ledger.charge_trials_and_return_entry("digits", plan="more", trials=["a"], cost=ONE, record={}, event=RUN)
     statement = ledger.statement("digits")
-    assert statement.reserved[1] == 5e-5
-    assert statement.reserved[0] <= 6
+    assert statement.reserved_epsilon_and_delta[1] == 5e-5
+    assert statement.reserved_epsilon_and_delta[0] <= 6
     with pytest.raises(BudgetRefused, match=r"epsilon 4.000 of 4 and delta 5e-5 of 5e-5 are left"):
         charge(ledger, cost=Guarantee(epsilon=4.001, delta=1e-5))
     charge(ledger, cost=Guarantee(epsilon=4.0, delta=1e-5))
-    assert "divergence" in statement.refusal(ONE, RUN)
-    assert ledger.verify() == int(limit) + 2
+    assert "divergence" in statement.charge_refusal_text(ONE, RUN)
+    assert ledger.verify_and_count_entries() == int(limit) + 2
 
 
 def test_a_raise_leaves_the_filter_as_it_was_opened(place: Place) -> None:
     ledger = Ledger(place.address)
     with pytest.raises(BadInput, match="to hold the filter's part"):
-        ledger.open("digits", Guarantee(epsilon=5.0, delta=1e-4), FILTER)
-    ledger.open("digits", BUDGET, FILTER)
-    before = FILTER.limits(BUDGET)
+        ledger.open_account("digits", Guarantee(epsilon=5.0, delta=1e-4), FILTER)
+    ledger.open_account("digits", BUDGET, FILTER)
+    before = FILTER.amount_limits(BUDGET)
     balance = ledger.raise_budget("digits", Guarantee(epsilon=20.0, delta=1e-4)).balance
-    after = balance.policy.limits(balance.budget)
+    after = balance.policy.amount_limits(balance.budget)
     assert after["divergence"] == before["divergence"]
     assert after["epsilon"] == before["epsilon"] + 10
 
 
 def test_the_ledger_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("DPSWEEP_LEDGER", str(tmp_path / "mine.sqlite"))
-    assert Ledger(Ledger.locate()).path == tmp_path / "mine.sqlite"
-    assert Ledger(Ledger.locate()).beside == tmp_path
+    assert Ledger(Ledger.user_ledger_place()).path == tmp_path / "mine.sqlite"
+    assert Ledger(Ledger.user_ledger_place()).folder_for_local_files == tmp_path
     monkeypatch.setenv("DPSWEEP_LEDGER", "postgresql://me:hemligt@somewhere/books")
-    away = Ledger(Ledger.locate())
+    away = Ledger(Ledger.user_ledger_place())
     assert (away.path, away.name) == (None, "postgresql+psycopg://me:***@somewhere/books")
-    assert away.beside == home / "data" / "dpsweep"
+    assert away.folder_for_local_files == home / "data" / "dpsweep"
     monkeypatch.delenv("DPSWEEP_LEDGER")
-    assert Ledger(Ledger.locate()).path == home / "data" / "dpsweep" / "ledger.sqlite"
+    assert Ledger(Ledger.user_ledger_place()).path == home / "data" / "dpsweep" / "ledger.sqlite"

@@ -17,13 +17,13 @@ from dpsweep.accounting.accountants.rdp import ORDERS, Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
+    best_of_tries,
     black_box,
     compose,
     gaussian,
     poisson_gaussian,
     random_stopping,
     repeat,
-    select,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
@@ -54,15 +54,15 @@ FILTERS = [
 
 
 def opened(policy: Policy, budget: Guarantee = BUDGET) -> Balance:
-    return Balance.opened(Opened(budget=budget, policy=policy))
+    return Balance.for_opened_account(Opened(budget=budget, policy=policy))
 
 
 def charged(balance: Balance, cost: Guarantee, event: PlanEvent | None = None) -> Balance:
-    return taken(balance, balance.policy.takes(cost, event))
+    return taken(balance, balance.policy.amounts_of_charge(cost, event))
 
 
 def taken(balance: Balance, takes: Mapping[str, float]) -> Balance:
-    return balance.after(Charged(epsilon=0.0, delta=0.0, takes=takes, trials=()))
+    return balance.balance_after_entry(Charged(epsilon=0.0, delta=0.0, takes=takes, trials=()))
 
 
 def run(noise: float) -> PlanEvent:
@@ -77,26 +77,31 @@ def test_sums_are_exact_for_every_size(costs: list[tuple[float, float]]) -> None
     for place, name in enumerate((EPSILON, DELTA)):
         exact = sum((Fraction(repr(cost[place])) for cost in costs), Fraction(0))
         assert Fraction(balance.reserved.get(name, 0)) == exact
-        assert Fraction(repr(balance.policy.guaranteed(BUDGET, balance.reserved)[place])) >= exact
+        assert Fraction(repr(balance.policy.guaranteed_epsilon_and_delta(BUDGET, balance.reserved)[place])) >= exact
 
 
 def test_a_charge_too_small_for_the_digits_of_a_float_still_counts() -> None:
     balance = charged(opened(Addition()), BUDGET)
-    assert not balance.admits({EPSILON: 1e-300, DELTA: 0.0})
-    assert not balance.admits({EPSILON: 0.0, DELTA: 5e-324})
-    assert balance.admits({EPSILON: 0.0, DELTA: 0.0})
-    assert Addition().guaranteed(BUDGET, charged(balance, Guarantee(epsilon=1e-300, delta=0.0)).reserved)[0] > 10
+    assert not balance.has_room_for_amounts({EPSILON: 1e-300, DELTA: 0.0})
+    assert not balance.has_room_for_amounts({EPSILON: 0.0, DELTA: 5e-324})
+    assert balance.has_room_for_amounts({EPSILON: 0.0, DELTA: 0.0})
+    assert (
+        Addition().guaranteed_epsilon_and_delta(
+            BUDGET, charged(balance, Guarantee(epsilon=1e-300, delta=0.0)).reserved
+        )[0]
+        > 10
+    )
 
 
 @pytest.mark.parametrize("amount", [float("inf"), float("nan")])
 def test_what_is_no_number_is_never_admitted(amount: float) -> None:
     for policy, name in ((Addition(), EPSILON), (FILTER, DIVERGENCE)):
-        assert not opened(policy).admits({name: amount})
+        assert not opened(policy).has_room_for_amounts({name: amount})
 
 
 def room(policy: RenyiFilter, budget: Guarantee = BUDGET) -> float:
     """The divergence that a filter admits."""
-    return float(policy.limits(budget)[DIVERGENCE])
+    return float(policy.amount_limits(budget)[DIVERGENCE])
 
 
 @pytest.mark.parametrize("policy", FILTERS)
@@ -109,15 +114,15 @@ def test_the_conversion_is_the_best_one_of_a_single_order(policy: RenyiFilter) -
     assert worst == pytest.approx(policy.delta, rel=1e-6)
     theirs, _ = rdp_privacy_accountant.compute_epsilon([policy.order], [room(policy, budget)], policy.delta)
     assert theirs == pytest.approx(policy.epsilon, rel=1e-12)
-    assert policy.guaranteed(budget, policy.limits(budget))[0] <= policy.epsilon * (1 + 1e-15)
+    assert policy.guaranteed_epsilon_and_delta(budget, policy.amount_limits(budget))[0] <= policy.epsilon * (1 + 1e-15)
 
 
 def test_the_conversion_of_a_known_case() -> None:
     """Canonne, Kamath, Steinke 2020, Proposition 12: order 8, divergence 1, delta 1e-5."""
     policy = RenyiFilter(order=8.0, epsilon=6.0, delta=1e-5)
-    assert policy.guaranteed(BUDGET, {DIVERGENCE: Addition().limits(ONE)[EPSILON]}) == pytest.approx(
-        (2.214109, 1e-5), abs=5e-7
-    )
+    assert policy.guaranteed_epsilon_and_delta(
+        BUDGET, {DIVERGENCE: Addition().amount_limits(ONE)[EPSILON]}
+    ) == pytest.approx((2.214109, 1e-5), abs=5e-7)
 
 
 @settings(max_examples=40, deadline=None)
@@ -127,16 +132,16 @@ def test_what_a_filter_admits_is_within_its_part_of_the_budget(policy: RenyiFilt
     budget = Guarantee(epsilon=policy.epsilon, delta=policy.delta)
     balance, admitted = opened(policy, budget), 0.0
     for noise in noises:
-        takes = policy.takes(ONE, run(noise))
+        takes = policy.amounts_of_charge(ONE, run(noise))
         assert takes == {DIVERGENCE: pytest.approx(policy.order / (2 * noise**2), rel=1e-9)}
         times = 0
-        while times < 50 and balance.admits(takes):
+        while times < 50 and balance.has_room_for_amounts(takes):
             balance, times = taken(balance, takes), times + 1
         admitted += times * noise**-2
     if admitted:
         exact = GaussianProfile(mu=admitted**0.5).delta(np.array([policy.epsilon]))[0]
         assert exact <= policy.delta
-        assert policy.guaranteed(budget, balance.reserved)[0] <= policy.epsilon * (1 + 1e-12)
+        assert policy.guaranteed_epsilon_and_delta(budget, balance.reserved)[0] <= policy.epsilon * (1 + 1e-12)
 
 
 Choice = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -202,7 +207,7 @@ def test_no_adversary_that_adapts_gets_more_than_both_parts(choose: Choice, orde
 
 
 HARD_STOP = random_stopping(repeat(gaussian(noise_multiplier=3.0), 5), gamma=0.1, delta2=1e-6)
-SEARCH = select(
+SEARCH = best_of_tries(
     repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0), 5), NegativeBinomial.with_mean(eta=0, mean=4)
 )
 
@@ -222,36 +227,36 @@ def test_what_has_no_divergence_takes_its_epsilon_and_delta_of_the_other_part(
 ) -> None:
     cost = Guarantee(epsilon=4.0, delta=1e-5, adjacency=adjacency)
     balance = opened(FILTER, Guarantee(epsilon=10.0, delta=1e-4, adjacency=adjacency))
-    takes = FILTER.takes(cost, event)
+    takes = FILTER.amounts_of_charge(cost, event)
     assert takes == {EPSILON: 4.0, DELTA: 1e-5}
-    assert balance.admits(takes)
+    assert balance.has_room_for_amounts(takes)
     balance = charged(balance, cost, event)
-    assert not balance.admits({EPSILON: 1e-9, DELTA: 0.0})
-    assert balance.admits({DIVERGENCE: room(FILTER)}), "the filter's part is untouched"
-    assert FILTER.guaranteed(BUDGET, balance.reserved) == (4.0, 1e-5)
+    assert not balance.has_room_for_amounts({EPSILON: 1e-9, DELTA: 0.0})
+    assert balance.has_room_for_amounts({DIVERGENCE: room(FILTER)}), "the filter's part is untouched"
+    assert FILTER.guaranteed_epsilon_and_delta(BUDGET, balance.reserved) == (4.0, 1e-5)
 
 
 def test_the_split_is_of_the_whole_budget() -> None:
-    limits = FILTER.limits(BUDGET)
-    assert (limits[EPSILON], limits[DELTA]) == (4, Addition().limits(Guarantee(epsilon=1, delta=5e-5))[DELTA])
+    limits = FILTER.amount_limits(BUDGET)
+    assert (limits[EPSILON], limits[DELTA]) == (4, Addition().amount_limits(Guarantee(epsilon=1, delta=5e-5))[DELTA])
     everything = Guarantee(epsilon=6.0, delta=5e-5)
-    assert FILTER.limits(everything)[EPSILON] == FILTER.limits(everything)[DELTA] == 0
+    assert FILTER.amount_limits(everything)[EPSILON] == FILTER.amount_limits(everything)[DELTA] == 0
     for short in (Guarantee(epsilon=5.999, delta=1e-4), Guarantee(epsilon=10.0, delta=4e-5)):
         with pytest.raises(BadInput, match="to hold the filter's part, 6 and 5e-5"):
-            FILTER.limits(short)
+            FILTER.amount_limits(short)
 
 
 def test_all_that_both_parts_admit_is_the_budget() -> None:
     balance = opened(FILTER)
-    balance = taken(balance, {name: float(most) for name, most in FILTER.limits(BUDGET).items()})
-    epsilon, delta = FILTER.guaranteed(BUDGET, balance.reserved)
+    balance = taken(balance, {name: float(most) for name, most in FILTER.amount_limits(BUDGET).items()})
+    epsilon, delta = FILTER.guaranteed_epsilon_and_delta(BUDGET, balance.reserved)
     assert epsilon == pytest.approx(10.0, rel=1e-14)
     assert delta == 1e-4
 
 
 def test_replacing_a_record_takes_four_times_the_divergence_of_a_gaussian() -> None:
     taken = [
-        FILTER.takes(Guarantee(epsilon=1.0, delta=1e-5, adjacency=adjacency), run(2.0))[DIVERGENCE]
+        FILTER.amounts_of_charge(Guarantee(epsilon=1.0, delta=1e-5, adjacency=adjacency), run(2.0))[DIVERGENCE]
         for adjacency in (ADD, REPLACE)
     ]
     assert taken == pytest.approx([1.0, 4.0], rel=1e-9)
@@ -259,11 +264,12 @@ def test_replacing_a_record_takes_four_times_the_divergence_of_a_gaussian() -> N
 
 def test_a_search_takes_what_the_accountant_says_at_the_order() -> None:
     at = [
-        Rdp(orders=orders).curve(SEARCH, ADD)[orders.index(8.0)] for orders in (ORDERS, tuple(sorted({*ORDERS, 2.71})))
+        Rdp(orders=orders).renyi_curve(SEARCH, ADD)[orders.index(8.0)]
+        for orders in (ORDERS, tuple(sorted({*ORDERS, 2.71})))
     ]
-    assert FILTER.takes(ONE, PlanEvent(training=SEARCH)) == {DIVERGENCE: pytest.approx(at[0], rel=1e-12)}
+    assert FILTER.amounts_of_charge(ONE, PlanEvent(training=SEARCH)) == {DIVERGENCE: pytest.approx(at[0], rel=1e-12)}
     odd = RenyiFilter(order=2.71, epsilon=9.0, delta=5e-5)
-    assert odd.takes(ONE, run(2.0)) == {DIVERGENCE: pytest.approx(2.71 / 8, rel=1e-9)}
+    assert odd.amounts_of_charge(ONE, run(2.0)) == {DIVERGENCE: pytest.approx(2.71 / 8, rel=1e-9)}
 
 
 @settings(max_examples=20, deadline=None)
@@ -281,8 +287,8 @@ def test_what_is_taken_covers_each_population_wherever_its_larger_sides_lie(
         balance = charged(balance, ONE, plan)
     place = (accountant := Rdp(orders=tuple(sorted({*ORDERS, 8.0})))).orders.index(8.0)
     for name in ("training", "validation"):
-        whole = compose(plan.parts[name] for plan in plans)
-        assert accountant.curve(whole, ADD)[place] <= float(balance.reserved[DIVERGENCE]) * (1 + 1e-12)
+        whole = compose(plan.events_by_population[name] for plan in plans)
+        assert accountant.renyi_curve(whole, ADD)[place] <= float(balance.reserved[DIVERGENCE]) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -305,14 +311,14 @@ def test_a_policy_is_read_back_as_it_was_written(policy: Policy) -> None:
     assert policy_from_config(to_json(policy)) == policy
     balance = charged(opened(policy, Guarantee(epsilon=10, delta=0.5)), ONE, run(20.0))
     assert Balance.from_json(balance.to_json()) == balance
-    assert "delta" in policy.sharing(Guarantee(epsilon=10.0, delta=0.5))
+    assert "delta" in policy.budget_sharing_sentence(Guarantee(epsilon=10.0, delta=0.5))
 
 
 def test_nothing_but_a_policy_is_called(tmp_path: Path) -> None:
     """A ledger that several people write to must not make another one's machine run anything."""
     for target, parameters in (
         ("os.mkdir", {"path": str(tmp_path / "made")}),
-        ("dpsweep.accounting.ledger.composition_policy.upward", {"amount": 1.0}),
+        ("dpsweep.accounting.ledger.composition_policy.float_rounded_up", {"amount": 1.0}),
         ("dpsweep.accounting.ledger.composition_policy.Policy", {}),
         ("dpsweep.accounting.guarantee.Guarantee", {"epsilon": 1.0, "delta": 0.0}),
         ("dpsweep.accounting.ledger.composition_policy.RenyiFilter", {"order": 0.5, "epsilon": 1.0, "delta": 0.5}),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import new_row
+from dpsweep.accounting.chain.hash_chain import new_row_with_time_and_user
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.guarantee import Guarantee
@@ -26,9 +26,9 @@ from dpsweep.accounting.ledger.witness import (
     ServerWitness,
     Witness,
     WitnessedState,
-    named_witness,
+    witness_from_environment,
 )
-from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from tests.accounting.losses import BUDGET, HIGHER, reserved
 from tests.databases import Server
 
@@ -46,7 +46,7 @@ def witness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         "server": lambda: request.getfixturevalue("server").place().address,
     }
     monkeypatch.setenv(VARIABLE, places[request.param]())
-    named = named_witness()
+    named = witness_from_environment()
     assert named is not None
     return named
 
@@ -71,12 +71,12 @@ def restored(machine: Path, snapshot: Path) -> Ledger:
 
 
 def charge(ledger: Ledger, plan: str = "p", cost: Guarantee = ONE) -> str:
-    return ledger.charge("digits", plan=plan, trials=["a", "b"], cost=cost, record={}).digest
+    return ledger.charge_trials_and_return_entry("digits", plan=plan, trials=["a", "b"], cost=cost, record={}).digest
 
 
 def opened(machine: Path) -> Ledger:
     ledger = on(machine)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     return ledger
 
 
@@ -85,18 +85,18 @@ ENDED = Ended(trial="a", attempt=1, resume=0, realised={"status": "finished", "r
 
 def release(ledger: Ledger, winner: str = "w", manifest: str = "m", plan: str = "p", charge: str = "c" * 64) -> None:
     files = ReleaseManifest(charge=charge, folder="release", manifest=manifest * 64)
-    ledger.release("digits", plan=plan, winner=Released(charge=charge, winner=winner * 64), manifest=files)
+    ledger.record_release("digits", plan=plan, winner=Released(charge=charge, winner=winner * 64), manifest=files)
 
 
 STEPS: dict[str, Callable[[Ledger], object]] = {
     "raise": lambda ledger: ledger.raise_budget("digits", HIGHER),
-    "data": lambda ledger: ledger.recognise("digits", DATA),
+    "data": lambda ledger: ledger.record_data_and_return_message("digits", DATA),
     "charge": lambda ledger: charge(ledger, "q"),
-    "outside": lambda ledger: ledger.record_outside("digits", ONE, "elsewhere"),
-    "start": lambda ledger: ledger.start("digits", plan="p", trials=["b"]),
-    "resume": lambda ledger: ledger.resume("digits", plan="p", trials=["a"]),
-    "launch": lambda ledger: ledger.launch("digits", plan="p", nonce="n" * 32),
-    "settle": lambda ledger: ledger.settle("digits", plan="p", ended=[ENDED]),
+    "outside": lambda ledger: ledger.record_outside_cost("digits", ONE, "elsewhere"),
+    "start": lambda ledger: ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"]),
+    "resume": lambda ledger: ledger.record_resumes_and_return_receipts("digits", plan="p", trials=["a"]),
+    "launch": lambda ledger: ledger.record_launch("digits", plan="p", nonce="n" * 32),
+    "settle": lambda ledger: ledger.record_ended_attempts("digits", plan="p", ended=[ENDED]),
     "release": lambda ledger: release(ledger),
 }
 
@@ -105,36 +105,42 @@ def begun(machine: Path) -> Ledger:
     """A ledger with a charge on which one attempt has begun."""
     ledger = opened(machine)
     charge(ledger)
-    ledger.start("digits", plan="p", trials=["a"])
+    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["a"])
     return ledger
 
 
 def test_a_ledger_says_that_it_has_a_witness_from_its_first_line_on(machine: Path, witness: Witness) -> None:
     ledger = opened(machine)
-    for step in (charge, lambda one: one.recognise("digits", DATA), lambda one: one.raise_budget("digits", HIGHER)):
+    for step in (
+        charge,
+        lambda one: one.record_data_and_return_message("digits", DATA),
+        lambda one: one.raise_budget("digits", HIGHER),
+    ):
         step(ledger)
-        state = witness.read(ledger.identity())
+        state = witness.read_state(ledger.identity())
         assert state is not None
-        assert (ledger.witness(), state.head) == (witness.name, ledger.end().head), "it moves at every line"
-    assert ledger.verify() == 5
+        assert (ledger.witness_name(), state.head) == (witness.name, ledger.chain_end().head), "it moves at every line"
+    assert ledger.verify_and_count_entries() == 5
 
 
-ROW = new_row(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={})
+ROW = new_row_with_time_and_user(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={})
 
 
 def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two transactions at once, in a table that is small enough to be read whole."""
     monkeypatch.setenv(VARIABLE, server.place().address)
-    witness, identities = named_witness(), ("a" * 32, "b" * 32)
+    witness, identities = witness_from_environment(), ("a" * 32, "b" * 32)
     assert isinstance(witness, ServerWitness)
     for identity in identities:
-        assert witness.move(identity, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
+        assert witness.replace_state_if_unchanged(
+            identity, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory())
+        )
     with witness.server.open_session() as session:
-        session.run(f"ANALYZE {_TABLE}")
+        session.run_statement(f"ANALYZE {_TABLE}")
         session.commit()
     with witness.server.open_session() as one, witness.server.open_session() as other:
         for session, identity in zip((one, other), identities, strict=True):
-            assert session.run(_NEXT, identity=identity, head="b", state="{}", seen="a" * 64)
+            assert session.run_statement(_NEXT, identity=identity, head="b", state="{}", seen="a" * 64)
         one.commit()
         other.commit()
 
@@ -142,18 +148,18 @@ def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, mo
 def test_a_home_of_nobody_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "~no-user-has-this-name/witness")
     with pytest.raises(BadInput, match=f"Expected {VARIABLE}=~no-user-has-this-name/witness to be a file"):
-        named_witness()
+        witness_from_environment()
 
 
 def test_a_witness_moves_from_the_head_that_was_seen_and_from_no_other(witness: Witness) -> None:
     first, second = (WitnessedState(head=name * 64, rows=(ROW,), earlier=(), memory=Memory()) for name in "ab")
-    assert witness.move("i" * 32, None, first)
-    assert not witness.move("i" * 32, None, second)
-    assert not witness.move("i" * 32, second.head, second)
-    assert witness.read("i" * 32) == first
-    assert witness.move("i" * 32, first.head, second)
-    assert witness.read("i" * 32) == second
-    assert witness.read("j" * 32) is None
+    assert witness.replace_state_if_unchanged("i" * 32, None, first)
+    assert not witness.replace_state_if_unchanged("i" * 32, None, second)
+    assert not witness.replace_state_if_unchanged("i" * 32, second.head, second)
+    assert witness.read_state("i" * 32) == first
+    assert witness.replace_state_if_unchanged("i" * 32, first.head, second)
+    assert witness.read_state("i" * 32) == second
+    assert witness.read_state("j" * 32) is None
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -161,7 +167,7 @@ def test_without_its_witness_nothing_is_charged_launched_or_released(
     machine: Path, witness: Witness, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = begun(machine)
-    entries = ledger.verify()
+    entries = ledger.verify_and_count_entries()
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(BadInput, match=f"Expected {VARIABLE} to name the witness of"):
         STEPS[step](on(machine))
@@ -172,9 +178,9 @@ def test_without_its_witness_nothing_is_charged_launched_or_released(
     with pytest.raises(LedgerDamaged, match=r"holds nothing of the ledger .*--new-witness"):
         STEPS[step](on(machine))
     monkeypatch.delenv(VARIABLE)
-    assert on(machine).verify() == entries, "and it can be shown"
+    assert on(machine).verify_and_count_entries() == entries, "and it can be shown"
     assert reserved(on(machine))["epsilon"] == 1.0
-    assert witness.read(ledger.identity()) is not None
+    assert witness.read_state(ledger.identity()) is not None
 
 
 @pytest.mark.usefixtures("witness")
@@ -192,7 +198,7 @@ def test_a_command_that_is_killed_after_it_moved_the_witness_loses_nothing(
     kinds = [entry.kind for entry in on(machine).statement("digits").entries]
     expected = {"resume": ["resume", "settle"], "release": ["release", "manifest", "witness"]}.get(step, [step])
     assert kinds[before:] == expected, "what a resumed attempt has run is unknown, so it ends"
-    assert on(machine).verify() == before + len(expected)
+    assert on(machine).verify_and_count_entries() == before + len(expected)
     charge(on(machine), "r")
 
 
@@ -200,20 +206,20 @@ def test_a_command_that_is_killed_after_it_moved_the_witness_loses_nothing(
 def test_a_writer_that_waited_while_another_was_killed_appends_what_that_one_announced(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger, waited = begun(machine), ComparedChain._complete
+    ledger, waited = begun(machine), ComparedChain._append_announced_lines
 
     def wait(chain: ComparedChain) -> None:
         waited(chain)
-        monkeypatch.setattr(ComparedChain, "_complete", waited)
+        monkeypatch.setattr(ComparedChain, "_append_announced_lines", waited)
         with monkeypatch.context() as killed:
             killed.setattr(SqliteSession, "commit", _die)
             with pytest.raises(KeyboardInterrupt):
                 charge(on(machine), "q")
 
-    monkeypatch.setattr(ComparedChain, "_complete", wait)
+    monkeypatch.setattr(ComparedChain, "_append_announced_lines", wait)
     ledger.raise_budget("digits", HIGHER)
     assert [entry.kind for entry in on(machine).statement("digits").entries][4:] == ["charge", "raise"]
-    assert on(machine).verify()
+    assert on(machine).verify_and_count_entries()
 
 
 def test_an_older_witness_is_told_apart_from_an_older_ledger(
@@ -227,13 +233,17 @@ def test_an_older_witness_is_told_apart_from_an_older_ledger(
     charge(ledger)
     first.write_bytes(older)
     told = f"{first} .* is older than the ledger .* which was {first} at last.*--new-witness"
-    for command in (charge, lambda one: one.verify(), lambda _: restore(place, backup=None, folders=())):
+    for command in (
+        charge,
+        lambda one: one.verify_and_count_entries(),
+        lambda _: restore_ledger_and_describe(place, backup=None, folders=()),
+    ):
         with pytest.raises(LedgerDamaged, match=told):
             command(on(machine))
     with pytest.raises(BadInput, match="name one that holds nothing of it"):
-        restore(place, backup=None, folders=(), new_witness=True)
+        restore_ledger_and_describe(place, backup=None, folders=(), new_witness=True)
     monkeypatch.setenv(VARIABLE, str(second))
-    restore(place, backup=None, folders=(), new_witness=True)
+    restore_ledger_and_describe(place, backup=None, folders=(), new_witness=True)
     charge(on(machine), "q")
     monkeypatch.setenv(VARIABLE, str(first))
     with pytest.raises(LedgerDamaged, match=f"is older than the ledger .* which was {second} at last"):
@@ -254,10 +264,10 @@ def test_a_ledger_that_was_charged_without_the_witness_of_a_killed_charge_takes_
     charge(on(machine), "r")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "witness.json"))
     with pytest.raises(LedgerDamaged, match="or name a new witness, if no line here says that it had one"):
-        restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
+        restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=())
     monkeypatch.setenv(VARIABLE, str(tmp_path / "another.json"))
     charge(on(machine), "s")
-    assert on(machine).witness() == str(tmp_path / "another.json")
+    assert on(machine).witness_name() == str(tmp_path / "another.json")
 
 
 @pytest.mark.usefixtures("witness")
@@ -274,7 +284,7 @@ def test_an_announced_release_is_repeated_with_the_same_files_and_no_others(
         with pytest.raises(BadInput, match="those that the ledger's witness saw before"):
             release(on(machine), manifest="n")
         release(on(machine))
-    assert [body.manifest for _, body in on(machine).statement("digits").attempts("p").manifests] == ["m" * 64]
+    assert [body.manifest for _, body in on(machine).statement("digits").attempts_of_plan("p").manifests] == ["m" * 64]
 
 
 def _die(session: SqliteSession) -> None:
@@ -299,7 +309,7 @@ def test_a_machine_that_was_restored_further_back_is_refused_by_whatever_it_does
     STEPS["launch"](ledger)
     STEPS["start"](ledger)
     again = restored(machine, tmp_path / "snapshot")
-    for step in (*STEPS.values(), lambda one: one.verify(), lambda one: one.statement("digits")):
+    for step in (*STEPS.values(), lambda one: one.verify_and_count_entries(), lambda one: one.statement("digits")):
         with pytest.raises(LedgerDamaged, match=BEHIND):
             step(again)
 
@@ -321,11 +331,11 @@ def test_of_two_copies_of_a_machine_one_goes_on(machine: Path, tmp_path: Path, m
 def history(machine: Path, tmp_path: Path) -> Ledger:
     """A ledger that did most of what it did after a snapshot was made."""
     ledger = begun(machine)
-    ledger.settle("digits", plan="p", ended=[ENDED])
+    ledger.record_ended_attempts("digits", plan="p", ended=[ENDED])
     shutil.copytree(machine, tmp_path / "snapshot")
-    ledger.launch("digits", plan="p", nonce="n" * 32)
-    ledger.start("digits", plan="p", trials=["b"])
-    ledger.recognise("digits", DATA)
+    ledger.record_launch("digits", plan="p", nonce="n" * 32)
+    ledger.record_starts_and_return_receipts("digits", plan="p", trials=["b"])
+    ledger.record_data_and_return_message("digits", DATA)
     paid = charge(ledger, "q", Guarantee(epsilon=2.5, delta=0.0))
     release(ledger, plan="q", charge=paid)
     return ledger
@@ -336,36 +346,38 @@ def test_a_restored_machine_is_charged_for_all_that_its_witness_knows(
 ) -> None:
     before = reserved(history(machine, tmp_path))
     again = restored(machine, tmp_path / "snapshot")
-    told = " ".join(restore(machine / "books" / "ledger.sqlite", backup=None, folders=()))
+    told = " ".join(restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=()))
     assert "digits: epsilon 2.5 charged" in told or "digits: epsilon 2.5 and delta 0.0 charged" in told
     assert "1 attempts that had not ended count as used" in told
     assert reserved(again) == before
-    assert again.data_sets() == (("digits", DATA),)
-    attempts = again.statement("digits", "p").attempts("p")
-    assert attempts.end_of("a", 1) == {"status": "finished", "result": "0" * 64}, "what had ended stays paid"
-    assert not attempts.is_paid_for("b")
-    assert attempts.open_attempts() == ()
-    (released,) = again.statement("digits", "q").attempts("q").released.items()
+    assert again.account_and_fingerprint_pairs() == (("digits", DATA),)
+    attempts = again.statement("digits", "p").attempts_of_plan("p")
+    assert attempts.final_end_record_of_attempt("a", 1) == {"status": "finished", "result": "0" * 64}, (
+        "what had ended stays paid"
+    )
+    assert not attempts.is_next_attempt_paid_for("b")
+    assert attempts.last_sessions_without_final_end() == ()
+    (released,) = again.statement("digits", "q").attempts_of_plan("q").released.items()
     with pytest.raises(BadInput, match="the one that was released before"):
         release(again, plan="q", charge=released[0], winner="x")
     charge(again, "r")
-    assert restore(machine / "books" / "ledger.sqlite", backup=None, folders=()) == ()
-    assert witness.read(again.identity()).head == again.end().head  # type: ignore[union-attr]
+    assert restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=()) == ()
+    assert witness.read_state(again.identity()).head == again.chain_end().head  # type: ignore[union-attr]
 
 
 def test_a_launch_that_the_store_had_is_void_after_a_restoration(
     machine: Path, tmp_path: Path, witness: Witness
 ) -> None:
     ledger = begun(machine)
-    ledger.launch("digits", plan="p", nonce="n" * 32)
+    ledger.record_launch("digits", plan="p", nonce="n" * 32)
     shutil.copytree(machine, tmp_path / "snapshot")
     charge(ledger, "q")
     charge(ledger, "r")
     again = restored(machine, tmp_path / "snapshot")
-    restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
-    assert again.verify()
-    assert again.statement("digits", "p").attempts("p").launch != "n" * 32
-    assert witness.read(again.identity()) is not None
+    restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=())
+    assert again.verify_and_count_entries()
+    assert again.statement("digits", "p").attempts_of_plan("p").launch != "n" * 32
+    assert witness.read_state(again.identity()) is not None
 
 
 @pytest.mark.usefixtures("witness")
@@ -375,13 +387,13 @@ def test_a_ledger_that_is_gone_with_its_memory_is_restored_from_its_witness_by_a
     before = reserved(history(machine, tmp_path))
     shutil.rmtree(machine)
     machine.mkdir()
-    told = restore(
+    told = restore_ledger_and_describe(
         machine / "books" / "ledger.sqlite",
         backup=tmp_path / "snapshot" / "books" / "ledger.sqlite",
         folders=(),
     )
     assert "The witness knows 11 entries" in " ".join(told)
-    assert on(machine).verify() > 10
+    assert on(machine).verify_and_count_entries() > 10
     assert reserved(on(machine)) == before
 
 
@@ -402,13 +414,13 @@ def test_a_memory_that_is_older_than_the_witness_charges_its_part_and_the_witnes
     shutil.rmtree(books)
     if left == "an older ledger":
         shutil.copytree(tmp_path / "older", books)
-    told = " ".join(restore(books / "ledger.sqlite", backup=None, folders=()))
+    told = " ".join(restore_ledger_and_describe(books / "ledger.sqlite", backup=None, folders=()))
     assert "This machine remembers" in told
     assert "The witness knows" in told
-    assert on(machine).verify()
+    assert on(machine).verify_and_count_entries()
     assert reserved(on(machine)) == before
     charge(on(machine), "s")
-    assert restore(books / "ledger.sqlite", backup=None, folders=()) == ()
+    assert restore_ledger_and_describe(books / "ledger.sqlite", backup=None, folders=()) == ()
 
 
 @pytest.mark.usefixtures("witness")
@@ -428,7 +440,7 @@ def test_another_branch_of_a_witnessed_ledger_is_refused_for_good(
         without.delenv(VARIABLE)
         charge(on(machine), "r")
     with pytest.raises(LedgerDamaged, match="another branch of the witnessed ledger"):
-        restore(machine / "books" / "ledger.sqlite", backup=None, folders=())
+        restore_ledger_and_describe(machine / "books" / "ledger.sqlite", backup=None, folders=())
 
 
 def test_a_lost_witness_is_replaced_on_the_record(
@@ -442,9 +454,9 @@ def test_a_lost_witness_is_replaced_on_the_record(
     monkeypatch.setenv(VARIABLE, str(tmp_path / "two" / "witness.json"))
     with pytest.raises(LedgerDamaged, match="holds nothing of the ledger"):
         charge(on(machine), "q")
-    assert "is the witness of" in restore(place, backup=None, folders=(), new_witness=True)[0]
+    assert "is the witness of" in restore_ledger_and_describe(place, backup=None, folders=(), new_witness=True)[0]
     charge(on(machine), "q")
-    assert on(machine).witness() == str(tmp_path / "two" / "witness.json")
+    assert on(machine).witness_name() == str(tmp_path / "two" / "witness.json")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "one" / "witness.json"))
     with pytest.raises(LedgerDamaged):
         charge(on(machine), "r")
@@ -454,10 +466,10 @@ def test_a_lost_witness_is_replaced_on_the_record(
 def test_a_copy_that_goes_on_as_another_ledger_has_the_witness_too(machine: Path, tmp_path: Path) -> None:
     ledger = begun(machine)
     copy = Path(shutil.copy(machine / "books" / "ledger.sqlite", tmp_path / "copy.sqlite"))
-    restore(copy, backup=None, folders=(), as_another=True)
+    restore_ledger_and_describe(copy, backup=None, folders=(), as_another=True)
     charge(Ledger(copy), "q")
     charge(ledger, "q")
-    assert Ledger(copy).witness() == ledger.witness() is not None
+    assert Ledger(copy).witness_name() == ledger.witness_name() is not None
 
 
 def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,11 +486,13 @@ def test_a_damaged_witness_is_one_sentence(machine: Path, tmp_path: Path, monkey
 
 def test_a_witness_is_read_by_its_owner_alone(tmp_path: Path) -> None:
     witness = FileWitness(path=tmp_path / "witness.json")
-    witness.move("i" * 32, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory()))
+    witness.replace_state_if_unchanged(
+        "i" * 32, None, WitnessedState(head="a" * 64, rows=(ROW,), earlier=(), memory=Memory())
+    )
     assert witness.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_an_address_of_another_kind_is_no_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "mysql://host/name")
     with pytest.raises(BadInput, match=f"Expected {VARIABLE}"):
-        named_witness()
+        witness_from_environment()

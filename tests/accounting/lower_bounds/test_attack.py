@@ -19,33 +19,33 @@ from dpsweep.accounting.errors import UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     above_threshold,
+    best_of_tries,
     compose,
     gaussian,
+    no_access,
     noisy_count,
     noisy_max,
     non_private,
-    nothing,
     poisson_gaussian,
+    poisson_sampled,
     random_stopping,
     repeat,
-    sampled_part,
-    select,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
-    worst,
+    worst_of_events,
 )
 from dpsweep.accounting.events.trial_counts import Capped, Fixed, NegativeBinomial, Poisson, Stopping, Tries
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, weighted_sum
-from dpsweep.accounting.lower_bounds.likelihood_ratio import likelihood_ratio_sum
-from dpsweep.accounting.lower_bounds.lower_bound import first_good_masses, forced_epsilon, lower_bound
-from dpsweep.accounting.lower_bounds.selection_attack import generating_rise, two_cuts
+from dpsweep.accounting.lower_bounds.canary_attack import CanarySteps, LatticePmf, distribution_of_weighted_sum
+from dpsweep.accounting.lower_bounds.likelihood_ratio import distribution_of_likelihood_ratio_sum
+from dpsweep.accounting.lower_bounds.lower_bound import forced_epsilon, lower_bound, masses_of_first_good_try
+from dpsweep.accounting.lower_bounds.selection_attack import epsilon_forced_by_two_cuts, generating_function_rise
 from tests.accounting.finite import OUTCOMES, Law, Pairs, best, cases, first_good, probabilities
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 View = Callable[[Sequence[CanarySteps]], LatticePmf | None]
 STOPPING = Stopping(gamma=0.15, limit=12)
-VIEWS: list[View] = [weighted_sum, likelihood_ratio_sum]
+VIEWS: list[View] = [distribution_of_weighted_sum, distribution_of_likelihood_ratio_sum]
 
 
 def run(noise: float, steps: int = 5000, rate: float = 0.02) -> DpEvent:
@@ -79,9 +79,9 @@ def test_replacement_is_attacked_nearly_as_well_as_possible(noise: float, exact:
 def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charges() -> None:
     """q=.01, noise 1.2, 2000 steps: ranked by the plain sum 4.087, by two cuts more; composition charges 6.67."""
     steps = [CanarySteps(rate=0.01, noise_multiplier=1.2, count=2000)]
-    by_sum, by_likelihood = (two_cuts(view(steps), Fixed(count=10), 1e-5) for view in VIEWS)  # type: ignore[arg-type]
+    by_sum, by_likelihood = (epsilon_forced_by_two_cuts(view(steps), Fixed(count=10), 1e-5) for view in VIEWS)  # type: ignore[arg-type]
     assert 4.087 < by_sum < by_likelihood <= Pld().epsilon(run(1.2, 20_000, 0.01), 1e-5, ADD)
-    geometric = select(run(1.2, 2000, 0.01), NegativeBinomial.with_mean(eta=1, mean=10))
+    geometric = best_of_tries(run(1.2, 2000, 0.01), NegativeBinomial.with_mean(eta=1, mean=10))
     assert by_likelihood > Rdp().epsilon(geometric, 1e-5, ADD)
 
 
@@ -94,26 +94,30 @@ def test_the_best_of_a_fixed_grid_of_ten_costs_more_than_private_selection_charg
     ],
 )
 def test_private_selection_costs_more_than_one_run(tries: NegativeBinomial | Poisson, least: float) -> None:
-    assert least < lower_bound(select(run(3.6), tries), 1e-5, ADD) < Rdp().epsilon(select(run(3.6), tries), 1e-5, ADD)
+    assert (
+        least
+        < lower_bound(best_of_tries(run(3.6), tries), 1e-5, ADD)
+        < Rdp().epsilon(best_of_tries(run(3.6), tries), 1e-5, ADD)
+    )
 
 
 @pytest.mark.parametrize("tries", [NegativeBinomial.with_mean(eta=1, mean=10), Poisson(mean=10)], ids=str)
 def test_a_search_that_ends_after_one_try_costs_no_more_than_one_run(tries: NegativeBinomial | Poisson) -> None:
-    assert lower_bound(select(run(3.6), tries, limit=1), 1e-5, ADD) <= 1.5687
+    assert lower_bound(best_of_tries(run(3.6), tries, limit=1), 1e-5, ADD) <= 1.5687
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0])
 @pytest.mark.parametrize("noise", [3.6, 2.0, 1.2])
 def test_the_price_of_private_selection_is_within_2_percent_of_the_attack(noise: float, eta: float) -> None:
     for mean in (4.0, 35.0, 300.0):
-        search = select(run(noise), NegativeBinomial.with_mean(eta=eta, mean=mean))
+        search = best_of_tries(run(noise), NegativeBinomial.with_mean(eta=eta, mean=mean))
         assert 1 <= Pld().epsilon(search, 1e-5, ADD) / lower_bound(search, 1e-5, ADD) < 1.02
 
 
 def test_random_stopping_is_attacked_as_the_geometric_law_that_it_is() -> None:
     stopped = lower_bound(random_stopping(run(3.6), gamma=0.1, delta2=1e-20), 1e-5, ADD)
     assert stopped == pytest.approx(
-        lower_bound(select(run(3.6), NegativeBinomial(eta=1, gamma=0.1)), 1e-5, ADD), rel=1e-6
+        lower_bound(best_of_tries(run(3.6), NegativeBinomial(eta=1, gamma=0.1)), 1e-5, ADD), rel=1e-6
     )
 
 
@@ -142,11 +146,15 @@ def test_cutting_large_samples_down_hides_the_canary_now_and_then() -> None:
 
 def test_what_cannot_be_attacked_is_left_out() -> None:
     step = gaussian(noise_multiplier=1.0)
-    for unknown in (noisy_max(noise_scale=1.0), worst([step, run(3.0)]), sampled_part(run(1.0), sample_rate=0.5)):
+    for unknown in (
+        noisy_max(noise_scale=1.0),
+        worst_of_events([step, run(3.0)]),
+        poisson_sampled(run(1.0), sample_rate=0.5),
+    ):
         assert lower_bound(unknown, 1e-5, ADD) == 0
-        assert lower_bound(select(unknown, Poisson(mean=3.0)), 1e-5, ADD) == 0
+        assert lower_bound(best_of_tries(unknown, Poisson(mean=3.0)), 1e-5, ADD) == 0
         assert lower_bound(compose([unknown, step]), 1e-5, ADD) == lower_bound(step, 1e-5, ADD)
-    assert lower_bound(nothing(), 1e-5, ADD) == 0
+    assert lower_bound(no_access(), 1e-5, ADD) == 0
     assert lower_bound(non_private(), 1e-5, ADD) == math.inf
 
 
@@ -164,7 +172,7 @@ def test_three_drawn_values_tell_the_neighbours_apart_as_often_as_the_masses_say
     assert cells.present.sum() == pytest.approx(1, abs=1e-9)
     assert cells.instead.sum() == pytest.approx(1, abs=1e-9)
     apart = float(np.abs(cells.present - cells.instead).sum() / 2)
-    assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is weighted_sum else 0.005)
+    assert apart == pytest.approx(guessed[0] - guessed[1], abs=0.03 if view is distribution_of_weighted_sum else 0.005)
 
 
 def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
@@ -198,11 +206,13 @@ def _more_likely(step: CanarySteps, values: np.ndarray) -> np.ndarray:
 def test_the_rise_of_the_generating_function_keeps_its_digits(law: Tries) -> None:
     low, high = np.triu(np.ones((21, 21))).nonzero()
     low, high = low / 20, high / 20
-    exact = [law.generating(float(b)) - law.generating(float(a)) for a, b in zip(low, high, strict=True)]
-    assert generating_rise(law, low, high - low) == pytest.approx(np.array(exact), abs=1e-12)
+    exact = [
+        law.generating_function(float(b)) - law.generating_function(float(a)) for a, b in zip(low, high, strict=True)
+    ]
+    assert generating_function_rise(law, low, high - low) == pytest.approx(np.array(exact), abs=1e-12)
     for at in (0.2, 0.9, 1.0):
-        tiny = generating_rise(law, np.full(2, at), np.array([1e-30, 2e-30]))
-        assert tiny / law.slope(np.full(2, at)) == pytest.approx(np.array([1e-30, 2e-30]), rel=1e-9)
+        tiny = generating_function_rise(law, np.full(2, at), np.array([1e-30, 2e-30]))
+        assert tiny / law.generating_function_slope(np.full(2, at)) == pytest.approx(np.array([1e-30, 2e-30]), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +226,8 @@ def test_two_cuts_force_no_more_than_the_best_order_of_the_outcomes(law: Law) ->
     ordered = (Pairs(pairs.p[:, order], pairs.q[:, order]) for order in itertools.permutations(range(OUTCOMES)))
     best_of_all = np.max([best(one, chances).epsilon(delta) for one in ordered], axis=0)
     found = [
-        two_cuts(LatticePmf(present=p, instead=q, lost=0.0), law, delta) for p, q in zip(pairs.p, pairs.q, strict=True)
+        epsilon_forced_by_two_cuts(LatticePmf(present=p, instead=q, lost=0.0), law, delta)
+        for p, q in zip(pairs.p, pairs.q, strict=True)
     ]
     assert np.all(np.array(found) <= best_of_all * (1 + 1e-9) + 1e-9)
     assert np.median(np.array(found) / np.maximum(best_of_all, 1e-9)) > 0.9
@@ -226,7 +237,7 @@ def test_two_cuts_force_no_more_than_the_best_order_of_the_outcomes(law: Law) ->
 def test_the_first_good_tries_masses_are_those_summed_term_by_term(good: int) -> None:
     pairs = cases(40, 31)
     summed = first_good(pairs, STOPPING, good).p
-    found = np.array([first_good_masses(masses, STOPPING, good) for masses in pairs.p])
+    found = np.array([masses_of_first_good_try(masses, STOPPING, good) for masses in pairs.p])
     assert found == pytest.approx(summed, rel=1e-8, abs=1e-15)
 
 
@@ -275,10 +286,10 @@ def searches(draw: st.DrawFn) -> DpEvent:
             [
                 inner,
                 repeat(inner, 7),
-                select(inner, draw(laws), limit),
+                best_of_tries(inner, draw(laws), limit),
                 random_stopping(inner, gamma=draw(st.floats(0.02, 1.0)), delta2=1e-8),
                 above_threshold(inner, gamma=draw(st.floats(0.02, 1.0)), limit=draw(st.integers(1, 3000))),
-                compose([select(inner, draw(laws)), inner]),
+                compose([best_of_tries(inner, draw(laws)), inner]),
                 noisy_count(noise_std=draw(noises)),
             ]
         )
@@ -287,7 +298,7 @@ def searches(draw: st.DrawFn) -> DpEvent:
 
 @pytest.mark.parametrize("mean", [1e-3, 1.0, 1000.0, 1e5])
 def test_any_mean_number_of_tries_can_be_attacked(mean: float) -> None:
-    search = select(run(5.0, steps=500), Poisson(mean=mean))
+    search = best_of_tries(run(5.0, steps=500), Poisson(mean=mean))
     assert 0 <= lower_bound(search, 1e-5, ADD) <= Rdp().epsilon(search, 1e-5, ADD)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from dpsweep.accounting.audit_record import NoiseTest
-from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout, numbers_per_tensor
+from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout, sample_sizes_per_tensor
 
 LAYOUT = TensorLayout(names=("weight", "bias"), sizes=(640, 10))
 Change = Callable[[NDArray[np.float64]], Any]
@@ -22,12 +22,12 @@ def outcomes(noise: NDArray[np.float64], known: NDArray[np.bool_] | None = None)
     """The p-value of each test on noise [steps, 650]."""
     seen = ReleasedNoise(layout=LAYOUT)
     for step, row in enumerate(noise):
-        seen.add(row, np.ones(len(row)) if known is None else known[step])
+        seen.add_step_noise(row, np.ones(len(row)) if known is None else known[step])
     return {finding.test: finding.p_value for finding in seen.findings(FALSE_ALARM)}
 
 
 def drawn(seed: int, steps: int) -> NDArray[np.float64]:
-    return np.random.Generator(np.random.Philox(seed)).standard_normal((steps, LAYOUT.numbers))
+    return np.random.Generator(np.random.Philox(seed)).standard_normal((steps, LAYOUT.vector_length))
 
 
 @pytest.mark.parametrize("steps", [2, 9, 40])
@@ -36,7 +36,7 @@ def test_p_values_of_right_noise_are_small_no_more_often_than_they_say(steps: in
     rng, audits = np.random.Generator(np.random.Philox(7)), 100
     found = {(test, level): 0 for test in NoiseTest for level in (0.02, 0.2)}
     for seed in range(audits):
-        known = rng.random((steps, LAYOUT.numbers)) < 0.5 if partly else None
+        known = rng.random((steps, LAYOUT.vector_length)) < 0.5 if partly else None
         p_values = outcomes(drawn(seed, steps), known)
         for test, level in found:
             found[test, level] += p_values[test] < level
@@ -77,20 +77,20 @@ def test_the_stated_power_is_that_of_half_the_noise_in_one_number(steps: int) ->
         noise, seen = drawn(seed, steps), ReleasedNoise(layout=LAYOUT)
         noise[:, -1] /= 2
         for row in noise:
-            seen.add(row, np.ones(len(row)))
+            seen.add_step_noise(row, np.ones(len(row)))
         finding = seen.findings(FALSE_ALARM)[0]
-        found, stated = found + finding.refutes(FALSE_ALARM), finding.halved_seen or 0.0
+        found, stated = found + finding.refutes_declared_noise(FALSE_ALARM), finding.halved_seen or 0.0
     assert found / times == pytest.approx(stated, abs=0.2)
 
 
 def test_numbers_are_taken_from_every_tensor() -> None:
-    assert numbers_per_tensor((640, 10), 100) == (90, 10)
-    assert numbers_per_tensor((1, 10**6, 5, 10**6), 106) == (1, 50, 5, 50)
-    assert numbers_per_tensor((640, 10), 10**9) == (640, 10)
-    assert sum(numbers_per_tensor((3, 1000, 999, 7), 500)) == 500
-    assert sum(numbers_per_tensor((5,) * 40, 12)) == 12
+    assert sample_sizes_per_tensor((640, 10), 100) == (90, 10)
+    assert sample_sizes_per_tensor((1, 10**6, 5, 10**6), 106) == (1, 50, 5, 50)
+    assert sample_sizes_per_tensor((640, 10), 10**9) == (640, 10)
+    assert sum(sample_sizes_per_tensor((3, 1000, 999, 7), 500)) == 500
+    assert sum(sample_sizes_per_tensor((5,) * 40, 12)) == 12
     layout = TensorLayout(names=("a", "b"), sizes=(7, 4))
     assert layout.spaced_places(11).tolist() == list(range(11))
     assert layout.spaced_places(4).tolist() == [0, 6, 7, 10]
-    assert layout.leading(4).tolist() == [0, 1, 7, 8]
-    assert [layout.name(place) for place in (0, 6, 7, 10)] == ["a[0]", "a[6]", "b[0]", "b[3]"]
+    assert layout.leading_places(4).tolist() == [0, 1, 7, 8]
+    assert [layout.tensor_name_and_index_text(place) for place in (0, 6, 7, 10)] == ["a[0]", "a[6]", "b[0]", "b[3]"]

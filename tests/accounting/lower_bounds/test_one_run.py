@@ -16,9 +16,9 @@ from dpsweep.accounting.lower_bounds.one_run import (
     Claim,
     GuessCounts,
     Guesses,
-    fewest_right,
-    least_epsilon,
-    make_guesses,
+    epsilon_lower_bound,
+    fewest_right_guesses_to_refute,
+    guesses_from_scores_and_coins,
     p_value,
     refutes_claim,
 )
@@ -92,19 +92,21 @@ def test_with_delta_it_is_stronger_than_the_theorem_for_one_epsilon_and_delta(
 
 
 def test_more_right_guesses_prove_more_and_a_larger_delta_less() -> None:
-    bounds = [least_epsilon(Guesses(canaries=400, made=200, right=right), 1e-5, 0.05) for right in range(100, 201, 10)]
+    bounds = [
+        epsilon_lower_bound(Guesses(canaries=400, made=200, right=right), 1e-5, 0.05) for right in range(100, 201, 10)
+    ]
     assert bounds[0] == 0
     assert all(low <= high for low, high in pairwise(bounds))
     guesses = Guesses(canaries=400, made=200, right=180)
-    by_delta = [least_epsilon(guesses, delta, 0.05) for delta in (0.0, 1e-6, 1e-4, 1e-2)]
+    by_delta = [epsilon_lower_bound(guesses, delta, 0.05) for delta in (0.0, 1e-6, 1e-4, 1e-2)]
     assert all(low >= high for low, high in pairwise(by_delta))
-    needed = fewest_right(400, 200, pair(1.0, 1e-5), 0.05)
+    needed = fewest_right_guesses_to_refute(400, 200, pair(1.0, 1e-5), 0.05)
     assert needed is not None
     for right in (needed - 1, needed):
         refuted = refutes_claim(Guesses(canaries=400, made=200, right=right), pair(1.0, 1e-5), 0.05)
         assert refuted == (right == needed)
-    assert fewest_right(400, 2, pair(9.0, 1e-5), 0.05) is None
-    assert least_epsilon(Guesses(canaries=10, made=4, right=0), 1e-5, 0.05) == 0
+    assert fewest_right_guesses_to_refute(400, 2, pair(9.0, 1e-5), 0.05) is None
+    assert epsilon_lower_bound(Guesses(canaries=10, made=4, right=0), 1e-5, 0.05) == 0
 
 
 def test_of_a_correct_mechanism_few_audits_find_more_than_is_true() -> None:
@@ -112,10 +114,10 @@ def test_of_a_correct_mechanism_few_audits_find_more_than_is_true() -> None:
     alarms, times, level, rng = 0, 400, 0.2, np.random.Generator(np.random.Philox(5))
     audit = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=2.0, count=1),), canaries=300)
     for _ in range(times):
-        scores, coins = audit.scores(RIGHT, rng)
-        guesses = make_guesses(scores, coins, GuessCounts(present=40, absent=40))
+        scores, coins = audit.simulated_scores_and_coins(RIGHT, rng)
+        guesses = guesses_from_scores_and_coins(scores, coins, GuessCounts(present=40, absent=40))
         alarms += refutes_claim(guesses, gaussian(0.5), level)
-        bound = least_epsilon(guesses, 1e-2, level)
+        bound = epsilon_lower_bound(guesses, 1e-2, level)
         alarms += bound > GaussianProfile(mu=0.5).epsilon(1e-2) and not refutes_claim(guesses, gaussian(0.5), level)
     assert alarms <= binom.isf(1e-6, times, level)
 
@@ -123,26 +125,31 @@ def test_of_a_correct_mechanism_few_audits_find_more_than_is_true() -> None:
 def test_power_is_what_simulated_audits_find() -> None:
     audit = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=4.0, count=1),), canaries=4000)
     claim, rng = gaussian(0.25), np.random.Generator(np.random.Philox(6))
-    split = audit.for_claim(claim, 0.05, rng)
-    shares = [audit.refuted(mistake, split, claim, 0.05) for mistake in (RIGHT, NOISE_HALVED, Mistake(share=1000.0))]
+    split = audit.guess_counts_for_claim(claim, 0.05, rng)
+    shares = [
+        audit.share_of_refuting_audits(mistake, split, claim, 0.05)
+        for mistake in (RIGHT, NOISE_HALVED, Mistake(share=1000.0))
+    ]
     assert shares[0] == 0
     assert shares[1] > 0.8
     assert shares[2] == 1
-    bound = audit.for_bound(1e-5, 0.05, rng)
-    bounds = [audit.epsilon(mistake, bound, 1e-5, 0.05) for mistake in (RIGHT, NOISE_HALVED)]
+    bound = audit.guess_counts_for_largest_bound(1e-5, 0.05, rng)
+    bounds = [audit.median_epsilon_bound(mistake, bound, 1e-5, 0.05) for mistake in (RIGHT, NOISE_HALVED)]
     assert 0 < bounds[0] < bounds[1]
     noiseless = IdealAudit(steps=(CanarySteps(rate=1.0, noise_multiplier=0.0, count=1),), canaries=100)
-    assert noiseless.epsilon(RIGHT, GuessCounts(present=20, absent=20), 1e-5, 0.05) > 2
+    assert noiseless.median_epsilon_bound(RIGHT, GuessCounts(present=20, absent=20), 1e-5, 0.05) > 2
 
 
 def test_guesses_take_the_highest_and_the_lowest_scores() -> None:
     coins = np.array([True, False, True, False, True])
     scores = np.array([5.0, -1.0, 0.0, 9.0, np.nan])
-    assert make_guesses(scores, coins, GuessCounts(present=2, absent=1)) == Guesses(canaries=5, made=3, right=2)
-    assert make_guesses(scores, coins, GuessCounts(present=1, absent=0)).right == 0
-    assert make_guesses(np.zeros(5), coins, GuessCounts(present=0, absent=0)).made == 0
+    assert guesses_from_scores_and_coins(scores, coins, GuessCounts(present=2, absent=1)) == Guesses(
+        canaries=5, made=3, right=2
+    )
+    assert guesses_from_scores_and_coins(scores, coins, GuessCounts(present=1, absent=0)).right == 0
+    assert guesses_from_scores_and_coins(np.zeros(5), coins, GuessCounts(present=0, absent=0)).made == 0
     with pytest.raises(ValueError, match="Expected scores"):
-        make_guesses(scores[:3], coins, GuessCounts(present=1, absent=1))
+        guesses_from_scores_and_coins(scores[:3], coins, GuessCounts(present=1, absent=1))
     with pytest.raises(ValueError, match="Expected 0 <= right"):
         Guesses(canaries=3, made=2, right=3)
     with pytest.raises(ValueError, match="to have a delta each"):
@@ -160,7 +167,7 @@ def test_the_claim_is_the_largest_of_its_lines() -> None:
                 max((level - delta) * math.exp(-epsilon), 1 - delta - math.exp(epsilon) * (1 - level))
                 for epsilon, delta in zip(epsilons, deltas, strict=True)
             ]
-            assert claim.least(float(level)) == pytest.approx(max(0.0, *lines), abs=1e-12)
+            assert claim.least_neighbour_probability(float(level)) == pytest.approx(max(0.0, *lines), abs=1e-12)
 
 
 def test_the_curve_of_a_gaussian_is_its_trade_off() -> None:
@@ -169,5 +176,5 @@ def test_the_curve_of_a_gaussian_is_its_trade_off() -> None:
     claim = Claim(epsilons=tuple(map(GaussianProfile(mu=0.5).epsilon, fine)), deltas=fine)
     for level in (0.01, 0.2, 0.5, 0.9):
         exact = float(norm.cdf(norm.ppf(level) - 0.5))
-        assert claim.least(level) == pytest.approx(exact, rel=0.01)
-        assert claim.least(level) <= exact * (1 + 1e-9)
+        assert claim.least_neighbour_probability(level) == pytest.approx(exact, rel=0.01)
+        assert claim.least_neighbour_probability(level) <= exact * (1 + 1e-9)

@@ -12,9 +12,9 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_count
+from dpsweep.accounting.pricing.calibration import calibrate_noise, largest_affordable_count
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.accounting.pricing.rule_prices import Offer, cheapest, price_list
+from dpsweep.accounting.pricing.rule_prices import Offer, cheapest_offer_showing_results, offer_of_each_rule
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.noisy_max import NoisyMax
@@ -43,7 +43,7 @@ def run(noise: float = 1.2, steps: int = 5000, score: float | None = None) -> Pl
 @pytest.fixture(scope="module")
 def paper_a() -> dict[str, Offer]:
     """The grid of Yang et al., figure 3, at their least noise, with scores that cost next to nothing."""
-    return {offer.label: offer for offer in price_list(RULES, [run(score=1000.0)] * 35, PANEL, delta=DELTA)}
+    return {offer.label: offer for offer in offer_of_each_rule(RULES, [run(score=1000.0)] * 35, PANEL, delta=DELTA)}
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_an_attack_stays_below_every_price(paper_a: dict[str, Offer]) -> None:
 
 def test_the_cheapest_offer_shows_what_was_asked_for(paper_a: dict[str, Offer]) -> None:
     offers = tuple(paper_a.values())
-    everything, winner = cheapest(offers, "all"), cheapest(offers, "winner")
+    everything, winner = cheapest_offer_showing_results(offers, "all"), cheapest_offer_showing_results(offers, "winner")
     assert everything is paper_a["composition"]
     assert winner is paper_a["private_selection"]
-    assert not paper_a["noisy_max"].shows("winner"), "it names the winner, and not its score"
-    assert cheapest((paper_a["noisy_max"],), "all") is None
+    assert not paper_a["noisy_max"].can_show_results("winner"), "it names the winner, and not its score"
+    assert cheapest_offer_showing_results((paper_a["noisy_max"],), "all") is None
 
 
 def test_a_refusal_is_an_offer_without_a_price() -> None:
     rules = {"subsampled": Subsampled(rate=0.1, rule=PrivateSelection())}
     replaced = Adjacency.REPLACE_ONE
-    (offer,) = price_list(rules, [run(steps=10)] * 3, PANEL, delta=DELTA, adjacency=replaced)
+    (offer,) = offer_of_each_rule(rules, [run(steps=10)] * 3, PANEL, delta=DELTA, adjacency=replaced)
     assert offer.epsilon == math.inf
     assert "no bound" in offer.refusal
-    assert cheapest((offer,), "winner") is None
+    assert cheapest_offer_showing_results((offer,), "winner") is None
 
 
 def test_luck_is_the_chance_of_having_tried_one_of_the_best_tenth(paper_a: dict[str, Offer]) -> None:
@@ -136,7 +136,7 @@ def test_the_largest_count_that_fits(start: int) -> None:
         (1 / 7, 50, 1),
     ]:
         asked.clear()
-        assert largest_count(cost, limit, most=most, start=start) == found
+        assert largest_affordable_count(cost, limit, most=most, start=start) == found
         assert all(1 <= count <= most for count in asked)
         assert len(asked) < 60
 

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsweep.accounting.accountants.pld import Pld, forget_prices, steps_profile
+from dpsweep.accounting.accountants.pld import Pld, clear_cached_prices, profile_of_gaussian_steps
 from dpsweep.accounting.accountants.prv import Prv
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import AccountantsDisagree, BadInput, UnsupportedEvent
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
+    are_same_events,
     gaussian,
     poisson_gaussian,
     random_allocation,
     repeat,
-    same,
 )
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.pricing.calibration import calibrate_noise, least_noise
+from dpsweep.accounting.pricing.calibration import calibrate_noise, least_sufficient_noise_near
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.profiles.selection_envelope import tangents_of
+from dpsweep.accounting.profiles.selection_envelope import tradeoff_tangents_of_curve
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Disclosure, rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection
@@ -143,23 +143,23 @@ def test_the_whole_grid_is_calibrated() -> None:
 def test_the_noise_of_a_search_is_the_least_of_four_digits(target: float, steps: int, rate: float) -> None:
     """The search for it is on a coarser grid than the price."""
     terms = SearchTerms(rule=Composition(), panel=PANEL, delta=1e-5, adjacency=ADD)
-    noise = terms.noise(lambda value: [run(value, steps, rate)] * 6, target)
+    noise = terms.least_noise_for_target(lambda value: [run(value, steps, rate)] * 6, target)
     less = noise - 10 ** (math.floor(math.log10(noise)) - 3)
     assert terms.epsilon([run(noise, steps, rate)] * 6) <= target < terms.epsilon([run(less, steps, rate)] * 6)
 
 
 def test_a_noise_that_is_not_enough_is_not_the_least() -> None:
-    assert least_noise(lambda noise: 1 / noise, 3.0, 0.3333) is None
-    assert least_noise(lambda noise: 1 / noise, 3.0, 0.3434) is None, "too far"
+    assert least_sufficient_noise_near(lambda noise: 1 / noise, 3.0, 0.3333) is None
+    assert least_sufficient_noise_near(lambda noise: 1 / noise, 3.0, 0.3434) is None, "too far"
 
 
 def test_what_is_forgotten_is_priced_again_alike() -> None:
     events = [rule.event([run(1.5)] * 3) for rule in (Composition(), PrivateSelection(mean=3))]
     before = [PANEL.epsilon(event, 1e-5, ADD) for event in events]
-    assert steps_profile.cache_info().currsize > 0
-    assert tangents_of.cache_info().currsize > 0
-    forget_prices()
-    assert steps_profile.cache_info().currsize == tangents_of.cache_info().currsize == 0
+    assert profile_of_gaussian_steps.cache_info().currsize > 0
+    assert tradeoff_tangents_of_curve.cache_info().currsize > 0
+    clear_cached_prices()
+    assert profile_of_gaussian_steps.cache_info().currsize == tradeoff_tangents_of_curve.cache_info().currsize == 0
     assert [PANEL.epsilon(event, 1e-5, ADD) for event in events] == before
 
 
@@ -175,9 +175,9 @@ def test_composition_adds_every_point() -> None:
     step = poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5)
     scored = PlanEvent(training=repeat(step, 10), validation=gaussian(noise_multiplier=3.0))
     total = Composition().event([scored, scored, PlanEvent(training=repeat(step, 5))])
-    assert same(total.training, repeat(step, 25))
+    assert are_same_events(total.training, repeat(step, 25))
     assert total.validation is not None
-    assert same(total.validation, repeat(gaussian(noise_multiplier=3.0), 2))
+    assert are_same_events(total.validation, repeat(gaussian(noise_multiplier=3.0), 2))
     assert Composition().event([PlanEvent(training=step)]).validation is None
 
 
@@ -191,7 +191,7 @@ def test_composition_runs_and_shows_everything() -> None:
     from random import Random
 
     rule = rule_from_config({"_target_": "dpsweep.accounting.selection.composition.Composition"})
-    assert rule.draw(4, Random(1)).tries == (0, 1, 2, 3)
+    assert rule.draw_tries(4, Random(1)).tries == (0, 1, 2, 3)
     assert rule.discloses == frozenset(Disclosure)
 
 
@@ -210,12 +210,12 @@ def test_a_rule_that_does_not_exist_is_refused(config: dict[str, object]) -> Non
 
 def test_guarantees_of_different_neighbours_are_never_compared() -> None:
     mine = Guarantee(epsilon=1.0, delta=1e-5)
-    assert mine.fits(Guarantee(epsilon=1.0, delta=1e-5))
-    assert not mine.fits(Guarantee(epsilon=2.0, delta=1e-6))
+    assert mine.is_within_budget(Guarantee(epsilon=1.0, delta=1e-5))
+    assert not mine.is_within_budget(Guarantee(epsilon=2.0, delta=1e-6))
     with pytest.raises(ValueError, match="not comparable"):
-        mine.fits(Guarantee(epsilon=2.0, delta=1e-5, adjacency=REPLACE))
+        mine.is_within_budget(Guarantee(epsilon=2.0, delta=1e-5, adjacency=REPLACE))
     with pytest.raises(ValueError, match="not comparable"):
-        mine.fits(Guarantee(epsilon=2.0, delta=1e-5, unit="patient"))
+        mine.is_within_budget(Guarantee(epsilon=2.0, delta=1e-5, unit="patient"))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.1), (float("nan"), 0.1), (1.0, 1.0), (1.0, -0.1)])

@@ -11,9 +11,9 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from dp_accounting.privacy_accountant import NeighboringRelation
 
 from dpsweep.accounting.accountants.interface import GaussianSteps
-from dpsweep.accounting.accountants.pld import ComposedProfile, Pld, steps_together
+from dpsweep.accounting.accountants.pld import ComposedProfile, Pld, equal_mechanisms_of_gaussian_steps
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import compose, noisy_count, poisson_gaussian, repeat, select
+from dpsweep.accounting.events.build import best_of_tries, compose, noisy_count, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
@@ -29,7 +29,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert_profile,
 )
-from dpsweep.accounting.profiles.selection_envelope import best_of
+from dpsweep.accounting.profiles.selection_envelope import profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -41,7 +41,7 @@ PROFILES = [
     Claimed(at=1.2, beyond=1e-7),
     Sampled(inner=GaussianProfile(mu=1.0), rate=0.1),
     Worst(inner=(GaussianProfile(mu=0.5), Claimed(at=0.1, beyond=0.0))),
-    best_of(GaussianProfile(mu=0.5), LAW),
+    profile_of_best_try(GaussianProfile(mu=0.5), LAW),
     Pld().profile(RUN, ADD),
 ]
 
@@ -81,10 +81,10 @@ def test_one_sampled_step_is_exact() -> None:
     [(1e-4, 0.3), (0.02, 1.2), (0.2, 20.0), (0.5, 0.5), (0.3, 0.05), (0.99, 2.0)],
 )
 def test_a_steps_losses_are_the_librarys_in_every_direction(sample_rate: float, noise_multiplier: float) -> None:
-    most = losses.reach_replaced(sample_rate, noise_multiplier)
+    most = losses.largest_loss_of_replaced_record(sample_rate, noise_multiplier)
     epsilons = np.linspace(-most, most, 400)
     for direction, ours in (
-        (AdjacencyType.REMOVE, losses.removed),
+        (AdjacencyType.REMOVE, losses.removed_record_curve),
         (AdjacencyType.ADD, losses.added_record_curve),
         (AdjacencyType.REPLACE, losses.replaced_record_curve),
     ):
@@ -109,12 +109,15 @@ def test_distributions_agree_with_the_librarys(
         neighboring_relation=NeighboringRelation[adjacency.name],
     ).self_compose(steps)
     step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-    ours = ComposedProfile.of([steps_together(step, 1e-3, adjacency)])
+    ours = ComposedProfile.from_equal_mechanisms([equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency)])
     for delta in (1e-2, 1e-5, 1e-7):
         # An unsampled Gaussian collapses into one exactly; the library convolves its discretisation.
         slack = 1e-9 if steps == 1 else 2e-6 if sample_rate < 1 else 1e-5
         assert ours.epsilon(delta) == pytest.approx(oracle.get_epsilon_for_delta(delta), abs=slack)
-    for losses_of_one in (steps_together(step, 1e-3, adjacency).ahead, steps_together(step, 1e-3, adjacency).behind):
+    for losses_of_one in (
+        equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency).ahead,
+        equal_mechanisms_of_gaussian_steps(step, 1e-3, adjacency).behind,
+    ):
         assert losses_of_one.probabilities.sum() == pytest.approx(1.0, abs=1e-10)
 
 
@@ -145,7 +148,7 @@ def test_the_envelope_is_no_dearer_than_one_shift_of_the_profile(eta: float, mea
     grid = np.linspace(0, 20, 200_001)
     odds = (1 - law.gamma) / law.gamma
     best = (1 + eta) * float(np.log(np.exp(grid) + odds * np.maximum(run.delta(grid), 1e-12)).min())
-    assert best_of(run, law).epsilon(1e-5) < run.epsilon(1e-5 / law.mean) + best
+    assert profile_of_best_try(run, law).epsilon(1e-5) < run.epsilon(1e-5 / law.mean) + best
 
 
 @pytest.mark.parametrize(
@@ -153,29 +156,29 @@ def test_the_envelope_is_no_dearer_than_one_shift_of_the_profile(eta: float, mea
 )
 def test_small_epsilons_lose_little_to_cells(law: NegativeBinomial | Poisson, slack: float) -> None:
     """Cells cost an absolute part of epsilon, .0003 to .0008 before they were finer here: the attack is near .011."""
-    search = select(repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=250.0), 1000), law)
+    search = best_of_tries(repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=250.0), 1000), law)
     attack = lower_bound(search, 1e-5, ADD)
     assert attack <= Pld().epsilon(search, 1e-5, ADD) <= slack * attack < 0.015
 
 
 def test_a_limit_that_is_never_reached_costs_nothing() -> None:
     """Up to a limit that the envelope takes, and beyond, where the probability to reach it is added to delta."""
-    search = Pld().epsilon(select(RUN, LAW), 1e-5, ADD)
+    search = Pld().epsilon(best_of_tries(RUN, LAW), 1e-5, ADD)
     for limit in (5000, 1_000_000):
-        assert Pld().epsilon(select(RUN, LAW, limit), 1e-5, ADD) == pytest.approx(search, rel=1e-6)
-    assert Pld().epsilon(select(RUN, LAW, 5), 1e-5, ADD) < search
+        assert Pld().epsilon(best_of_tries(RUN, LAW, limit), 1e-5, ADD) == pytest.approx(search, rel=1e-6)
+    assert Pld().epsilon(best_of_tries(RUN, LAW, 5), 1e-5, ADD) < search
 
 
 def test_one_try_is_one_run() -> None:
     once = NegativeBinomial.with_mean(eta=1.0, mean=1.0)
-    assert Pld().epsilon(select(RUN, once), 1e-5, ADD) == Pld().epsilon(RUN, 1e-5, ADD)
+    assert Pld().epsilon(best_of_tries(RUN, once), 1e-5, ADD) == Pld().epsilon(RUN, 1e-5, ADD)
 
 
 def test_a_search_whose_share_of_delta_is_too_small_is_refused() -> None:
     law = NegativeBinomial.with_mean(eta=0.0, mean=1000.0)
-    assert Pld().epsilon(select(RUN, law), 1.01e-27, ADD) > 0
+    assert Pld().epsilon(best_of_tries(RUN, law), 1.01e-27, ADD) > 0
     with pytest.raises(UnsupportedEvent, match=r"delta / tries is below 1e-30; use RDP\."):
-        Pld().epsilon(select(RUN, law), 0.99e-27, ADD)
+        Pld().epsilon(best_of_tries(RUN, law), 0.99e-27, ADD)
 
 
 @pytest.mark.parametrize(("sample_rate", "noise_multiplier", "steps"), [(0.02, 1.2, 5000), (0.01, 0.8, 200_000)])
@@ -188,7 +191,7 @@ def test_far_out_a_profile_is_next_to_nothing(sample_rate: float, noise_multipli
 
 
 def test_searches_compose_with_other_mechanisms() -> None:
-    search, count = select(RUN, LAW), noisy_count(noise_std=3.0)
+    search, count = best_of_tries(RUN, LAW), noisy_count(noise_std=3.0)
     apart = Pld().epsilon(search, 1e-5, ADD), Pld().epsilon(count, 1e-5, ADD)
     both = Pld().epsilon(compose([search, count]), 1e-5, ADD)
     assert max(apart) < both < sum(apart)
@@ -214,5 +217,7 @@ def test_halving_the_interval_changes_next_to_nothing(sample_rate: float, noise_
         whole = Pld().epsilon(event, 1e-5, adjacency)
         fine = min(1e-4, 0.1 * sample_rate / noise_multiplier) / 2
         step = GaussianSteps(sample_rate=sample_rate, noise_multiplier=noise_multiplier, count=steps)
-        half = ComposedProfile.of([steps_together(step, fine, adjacency)]).epsilon(1e-5)
+        half = ComposedProfile.from_equal_mechanisms(
+            [equal_mechanisms_of_gaussian_steps(step, fine, adjacency)]
+        ).epsilon(1e-5)
         assert half - 1e-6 <= whole <= half * 1.001

@@ -12,10 +12,10 @@ from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events.build import (
     DpEvent,
+    best_of_tries,
     compose,
     poisson_gaussian,
     repeat,
-    select,
     without_replacement_gaussian,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Tries
@@ -62,13 +62,13 @@ def test_a_search_of_few_steps_with_small_batches_is_priced_near_its_lower_bound
     rate: float, noise: float, steps: int, tries: Tries
 ) -> None:
     """Losses have two modes, one of a step with the record and one without, and no tilt covers the gap between them."""
-    event = select(dpsgd(rate, noise, steps), tries)
+    event = best_of_tries(dpsgd(rate, noise, steps), tries)
     epsilon = Pld().epsilon(event, 1e-5, ADD)
     assert lower_bound(event, 1e-5, ADD) <= epsilon < 1.05 * lower_bound(event, 1e-5, ADD)
 
 
 def gaussian_losses(mu: float, interval: float) -> Losses:
-    at = interval * np.arange(math.ceil(losses.reach_gaussian(mu) / interval) + 1)
+    at = interval * np.arange(math.ceil(losses.largest_gaussian_loss(mu) / interval) + 1)
     curve = GaussianProfile(mu=mu).delta(at)
     return Losses(
         lowest=1 - len(at),

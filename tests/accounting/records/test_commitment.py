@@ -36,7 +36,7 @@ EVENT = PlanEvent(training=gaussian(noise_multiplier=4.0))
 def charge(ledger: Ledger, plan: str = "p", epsilon: float = 1.0, event: PlanEvent | None = EVENT, **more: Any) -> None:
     record = {"rule": {"kind": "composition", "name": "composition"}, "reason": "plan"} | more
     cost = Guarantee(epsilon=epsilon, delta=1e-5)
-    ledger.charge("digits", plan=plan, trials=("a", "b"), cost=cost, record=record, event=event)
+    ledger.charge_trials_and_return_entry("digits", plan=plan, trials=("a", "b"), cost=cost, record=record, event=event)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     charge(ledger)
     return ledger
 
@@ -56,8 +56,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def another(folder: Path) -> Ledger:
     """A ledger that was opened at another time, with other lines before the charge."""
     ledger = Ledger(folder / "another.sqlite")
-    ledger.open("mnist", BUDGET)
-    ledger.open("digits", BUDGET)
+    ledger.open_account("mnist", BUDGET)
+    ledger.open_account("digits", BUDGET)
     charge(ledger, plan="another", epsilon=2.0)
     charge(ledger)
     return ledger
@@ -65,7 +65,7 @@ def another(folder: Path) -> Ledger:
 
 def test_it_is_the_hash_of_the_tag_the_salt_and_the_canonical_json(ledger: Ledger) -> None:
     """Computed once more from the sheet alone, as somebody without dpsweep would."""
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     charged = json.dumps(opening.charged.to_json(), sort_keys=True, separators=(",", ":"))
     expected = sha256(DOMAIN.encode() + bytes.fromhex(opening.salt) + charged.encode()).hexdigest()
     assert opening.commitment == expected
@@ -77,14 +77,14 @@ def test_it_is_the_hash_of_the_tag_the_salt_and_the_canonical_json(ledger: Ledge
 
 
 def test_the_same_charge_has_the_same_commitment(ledger: Ledger, tmp_path: Path) -> None:
-    first = Opening.of(ledger, "digits", "p")
-    assert Opening.of(ledger, "digits", "p") == first
+    first = Opening.from_ledger(ledger, "digits", "p")
+    assert Opening.from_ledger(ledger, "digits", "p") == first
     shutil.copy(tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite")
-    copy = Opening.of(Ledger(tmp_path / "copy.sqlite"), "digits", "p")
-    elsewhere = Opening.of(another(tmp_path), "digits", "p")
+    copy = Opening.from_ledger(Ledger(tmp_path / "copy.sqlite"), "digits", "p")
+    elsewhere = Opening.from_ledger(another(tmp_path), "digits", "p")
     assert copy == elsewhere == first, "neither lines before nor times play a part"
     charge(ledger, plan="later")
-    assert Opening.of(ledger, "digits", "p") == first
+    assert Opening.from_ledger(ledger, "digits", "p") == first
 
 
 @pytest.mark.parametrize(
@@ -94,26 +94,26 @@ def test_the_same_charge_has_the_same_commitment(ledger: Ledger, tmp_path: Path)
 )
 def test_another_charge_has_another_commitment(ledger: Ledger, tmp_path: Path, other: dict[str, Any]) -> None:
     elsewhere = Ledger(tmp_path / "elsewhere.sqlite")
-    elsewhere.open("digits", BUDGET)
+    elsewhere.open_account("digits", BUDGET)
     charge(elsewhere, **other)
-    opening = Opening.of(elsewhere, "digits", other.get("plan", "p"))
-    assert opening.commitment != Opening.of(ledger, "digits", "p").commitment
+    opening = Opening.from_ledger(elsewhere, "digits", other.get("plan", "p"))
+    assert opening.commitment != Opening.from_ledger(ledger, "digits", "p").commitment
 
 
 def test_another_salt_makes_another_commitment(ledger: Ledger, key: Path) -> None:
     """Another key is another salt; of the same charge nothing is seen to be the same."""
-    first = Opening.of(ledger, "digits", "p")
+    first = Opening.from_ledger(ledger, "digits", "p")
     key.unlink()
-    second = Opening.of(ledger, "digits", "p")
+    second = Opening.from_ledger(ledger, "digits", "p")
     assert second.charged == first.charged
     assert second.salt != first.salt
     assert second.commitment != first.commitment
     for opening in (first, second):
-        opening.verify(opening.commitment, ledger)
+        opening.check_commitment_and_charges(opening.commitment, ledger)
 
 
 def test_what_is_committed_to_has_no_line_no_head_and_no_time(ledger: Ledger) -> None:
-    content = Opening.of(ledger, "digits", "p").charged.canonical.decode()
+    content = Opening.from_ledger(ledger, "digits", "p").charged.canonical_json.decode()
     for entry in ledger.statement("digits").entries:
         assert entry.digest not in content
         assert entry.at not in content
@@ -122,7 +122,7 @@ def test_what_is_committed_to_has_no_line_no_head_and_no_time(ledger: Ledger) ->
 
 
 def test_an_opening_is_the_curators_alone(ledger: Ledger, tmp_path: Path) -> None:
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     opening.write(tmp_path)
     assert stat.S_IMODE((tmp_path / OPENING_FILE).stat().st_mode) == 0o600
     assert Opening.read(tmp_path) == opening
@@ -135,7 +135,7 @@ def test_an_opening_is_the_curators_alone(ledger: Ledger, tmp_path: Path) -> Non
 
 
 def test_a_tampered_opening_is_refused(ledger: Ledger) -> None:
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     (one,) = opening.charged.charges
     charges = {
         "epsilon": replace(opening.charged, charges=({**one, "epsilon": 0.5},)),
@@ -146,23 +146,25 @@ def test_a_tampered_opening_is_refused(ledger: Ledger) -> None:
     for name, charged in charges.items():
         forged = replace(opening, charged=charged)
         with pytest.raises(ContractBroken, match="does not open this commitment"):
-            forged.verify(opening.commitment, ledger)
+            forged.check_commitment_and_charges(opening.commitment, ledger)
         if name != "account":
             with pytest.raises(ContractBroken, match=r"are not those that .* holds"):
-                forged.verify(forged.commitment, ledger)
+                forged.check_commitment_and_charges(forged.commitment, ledger)
     with pytest.raises(ContractBroken, match="does not open this commitment"):
-        replace(opening, salt="00" * 32).verify(opening.commitment, ledger)
+        replace(opening, salt="00" * 32).check_commitment_and_charges(opening.commitment, ledger)
 
 
 def test_a_ledger_without_the_charge_refuses_and_one_with_later_charges_agrees(ledger: Ledger, tmp_path: Path) -> None:
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     empty = Ledger(tmp_path / "empty.sqlite")
-    empty.open("digits", BUDGET)
+    empty.open_account("digits", BUDGET)
     with pytest.raises(ContractBroken, match="are not those that"):
-        opening.verify(opening.commitment, empty)
+        opening.check_commitment_and_charges(opening.commitment, empty)
     charge(ledger, reason="repeat")
-    opening.verify(opening.commitment, ledger)
-    assert Opening.of(ledger, "digits", "p").commitment != opening.commitment, "a repeat is a part of the price"
+    opening.check_commitment_and_charges(opening.commitment, ledger)
+    assert Opening.from_ledger(ledger, "digits", "p").commitment != opening.commitment, (
+        "a repeat is a part of the price"
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,19 +179,21 @@ def test_a_damaged_sheet_is_refused_in_one_sentence(tmp_path: Path, content: str
 
 def test_a_lost_key_is_not_made_anew_for_a_ledger_with_data_sets(ledger: Ledger, key: Path) -> None:
     """A new key would recognise none of them; the salts' key then lies beside the private stores."""
-    ledger.recognise("digits", Key.open(key).fingerprint([Content.of([b"records"])]))
+    ledger.record_data_and_return_message(
+        "digits", Key.read_or_create(key).fingerprint([Content.from_chunks([b"records"])])
+    )
     key.unlink()
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     assert not key.exists()
-    assert Opening.of(ledger, "digits", "p") == opening
-    (spare,) = ledger.beside.glob(f"*/{SPARE_KEY}")
+    assert Opening.from_ledger(ledger, "digits", "p") == opening
+    (spare,) = ledger.folder_for_local_files.glob(f"*/{SPARE_KEY}")
     assert stat.S_IMODE(spare.stat().st_mode) == 0o600
 
 
 def test_an_infinite_price_has_a_commitment_too(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "public.sqlite")
-    ledger.open("digits", Guarantee(epsilon=float("inf"), delta=0.0))
+    ledger.open_account("digits", Guarantee(epsilon=float("inf"), delta=0.0))
     charge(ledger, epsilon=float("inf"))
-    opening = Opening.of(ledger, "digits", "p")
+    opening = Opening.from_ledger(ledger, "digits", "p")
     assert opening.charged.charges[0]["epsilon"] == "infinity"
-    assert ChargedSweep.from_json(json.loads(opening.charged.canonical)) == opening.charged
+    assert ChargedSweep.from_json(json.loads(opening.charged.canonical_json)) == opening.charged

@@ -30,22 +30,24 @@ def ledger(tmp_path: Path) -> Ledger:
 def charge(ledger: Ledger, plan: str, cost: Guarantee = NOTHING) -> None:
     event = PlanEvent(training=repeat(non_private(), 3))
     bounds = {"RDP": math.inf}
-    ledger.charge("open", plan=plan, trials=["a"], cost=cost, record={"bounds": bounds}, event=event)
+    ledger.charge_trials_and_return_entry(
+        "open", plan=plan, trials=["a"], cost=cost, record={"bounds": bounds}, event=event
+    )
 
 
 def test_they_take_any_number_of_charges_and_their_chain_verifies(ledger: Ledger) -> None:
-    ledger.open("open", NOTHING)
+    ledger.open_account("open", NOTHING)
     charge(ledger, "first")
     charge(ledger, "second")
     statement = ledger.statement("open")
-    assert statement.reserved[0] == statement.left[0] == math.inf
+    assert statement.reserved_epsilon_and_delta[0] == statement.remaining_epsilon_and_delta[0] == math.inf
     assert statement.budget == NOTHING
     assert [entry.body["epsilon"] for entry in statement.charges] == ["infinity", "infinity"]
-    assert ledger.verify() == 3
+    assert ledger.verify_and_count_entries() == 3
 
 
 def test_a_finite_account_takes_no_charge_that_protects_nobody(ledger: Ledger) -> None:
-    ledger.open("open", PROMISE)
+    ledger.open_account("open", PROMISE)
     with pytest.raises(BudgetRefused, match="epsilon=∞"):
         charge(ledger, "first")
     assert not ledger.statement("open").charges
@@ -60,23 +62,23 @@ def test_a_finite_account_takes_no_charge_that_protects_nobody(ledger: Ledger) -
     ids=["once private", "once public"],
 )
 def test_what_was_declared_of_an_account_stays(ledger: Ledger, fixed: Guarantee, asked: Guarantee, said: str) -> None:
-    ledger.open("open", fixed)
-    for method in (ledger.find, ledger.use):
+    ledger.open_account("open", fixed)
+    for method in (ledger.open_account_or_check_neighbours, ledger.open_account_or_check_budget):
         with pytest.raises(BudgetRefused, match=said) as refused:
             method("open", asked)
         assert refused.value.exit_code == 3
 
 
 def test_no_raise_makes_private_data_public(ledger: Ledger) -> None:
-    ledger.open("open", PROMISE)
+    ledger.open_account("open", PROMISE)
     with pytest.raises(BadInput, match="to be higher than"):
         ledger.raise_budget("open", NOTHING)
 
 
 def test_a_filter_has_nothing_to_promise(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="Expected policy=addition for data declared public"):
-        ledger.open("open", NOTHING, RenyiFilter(order=8, epsilon=4.0, delta=1e-5))
-    assert not ledger.accounts()
+        ledger.open_account("open", NOTHING, RenyiFilter(order=8, epsilon=4.0, delta=1e-5))
+    assert not ledger.account_names()
 
 
 def test_plans_are_written_as_json_that_any_program_reads(tmp_path: Path) -> None:
@@ -98,5 +100,5 @@ def test_plans_are_written_as_json_that_any_program_reads(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "plan.json").read_text(), parse_constant=refuse)["budget"]["epsilon"] == "infinity"
     there = Plan.read(tmp_path / "plan.json")
     assert there.budget == NOTHING
-    assert there.public
+    assert there.has_public_data
     assert Panel(claimants=(Rdp(),)).quote(there.event, 1e-5, there.adjacency).epsilon == math.inf

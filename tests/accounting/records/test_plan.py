@@ -82,9 +82,9 @@ def test_other_schemas_and_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_blocks_are_found_by_their_id() -> None:
-    assert plan().block(trial(0.1).id).trials == (trial(0.1),)
+    assert plan().block_with_id(trial(0.1).id).trials == (trial(0.1),)
     with pytest.raises(BadInput, match="one of the 2 blocks"):
-        plan().block("nosuchblock")
+        plan().block_with_id("nosuchblock")
     pair = Block(trials=plan().trials)
     assert pair.id not in {one.id for one in plan().trials}
 
@@ -103,9 +103,9 @@ def receipt() -> Receipt:
 
 def test_a_receipt_is_used_once(tmp_path: Path) -> None:
     receipt().write(tmp_path)
-    assert Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t") == receipt()
+    assert Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t") == receipt()
     with pytest.raises(NoReceipt, match="already used"):
-        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             try:
-                Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+                Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
             except NoReceipt:
                 os._exit(1)
             os._exit(0)
@@ -126,14 +126,14 @@ def test_only_one_of_many_processes_claims_a_receipt(tmp_path: Path) -> None:
 
 def test_no_receipt_no_training(tmp_path: Path) -> None:
     with pytest.raises(NoReceipt, match="holds no receipt"):
-        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
     receipt().write(tmp_path)
     for names in ({"plan": "other", "trial": "t"}, {"plan": "p", "trial": "other"}):
         with pytest.raises(NoReceipt, match="nothing trains"):
-            Receipt.claim(tmp_path, launched(tmp_path / "private"), **names)
+            Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), **names)
     (tmp_path / "receipt.json").write_text('{"plan": "p"}')
     with pytest.raises(NoReceipt, match="damaged"):
-        Receipt.claim(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
+        Receipt.claim_from_folder(tmp_path, launched(tmp_path / "private"), plan="p", trial="t")
 
 
 def result() -> TrialResult:

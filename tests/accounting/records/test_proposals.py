@@ -17,9 +17,14 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.records.plan import Block, Plan, Proposed, Trial, paid_for
-from dpsweep.accounting.searches.interface import kind_of
-from dpsweep.accounting.searches.proposed_points import ProposedPoints, read_proposals, runs_of, store_proposals
+from dpsweep.accounting.records.plan import Block, Plan, Proposed, Trial, priced_events_of_runs
+from dpsweep.accounting.searches.interface import search_class_for_plan
+from dpsweep.accounting.searches.proposed_points import (
+    ProposedPoints,
+    read_proposed_point_indices,
+    store_proposals_and_return_trials,
+    trials_of_proposals,
+)
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import rule_from_config
@@ -52,7 +57,7 @@ def plan_of(trials: int, spares: int = 0) -> Plan:
         rule=RULE,
         blocks=tuple(Block(trials=(trial,)) for trial in own),
         event=Composition().event(
-            paid_for([trial.event for trial in own], spares=spares, turns=(range(len(own)),) * trials)
+            priced_events_of_runs([trial.event for trial in own], spares=spares, turns=(range(len(own)),) * trials)
         ),
         proposed=Proposed(trials=trials, sampler=SAMPLER),
         spares=spares,
@@ -61,12 +66,12 @@ def plan_of(trials: int, spares: int = 0) -> Plan:
 
 def test_every_turn_costs_as_much_as_the_dearest_point() -> None:
     turns = plan_of(5)
-    worst = events.worst(point.event.training for point in points())
+    worst = events.worst_of_events(point.event.training for point in points())
     assert same(turns.event, PlanEvent(training=events.repeat(worst, 5), validation=scores(5)))
     assert same(plan_of(5, spares=2).event, plan_of(7).event)
     assert plan_of(5, spares=2).id != plan_of(7).id
     alike = points((2.0, 2.0))
-    priced = Composition().event(paid_for([trial.event for trial in alike], turns=(range(2),) * 3))
+    priced = Composition().event(priced_events_of_runs([trial.event for trial in alike], turns=(range(2),) * 3))
     assert same(priced, PlanEvent(training=events.repeat(alike[0].event.training, 3), validation=scores(3)))
 
 
@@ -75,7 +80,10 @@ def scores(runs: int) -> events.DpEvent:
 
 
 def same(left: PlanEvent, right: PlanEvent) -> bool:
-    return all(events.same(part, right.parts[name]) for name, part in left.parts.items())
+    return all(
+        events.are_same_events(part, right.events_by_population[name])
+        for name, part in left.events_by_population.items()
+    )
 
 
 OUTPUTS = np.linspace(-12.0, 15.0, 2701)
@@ -120,7 +128,7 @@ SAMPLED = Mechanism(
 def test_what_an_adversary_chooses_second_by_what_came_first_stays_within_the_price(epsilon: float) -> None:
     """The exact delta of adaptive choice among mechanisms neither of which is the worse one, both ways round."""
     price = Composition().event(
-        paid_for([PlanEvent(training=one.event) for one in (GAUSSIAN, SAMPLED)], turns=(range(2),) * 2)
+        priced_events_of_runs([PlanEvent(training=one.event) for one in (GAUSSIAN, SAMPLED)], turns=(range(2),) * 2)
     )
     for turned in (False, True):
         both = [one.turned() if turned else one for one in (GAUSSIAN, SAMPLED)]
@@ -135,11 +143,11 @@ def test_what_an_adversary_chooses_second_by_what_came_first_stays_within_the_pr
 
 def test_a_point_that_is_proposed_twice_is_two_runs_and_neither_is_the_point() -> None:
     plan = plan_of(4)
-    runs = runs_of(plan, [2, 2, 0])
+    runs = trials_of_proposals(plan, [2, 2, 0])
     assert [run.axes["trainer.lr"] for run in runs] == [2.0, 2.0, 0.0]
     assert [run.event for run in runs] == [plan.trials[point].event for point in (2, 2, 0)]
     assert len({run.id for run in (*runs, *plan.trials)}) == 6
-    assert runs_of(plan, [2, 2]) == runs[:2]
+    assert trials_of_proposals(plan, [2, 2]) == runs[:2]
 
 
 @pytest.mark.parametrize(
@@ -148,23 +156,23 @@ def test_a_point_that_is_proposed_twice_is_two_runs_and_neither_is_the_point() -
 def test_what_the_plan_does_not_pay_for_is_no_run(tmp_path: Path, proposals: list[int], reason: str) -> None:
     path = tmp_path / "proposals.json"
     with pytest.raises(BadInput, match=reason):
-        runs_of(plan_of(4), proposals)
+        trials_of_proposals(plan_of(4), proposals)
     with pytest.raises(BadInput, match=reason):
-        store_proposals(plan_of(4), path, proposals)
+        store_proposals_and_return_trials(plan_of(4), path, proposals)
     assert not path.exists()
 
 
 def test_what_was_proposed_stays_so(tmp_path: Path) -> None:
     plan, path = plan_of(4), tmp_path / "proposals.json"
-    assert read_proposals(plan, path) == ()
-    first = store_proposals(plan, path, [1, 0])
-    assert store_proposals(plan, path, [1, 0, 0])[:2] == first
+    assert read_proposed_point_indices(plan, path) == ()
+    first = store_proposals_and_return_trials(plan, path, [1, 0])
+    assert store_proposals_and_return_trials(plan, path, [1, 0, 0])[:2] == first
     for other in ([1], [0, 0, 0], []):
         with pytest.raises(BadInput, match="what was proposed stays so"):
-            store_proposals(plan, path, other)
-    assert read_proposals(plan, path) == (1, 0, 0)
+            store_proposals_and_return_trials(plan, path, other)
+    assert read_proposed_point_indices(plan, path) == (1, 0, 0)
     with pytest.raises(BadInput, match="proposals of plan"):
-        read_proposals(plan_of(3), path)
+        read_proposed_point_indices(plan_of(3), path)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +182,7 @@ def test_damaged_proposals_are_refused_and_never_guessed(tmp_path: Path, content
     path = tmp_path / "proposals.json"
     path.write_text(content)
     with pytest.raises(BadInput, match="whole and readable"):
-        read_proposals(plan_of(3), path)
+        read_proposed_point_indices(plan_of(3), path)
 
 
 def test_a_plan_whose_points_are_proposed_survives_the_disk_and_is_another_one(tmp_path: Path) -> None:
@@ -198,12 +206,12 @@ def test_the_number_of_runs_is_a_number(trials: object) -> None:
 
 def test_proposals_run_only_where_every_turn_is_paid_for_and_scores_may_be_read() -> None:
     plan = plan_of(4)
-    assert kind_of(plan) is ProposedPoints
+    assert search_class_for_plan(plan) is ProposedPoints
     for cheaper in (plan_of(3).event, replace(plan, proposed=None, blocks=plan.blocks[:1]).trials[0].event):
         with pytest.raises(BadInput, match="but not run"):
-            kind_of(replace(plan, event=cheaper))
+            search_class_for_plan(replace(plan, event=cheaper))
     hidden = {"_target_": "dpsweep.accounting.selection.private_selection.PrivateSelection", "mean": 3.0}
     searched = rule_from_config(hidden).event([trial.event for trial in plan.trials])
-    assert kind_of(replace(plan, rule=hidden, event=searched, proposed=None)) is SecretDraw
+    assert search_class_for_plan(replace(plan, rule=hidden, event=searched, proposed=None)) is SecretDraw
     with pytest.raises(BadInput, match="proposal made from hidden scores"):
-        kind_of(replace(plan, rule=hidden, event=searched))
+        search_class_for_plan(replace(plan, rule=hidden, event=searched))

@@ -14,7 +14,12 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.bodies import Released, ReleaseManifest
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.released_files import LIST_FILE, ReleasedFiles, ReleasedWinner, verify_files
+from dpsweep.accounting.records.released_files import (
+    LIST_FILE,
+    ReleasedFiles,
+    ReleasedWinner,
+    verify_release_files_and_describe,
+)
 
 FILES = {"report.html": "epsilon 2.9", "price.json": "{}", "sub/page.html": "more"}
 ONE = Guarantee(epsilon=1.0, delta=1e-5)
@@ -24,28 +29,30 @@ def release(folder: Path, files: Mapping[str, str] = FILES, secret: str = "bits"
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    ReleasedWinner.of(secret, "charge").write(folder)
+    ReleasedWinner.from_secret_and_charge(secret, "charge").write_salt_and_covered_names(folder)
     return folder
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.open("digits", Guarantee(epsilon=9.0, delta=1e-3))
-    ledger.charge("digits", plan="p", trials=["a"], cost=ONE, record={})
+    ledger.open_account("digits", Guarantee(epsilon=9.0, delta=1e-3))
+    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a"], cost=ONE, record={})
     return ledger
 
 
 def publish(ledger: Ledger, folder: Path, curator: Path, winner: str = "w", charge: str = "c") -> None:
-    files = ReleasedFiles.of(folder)
-    manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=files.manifest)
-    ledger.release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
+    files = ReleasedFiles.from_folder(folder)
+    manifest = ReleaseManifest(charge=charge, folder=folder.name, manifest=files.manifest_digest)
+    ledger.record_release("digits", plan="p", winner=Released(charge=charge, winner=winner), manifest=manifest)
     curator.mkdir(exist_ok=True)
-    files.note(curator, folder.name)
+    files.write_into_curator_list(curator, folder.name)
 
 
 def verified(ledger: Ledger, folder: Path) -> str:
-    return verify_files(folder, folder.parent / "curator", ledger.statement("digits").attempts("p"))
+    return verify_release_files_and_describe(
+        folder, folder.parent / "curator", ledger.statement("digits").attempts_of_plan("p")
+    )
 
 
 def test_a_release_that_is_as_it_was_made_is_whole(tmp_path: Path, ledger: Ledger) -> None:
@@ -99,7 +106,7 @@ def test_the_curators_list_decides_nothing(tmp_path: Path, ledger: Ledger) -> No
     publish(ledger, folder, tmp_path / "curator")
     words = verified(ledger, folder)
     (folder / "price.json").write_text("{ }")
-    ReleasedFiles.of(folder).note(tmp_path / "curator", "release")
+    ReleasedFiles.from_folder(folder).write_into_curator_list(tmp_path / "curator", "release")
     with pytest.raises(ContractBroken, match=r"are those of no release in the ledger\. `dpsweep release"):
         verified(ledger, folder)
     (tmp_path / "curator" / LIST_FILE).unlink()
@@ -157,12 +164,12 @@ def test_a_second_winner_adds_no_line_at_all(tmp_path: Path, ledger: Ledger) -> 
 
 def test_the_line_tells_nothing_without_the_salt(tmp_path: Path) -> None:
     """The same files with another salt have another digest, and a line has no more than a digest and its folder."""
-    one, other = (ReleasedFiles.of(release(tmp_path / name, secret=name)) for name in ("one", "other"))
+    one, other = (ReleasedFiles.from_folder(release(tmp_path / name, secret=name)) for name in ("one", "other"))
     assert {**one.files, "winner.json": ""} == {**other.files, "winner.json": ""}
-    assert one.manifest != other.manifest
-    few = ReleasedFiles.of(release(tmp_path / "few", {"report.html": ""}))
+    assert one.manifest_digest != other.manifest_digest
+    few = ReleasedFiles.from_folder(release(tmp_path / "few", {"report.html": ""}))
     lengths = {
-        len(json.dumps(ReleaseManifest(charge="c", folder="release", manifest=files.manifest).to_json()))
+        len(json.dumps(ReleaseManifest(charge="c", folder="release", manifest=files.manifest_digest).to_json()))
         for files in (one, few)
     }
     assert len(lengths) == 1

@@ -8,7 +8,15 @@ import pytest
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, same, worst
+from dpsweep.accounting.events.build import (
+    PlanEvent,
+    are_same_events,
+    compose,
+    gaussian,
+    poisson_gaussian,
+    repeat,
+    worst_of_events,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.selection.composition import Composition
@@ -40,12 +48,17 @@ POINTS = [point(3.0, 1.2), point(3.0, 1.2), point(4.0, 1.5)]
 
 def test_the_search_pays_for_all_points_and_the_final_run_for_the_worst_one() -> None:
     event = DisjointParts().event(POINTS)
-    assert list(event.parts) == ["training", "validation", "final training", "final validation"]
-    assert same(event.training, compose(one.training for one in POINTS))
+    assert list(event.events_by_population) == ["training", "validation", "final training", "final validation"]
+    assert are_same_events(event.training, compose(one.training for one in POINTS))
     finals = [one.final for one in POINTS if one.final is not None]
-    assert same(event.parts["final training"], worst(one.training for one in finals))
-    assert same(event.parts["final validation"], worst(one.validation for one in finals if one.validation is not None))
-    assert PlanEvent.from_parts(event.parts) == event
+    assert are_same_events(
+        event.events_by_population["final training"], worst_of_events(one.training for one in finals)
+    )
+    assert are_same_events(
+        event.events_by_population["final validation"],
+        worst_of_events(one.validation for one in finals if one.validation is not None),
+    )
+    assert PlanEvent.from_events_by_population(event.events_by_population) == event
 
 
 def test_the_price_is_the_larger_of_the_two_and_less_than_their_sum() -> None:
@@ -79,22 +92,22 @@ def test_a_final_run_on_other_records_costs_the_larger_of_both_on_finite_mechani
 
 def test_it_pays_for_its_own_execution_and_for_no_other() -> None:
     rule = DisjointParts()
-    assert rule.pays(rule.event(POINTS), POINTS)
-    assert not rule.pays(Composition().event(POINTS), POINTS)
-    assert not rule.pays(rule.event(POINTS[:2]), POINTS)
-    assert not Composition().pays(rule.event(POINTS), POINTS)
+    assert rule.is_event_charged_for_trials(rule.event(POINTS), POINTS)
+    assert not rule.is_event_charged_for_trials(Composition().event(POINTS), POINTS)
+    assert not rule.is_event_charged_for_trials(rule.event(POINTS[:2]), POINTS)
+    assert not Composition().is_event_charged_for_trials(rule.event(POINTS), POINTS)
     bare = [PlanEvent(training=one.training, validation=one.validation) for one in POINTS]
-    assert not rule.pays(rule.event(bare), bare)
+    assert not rule.is_event_charged_for_trials(rule.event(bare), bare)
 
 
 def test_a_final_run_on_the_same_records_follows_a_search_that_runs() -> None:
     final = Final(rule=Composition())
-    assert final.pays(final.event(POINTS), POINTS)
-    assert not final.pays(Composition().event(POINTS), POINTS)
+    assert final.is_event_charged_for_trials(final.event(POINTS), POINTS)
+    assert not final.is_event_charged_for_trials(Composition().event(POINTS), POINTS)
     hidden = Final(rule=PrivateSelection())
-    assert hidden.pays(hidden.event(POINTS), POINTS)
+    assert hidden.is_event_charged_for_trials(hidden.event(POINTS), POINTS)
     for other in (hidden.rule, final, Final(rule=PrivateSelection(eta=0.0))):
-        assert not hidden.pays(other.event(POINTS), POINTS)
+        assert not hidden.is_event_charged_for_trials(other.event(POINTS), POINTS)
     with pytest.raises(BadInput, match="pays for no score that is shown"):
         Final(rule=NoisyMax(noise_scale=2.0))
 
@@ -105,4 +118,4 @@ def test_shares_and_exponents_are_checked() -> None:
             DisjointParts(share=share)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="carry=-1"):
         DisjointParts(carry=-1)
-    assert DisjointParts(share=0.4).final_run.parts[Use.FINAL] == {"share": 0.4, "use": "final"}
+    assert DisjointParts(share=0.4).final_run_terms.parts[Use.FINAL] == {"share": 0.4, "use": "final"}

@@ -22,9 +22,14 @@ from dpsweep.accounting.events.trial_counts import EachPoint, NegativeBinomial, 
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.searches.every_point import EveryPoint
-from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
-from dpsweep.accounting.searches.stored_draw import StoredDraw, check_draw, read_draw, tries_of
+from dpsweep.accounting.searches.stored_draw import (
+    StoredDraw,
+    read_draw_of_plan,
+    require_draw_paid_by_plan,
+    trials_of_draw,
+)
 from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure, Draw, Search, rule_from_config
@@ -69,7 +74,7 @@ def plan_of(rule: Mapping[str, Any], event: PlanEvent, trials: Sequence[Trial]) 
 class Declared(Composition):
     """A composition that names no kind of search."""
 
-    def kind(self, search: Search) -> None:
+    def search_kind(self, search: Search) -> None:
         """Plans are only priced."""
 
 
@@ -87,7 +92,7 @@ def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, s
     """The best of tries, each of them one `of` these points by chance."""
 
     def best(ran: Sequence[DpEvent], law: Any) -> DpEvent:
-        return events.select(events.mixture(ran), law)
+        return events.best_of_tries(events.mixture(ran), law)
 
     scored = [trial.event.validation for trial in of if trial.event.validation is not None]
     return PlanEvent(
@@ -99,7 +104,7 @@ def searched(trials: Sequence[Trial], of: Sequence[Trial], tries: Any = THREE, s
 def test_a_search_for_the_best_of_random_tries_runs_its_draw() -> None:
     for scored in (True, False):
         trials = points(scored)
-        assert kind_of(plan_of(SELECTION, searched(trials, trials), trials)) is SecretDraw
+        assert search_class_for_plan(plan_of(SELECTION, searched(trials, trials), trials)) is SecretDraw
 
 
 def test_what_is_priced_otherwise_than_it_would_run_does_not_run() -> None:
@@ -117,49 +122,49 @@ def test_what_is_priced_otherwise_than_it_would_run_does_not_run() -> None:
             validation=good.validation,
         ),
         PlanEvent(
-            training=events.sampled_part(good.training, sample_rate=0.1),
+            training=events.poisson_sampled(good.training, sample_rate=0.1),
             validation=good.validation,
         ),
-        PlanEvent(training=events.nothing()),
+        PlanEvent(training=events.no_access()),
         searched(public, public),
         Composition().event([trial.event for trial in trials]),
     ):
         with pytest.raises(BadInput, match="but not run"):
-            kind_of(plan_of(SELECTION, event, trials))
+            search_class_for_plan(plan_of(SELECTION, event, trials))
 
 
 def test_only_what_the_rule_declares_runs(declared: dict[str, Any]) -> None:
     trials = points()
     composed = Composition().event([trial.event for trial in trials])
-    assert kind_of(plan_of({"kind": "composition"}, composed, trials)) is EveryPoint
+    assert search_class_for_plan(plan_of({"kind": "composition"}, composed, trials)) is EveryPoint
     with pytest.raises(BadInput, match="but not run"):
-        kind_of(plan_of(declared, composed, trials))
+        search_class_for_plan(plan_of(declared, composed, trials))
 
 
 @pytest.mark.parametrize("rule", [SELECTION, GRID_WINNER, NOISY])
 def test_a_search_that_hides_losers_runs_on_no_shared_subsamples(rule: Mapping[str, Any]) -> None:
     """Its runs together would be one event, and the search would be priced as one of a single point."""
     trials = points()
-    plan = plan_of(rule, PlanEvent(training=events.nothing()), trials)
+    plan = plan_of(rule, PlanEvent(training=events.no_access()), trials)
     shared = replace(plan, blocks=(Block(trials=tuple(trials), shared=True),))
-    paid = replace(shared, event=rule_from_config(rule).event(shared.paid))
+    paid = replace(shared, event=rule_from_config(rule).event(shared.priced_events))
     with pytest.raises(BadInput, match="subsample=shared"):
-        kind_of(paid)
+        search_class_for_plan(paid)
     with pytest.raises(BadInput, match="to be paid for"):
-        check_draw(paid, rule_from_config(rule).draw(len(trials), Random(1)))
+        require_draw_paid_by_plan(paid, rule_from_config(rule).draw_tries(len(trials), Random(1)))
 
 
 def test_a_search_that_hides_losers_has_no_spare_attempts() -> None:
     trials = points()
-    plan = replace(plan_of(SELECTION, PlanEvent(training=events.nothing()), trials), spares=1)
-    with pytest.raises(BadInput, match="no spare attempts"):
-        kind_of(replace(plan, event=rule_from_config(SELECTION).event(plan.paid)))
+    plan = replace(plan_of(SELECTION, PlanEvent(training=events.no_access()), trials), spares=1)
+    with pytest.raises(BadInput, match="spare_attempts=1 to be 0"):
+        search_class_for_plan(replace(plan, event=rule_from_config(SELECTION).event(plan.priced_events)))
 
 
 def test_a_plan_without_points_does_not_run() -> None:
     for rule in (SELECTION, NOISY, {"kind": "composition"}):
         with pytest.raises(BadInput, match="to have a point"):
-            kind_of(plan_of(rule, PlanEvent(training=events.nothing()), []))
+            search_class_for_plan(plan_of(rule, PlanEvent(training=events.no_access()), []))
 
 
 def test_the_last_digits_of_a_law_may_be_those_of_another_machine() -> None:
@@ -168,10 +173,10 @@ def test_the_last_digits_of_a_law_may_be_those_of_another_machine() -> None:
         other = replace(law, gamma=math.nextafter(law.gamma, 1.0))
         plan = plan_of(SELECTION, searched(trials, trials, tries=other, scores=other), trials)
         if runs:
-            assert kind_of(plan) is SecretDraw
+            assert search_class_for_plan(plan) is SecretDraw
         else:
             with pytest.raises(BadInput, match="but not run"):
-                kind_of(plan)
+                search_class_for_plan(plan)
 
 
 def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
@@ -181,14 +186,14 @@ def test_a_rule_that_draws_and_shows_how_often_does_not_run() -> None:
         discloses = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
 
     events_of = [trial.event for trial in points()]
-    assert not Telling(mean=3.0).pays(Telling(mean=3.0).event(events_of), events_of)
-    assert PrivateSelection(mean=3.0).pays(Telling(mean=3.0).event(events_of), events_of)
+    assert not Telling(mean=3.0).is_event_charged_for_trials(Telling(mean=3.0).event(events_of), events_of)
+    assert PrivateSelection(mean=3.0).is_event_charged_for_trials(Telling(mean=3.0).event(events_of), events_of)
 
 
 def test_a_rule_that_runs_every_point_runs_no_search() -> None:
     trials = points()
     with pytest.raises(BadInput, match="but not run"):
-        kind_of(plan_of({"kind": "composition"}, searched(trials, trials), trials))
+        search_class_for_plan(plan_of({"kind": "composition"}, searched(trials, trials), trials))
 
 
 def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point() -> None:
@@ -197,24 +202,27 @@ def test_the_best_of_the_grid_is_paid_for_by_as_many_runs_of_the_dearest_point()
     runs = [event.training for event in events_of]
 
     def paid(run: DpEvent, law: Any) -> bool:
-        search = PlanEvent(training=events.select(run, law), validation=rule.event(events_of).validation)
-        return rule.pays(search, events_of)
+        search = PlanEvent(training=events.best_of_tries(run, law), validation=rule.event(events_of).validation)
+        return rule.is_event_charged_for_trials(search, events_of)
 
-    assert paid(events.worst(runs), EachPoint(count=3))
+    assert paid(events.worst_of_events(runs), EachPoint(count=3))
     assert not paid(events.mixture(runs), EachPoint(count=3)), "no point is drawn"
-    assert not paid(events.worst(runs), EachPoint(count=2))
-    assert not paid(events.worst(runs), THREE), "another search than that of the held-out records"
+    assert not paid(events.worst_of_events(runs), EachPoint(count=2))
+    assert not paid(events.worst_of_events(runs), THREE), "another search than that of the held-out records"
     drawn = PlanEvent(
-        training=events.select(events.worst(runs), THREE), validation=searched(points(), points()).validation
+        training=events.best_of_tries(events.worst_of_events(runs), THREE),
+        validation=searched(points(), points()).validation,
     )
-    assert not rule.pays(drawn, events_of), "its points are drawn, and its number of tries is secret"
+    assert not rule.is_event_charged_for_trials(drawn, events_of), (
+        "its points are drawn, and its number of tries is secret"
+    )
 
 
 @pytest.mark.parametrize("scored", [True, False])
 def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
     trials, rule = points(scored), NoisyMax(noise_scale=9.0)
     event = rule.event([trial.event for trial in trials])
-    assert rule.pays(event, [trial.event for trial in trials]) is scored
+    assert rule.is_event_charged_for_trials(event, [trial.event for trial in trials]) is scored
 
 
 @pytest.mark.parametrize(
@@ -237,18 +245,18 @@ def test_a_noisy_maximum_runs_where_scores_need_its_noise(scored: bool) -> None:
 def test_a_draw_that_the_plan_does_not_pay_for_is_refused(rule: Mapping[str, Any], draw: Draw, reason: str) -> None:
     trials = points()
     plan = plan_of(rule, rule_from_config(rule).event([trial.event for trial in trials]), trials)
-    honest = rule_from_config(rule).draw(len(trials), Random(1))
-    assert check_draw(plan, honest) == honest
+    honest = rule_from_config(rule).draw_tries(len(trials), Random(1))
+    assert require_draw_paid_by_plan(plan, honest) == honest
     with pytest.raises(BadInput, match=reason):
-        check_draw(plan, draw)
+        require_draw_paid_by_plan(plan, draw)
     with pytest.raises(BadInput, match=reason):
-        tries_of(plan, draw)
+        trials_of_draw(plan, draw)
 
 
 def test_tries_of_one_point_are_runs_of_their_own_and_no_points() -> None:
     trials = points()
     plan = plan_of(SELECTION, searched(trials, trials), trials)
-    tries = tries_of(plan, Draw(tries=(2, 2, 0)))
+    tries = trials_of_draw(plan, Draw(tries=(2, 2, 0)))
     assert [one.axes["trainer.lr"] for one in tries] == [0.3, 0.3, 0.1]
     assert [one.event for one in tries] == [trials[2].event, trials[2].event, trials[0].event]
     assert len({trial.id for trial in (*tries, *trials)}) == 6
@@ -259,7 +267,7 @@ def test_a_damaged_draw_is_refused_and_never_made_anew(tmp_path: Path, content: 
     trials, path = points(), tmp_path / "draw.json"
     path.write_text(content)
     with pytest.raises(BadInput, match="whole and readable"):
-        read_draw(plan_of(SELECTION, searched(trials, trials), trials), path)
+        read_draw_of_plan(plan_of(SELECTION, searched(trials, trials), trials), path)
 
 
 @given(
@@ -292,18 +300,18 @@ def test_once_a_draw_is_over_no_score_to_come_changes_its_winner(
     so_far = {place: score for place, score in complete.items() if place in ended}
     assert draw.over(complete)
     if draw.over(so_far):
-        assert draw.winner(so_far) == draw.winner(complete)
+        assert draw.index_of_winning_try(so_far) == draw.index_of_winning_try(complete)
     elif threshold is None:
-        assert draw.winner(complete | dict.fromkeys(complete.keys() - ended, 1.0)) not in ended
+        assert draw.index_of_winning_try(complete | dict.fromkeys(complete.keys() - ended, 1.0)) not in ended
     good = [place for place, score in complete.items() if score is not None and score >= (threshold or 0.0)]
     expected = (
         good[:1] if threshold is not None else [p for p in good if complete[p] == max(complete[g] or 0 for g in good)]
     )
-    assert draw.winner(complete) == (expected[0] if expected else None)
+    assert draw.index_of_winning_try(complete) == (expected[0] if expected else None)
 
 
 def test_handicaps_are_added_to_numbers_of_right_predictions() -> None:
     draw = Draw(tries=(0, 1, 2), handicaps=(2.5, -1.0, 9.0))
-    assert draw.winner({0: 70.0, 1: 72.0, 2: None}) == 0
-    assert draw.winner({0: 70.0, 1: 75.0, 2: None}) == 1
-    assert draw.winner({0: None, 1: None, 2: None}) is None
+    assert draw.index_of_winning_try({0: 70.0, 1: 72.0, 2: None}) == 0
+    assert draw.index_of_winning_try({0: 70.0, 1: 75.0, 2: None}) == 1
+    assert draw.index_of_winning_try({0: None, 1: None, 2: None}) is None

@@ -68,9 +68,9 @@ def test_every_yaml_that_names_a_rule_builds_one(path: Path) -> None:
         pytest.skip("chooses among rules")
     filled = {"${privacy.delta}": DELTA, "???": "fashion_mnist"}
     rule = rule_from_config({key: filled.get(str(value), value) for key, value in form.items()})
-    assert rule.event([TRIAL] * 3).parts
-    assert rule.draw(3, Random(1)) == rule.draw(3, Random(1))
-    rule.check(Search(repeats=form.get("repeats", 1)))
+    assert rule.event([TRIAL] * 3).events_by_population
+    assert rule.draw_tries(3, Random(1)) == rule.draw_tries(3, Random(1))
+    rule.check_search_is_covered(Search(repeats=form.get("repeats", 1)))
 
 
 def test_a_rule_within_a_rule_is_built() -> None:

@@ -14,16 +14,16 @@ from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import (
     PlanEvent,
+    are_same_events,
+    best_of_tries,
     compose,
     mixture,
     noisy_count,
     noisy_max,
     poisson_gaussian,
+    poisson_sampled,
     repeat,
-    same,
-    sampled_part,
-    select,
-    worst,
+    worst_of_events,
 )
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson, Stopping
 from dpsweep.accounting.events.types import RandomStoppingDpEvent, ThresholdDpEvent
@@ -39,13 +39,13 @@ from dpsweep.accounting.selection.interface import (
     Proposals,
     Search,
     SelectionRule,
-    best_points,
+    number_of_best_points,
     rule_from_config,
 )
 from dpsweep.accounting.selection.noisy_max import NoisyMax
 from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
 from dpsweep.accounting.selection.public_data import Public
-from dpsweep.accounting.selection.random_stopping import RandomStopping, best_delta2
+from dpsweep.accounting.selection.random_stopping import RandomStopping, delta2_maximising_delta_of_one_run
 from dpsweep.accounting.selection.subsampled import Subsampled, TrainOn
 from dpsweep.accounting.selection.threshold import Threshold
 
@@ -90,21 +90,21 @@ def trial(noise: float = 2.0, score: float | None = 9.8) -> PlanEvent:
 
 
 def paid(rule: SelectionRule, trials: list[PlanEvent]) -> float:
-    return max(Rdp().epsilon(part, DELTA, ADD) for part in rule.event(trials).parts.values())
+    return max(Rdp().epsilon(part, DELTA, ADD) for part in rule.event(trials).events_by_population.values())
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_draw_names_points_and_depends_on_its_generator_alone(rule: SelectionRule) -> None:
     for seed in range(50):
-        draw = rule.draw(7, Random(seed))
+        draw = rule.draw_tries(7, Random(seed))
         assert set(draw.tries) <= set(range(7))
-        assert draw == rule.draw(7, Random(seed))
+        assert draw == rule.draw_tries(7, Random(seed))
         assert draw.handicaps == () or len(draw.handicaps) == len(draw.tries)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_no_points_no_search(rule: SelectionRule) -> None:
-    for ask in (lambda: rule.draw(0, Random(1)), lambda: rule.chance_of_best(0, 0.5)):
+    for ask in (lambda: rule.draw_tries(0, Random(1)), lambda: rule.chance_of_trying_best_share(0, 0.5)):
         with pytest.raises(ValueError, match="Expected n_points=0 >= 1"):
             ask()
 
@@ -113,7 +113,7 @@ def test_no_points_no_search(rule: SelectionRule) -> None:
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_is_a_share(rule: SelectionRule, share: float) -> None:
     with pytest.raises(ValueError, match=r"Expected share=.* in \(0, 1\]"):
-        rule.chance_of_best(10, share)
+        rule.chance_of_trying_best_share(10, share)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -126,8 +126,8 @@ def test_more_training_or_less_noise_never_costs_less(rule: SelectionRule) -> No
 @pytest.mark.parametrize("rule", RULES)
 def test_the_price_does_not_depend_on_the_order_of_points(rule: SelectionRule) -> None:
     trials = [trial(2.0), trial(3.0), trial(4.0)]
-    for name, part in rule.event(trials).parts.items():
-        assert same(part, rule.event(trials[::-1]).parts[name])
+    for name, part in rule.event(trials).events_by_population.items():
+        assert are_same_events(part, rule.event(trials[::-1]).events_by_population[name])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -135,7 +135,7 @@ def test_held_out_records_are_priced_where_scores_are_private(rule: SelectionRul
     assert rule.event([trial(score=9.8)] * 4).validation is not None
     assert rule.event([trial(score=None)] * 4).validation is None
     assert rule.event([trial(score=None), trial()]).validation is not None
-    assert same(rule.event([trial(score=None)] * 4).training, rule.event([trial()] * 4).training)
+    assert are_same_events(rule.event([trial(score=None)] * 4).training, rule.event([trial()] * 4).training)
 
 
 @pytest.mark.parametrize("rule", HIDING, ids=str)
@@ -143,7 +143,7 @@ def test_rules_that_hide_treat_both_populations_alike(rule: SelectionRule) -> No
     step = trial().training
     event = rule.event([PlanEvent(training=step, validation=step)] * 5)
     assert event.validation is not None
-    assert same(event.training, event.validation)
+    assert are_same_events(event.training, event.validation)
 
 
 @pytest.mark.parametrize("rule", HIDING, ids=str)
@@ -160,34 +160,34 @@ def test_a_noisy_maximum_shows_no_score_and_what_is_paid_for_shows_everything() 
 
 
 def test_rules_that_hide_draw_their_tries_and_a_final_run_follows_any_search() -> None:
-    assert {rule.kind(Search()) for rule in HIDING} == {"secret_draw"}
+    assert {rule.search_kind(Search()) for rule in HIDING} == {"secret_draw"}
     for rule in (Composition(), DisjointParts(), Final(rule=Composition()), Public(sweep="0123abcd")):
-        assert rule.kind(Search()) == "every_point"
-        assert rule.kind(Search(proposals=Proposals.ADAPTIVE)) == "proposed_points"
+        assert rule.search_kind(Search()) == "every_point"
+        assert rule.search_kind(Search(proposals=Proposals.ADAPTIVE)) == "proposed_points"
         assert not rule.hides_losers
     for rule in (*NESTED, Final(rule=PrivateSelection()), NoisyMax(noise_scale=1.0)):
-        assert rule.kind(Search()) == "secret_draw"
+        assert rule.search_kind(Search()) == "secret_draw"
         assert rule.hides_losers
 
 
 @pytest.mark.parametrize("rule", [*HIDING, NoisyMax(noise_scale=1.0), NESTED[0]], ids=str)
 def test_proposals_and_pruning_that_read_hidden_scores_are_refused(rule: SelectionRule) -> None:
-    rule.check(Search())
+    rule.check_search_is_covered(Search())
     with pytest.raises(BadInput, match="Expected proposals=adaptive to be fixed"):
-        rule.check(Search(proposals=Proposals.ADAPTIVE))
+        rule.check_search_is_covered(Search(proposals=Proposals.ADAPTIVE))
     with pytest.raises(BadInput, match="Expected pruning=True to be False"):
-        rule.check(Search(pruning=True))
+        rule.check_search_is_covered(Search(pruning=True))
 
 
 @pytest.mark.parametrize("rule", [Composition(), Public(sweep="0123abcd")], ids=str)
 def test_what_is_paid_for_may_be_searched_in_any_way(rule: SelectionRule) -> None:
-    rule.check(Search(proposals=Proposals.ADAPTIVE, pruning=True))
+    rule.check_search_is_covered(Search(proposals=Proposals.ADAPTIVE, pruning=True))
 
 
 def test_the_best_of_the_grid_tries_each_point_once_and_pays_for_no_more_than_all() -> None:
     rule = BestOfGrid()
-    assert rule.draw(5, Random(5)) == Draw(tries=(0, 1, 2, 3, 4))
-    assert (rule.expected_tries(5), rule.chance_of_best(5, 0.2)) == (5.0, 1.0)
+    assert rule.draw_tries(5, Random(5)) == Draw(tries=(0, 1, 2, 3, 4))
+    assert (rule.expected_tries(5), rule.chance_of_trying_best_share(5, 0.2)) == (5.0, 1.0)
     for n_points in (1, 2, 10, 35):
         trials = [trial()] * n_points
         hidden, shown = (Pld().epsilon(each.event(trials).training, DELTA, ADD) for each in (rule, Composition()))
@@ -200,7 +200,7 @@ def test_the_best_of_the_grid_tries_each_point_once_and_pays_for_no_more_than_al
 @pytest.mark.parametrize("rule", DRAWN, ids=str)
 def test_drawn_tries_are_uniform_and_as_many_as_expected(rule: SelectionRule) -> None:
     rng, points, draws = Random(5), 5, 4000
-    drawn = [rule.draw(points, rng).tries for _ in range(draws)]
+    drawn = [rule.draw_tries(points, rng).tries for _ in range(draws)]
     numbers = [len(tries) for tries in drawn]
     if getattr(rule, "limit", None) is None or isinstance(rule, Threshold):
         assert sum(numbers) / draws == pytest.approx(rule.expected_tries(points), rel=0.08)
@@ -209,12 +209,12 @@ def test_drawn_tries_are_uniform_and_as_many_as_expected(rule: SelectionRule) ->
     for index in range(points):
         assert counts[index] / sum(numbers) == pytest.approx(1 / points, rel=0.12)
     best = sum(3 in tries for tries in drawn) / draws
-    assert best == pytest.approx(rule.chance_of_best(points, 1 / points), abs=0.03)
+    assert best == pytest.approx(rule.chance_of_trying_best_share(points, 1 / points), abs=0.03)
 
 
 def test_the_tries_of_one_draw_are_independent_of_their_number() -> None:
     """With replacement, so that one point may be tried twice: without, the theorems do not hold."""
-    draws = [PrivateSelection(gamma=0.2).draw(4, Random(seed)).tries for seed in range(3000)]
+    draws = [PrivateSelection(gamma=0.2).draw_tries(4, Random(seed)).tries for seed in range(3000)]
     pairs = Counter(tries[:2] for tries in draws if len(tries) > 1)
     assert len(pairs) == 16
     assert sum(count for (one, other), count in pairs.items() if one == other) / pairs.total() == pytest.approx(
@@ -224,20 +224,20 @@ def test_the_tries_of_one_draw_are_independent_of_their_number() -> None:
 
 def test_a_hard_stop_bounds_the_tries() -> None:
     for rule in (PrivateSelection(mean=40.0, limit=5), PoissonSelection(mean=40.0, limit=5)):
-        assert max(len(rule.draw(9, Random(seed)).tries) for seed in range(50)) == 5
-        assert rule.chance_of_best(9, 0.1) < type(rule)(mean=40.0).chance_of_best(9, 0.1)
+        assert max(len(rule.draw_tries(9, Random(seed)).tries) for seed in range(50)) == 5
+        assert rule.chance_of_trying_best_share(9, 0.1) < type(rule)(mean=40.0).chance_of_trying_best_share(9, 0.1)
         assert rule.event([trial()]).training.limit == 5
 
 
 def test_the_best_share_of_few_points_is_at_least_one() -> None:
-    assert [best_points(10, share) for share in (0.001, 0.1, 0.11, 0.3, 1.0)] == [1, 1, 2, 3, 10]
+    assert [number_of_best_points(10, share) for share in (0.001, 0.1, 0.11, 0.3, 1.0)] == [1, 1, 2, 3, 10]
 
 
 def test_the_luck_of_rules_at_equal_mean_is_that_of_the_table() -> None:
     """35 points, 40 tries on average: the chance to have tried the best one."""
     rules = [*(PrivateSelection(eta=eta, mean=40.0) for eta in (1.0, 0.0, -0.5)), PoissonSelection(mean=40.0)]
-    assert [round(rule.chance_of_best(35, 1 / 35), 2) for rule in rules] == [0.54, 0.37, 0.16, 0.68]
-    assert Composition().chance_of_best(35, 1 / 35) == 1
+    assert [round(rule.chance_of_trying_best_share(35, 1 / 35), 2) for rule in rules] == [0.54, 0.37, 0.16, 0.68]
+    assert Composition().chance_of_trying_best_share(35, 1 / 35) == 1
 
 
 def test_defaults_follow_the_number_of_points() -> None:
@@ -248,8 +248,10 @@ def test_defaults_follow_the_number_of_points() -> None:
     threshold = Threshold(threshold=0.9, delta=DELTA).event(trials).training
     assert isinstance(threshold, ThresholdDpEvent)
     assert threshold.tries.gamma == 1 / 20
-    assert PrivateSelection().search(20).law == NegativeBinomial.with_mean(eta=1.0, mean=20.0)
-    assert PoissonSelection().search(20).law == Poisson(mean=20.0)
+    assert PrivateSelection().hidden_search_over_points(20).law_of_number_of_tries == NegativeBinomial.with_mean(
+        eta=1.0, mean=20.0
+    )
+    assert PoissonSelection().hidden_search_over_points(20).law_of_number_of_tries == Poisson(mean=20.0)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
@@ -259,7 +261,7 @@ def test_the_best_delta2_leaves_one_run_the_largest_delta(delta: float, gamma: f
         law: Stopping = RandomStopping(gamma=gamma, delta=delta, delta2=delta2).event([trial()]).training.tries
         return (delta - delta2) / law.limit
 
-    best = left(best_delta2(delta, gamma))
+    best = left(delta2_maximising_delta_of_one_run(delta, gamma))
     assert all(left(delta * 10 ** (-step / 50)) <= best * (1 + 1e-9) for step in range(1, 400))
 
 
@@ -278,18 +280,18 @@ def test_the_stop_of_a_threshold_costs_nothing_beside_delta() -> None:
 
 
 def test_a_threshold_tells_the_draw_what_is_good_enough() -> None:
-    assert Threshold(threshold=0.9, delta=DELTA).draw(5, Random(1)).threshold == 0.9
-    assert PrivateSelection().draw(5, Random(1)).threshold is None
+    assert Threshold(threshold=0.9, delta=DELTA).draw_tries(5, Random(1)).threshold == 0.9
+    assert PrivateSelection().draw_tries(5, Random(1)).threshold is None
 
 
 def test_a_noisy_maximum_pays_once_for_held_out_records_and_for_every_run_on_the_others() -> None:
     event = NoisyMax(noise_scale=2.0).event([trial(2.0), trial(3.0)])
-    assert same(event.training, compose([trial(2.0).training, trial(3.0).training]))
+    assert are_same_events(event.training, compose([trial(2.0).training, trial(3.0).training]))
     assert event.validation == noisy_max(noise_scale=2.0)
 
 
 def test_the_handicaps_of_a_noisy_maximum_are_gumbel_noise_in_counts() -> None:
-    handicaps = NoisyMax(noise_scale=2.0).draw(20_000, Random(1)).handicaps
+    handicaps = NoisyMax(noise_scale=2.0).draw_tries(20_000, Random(1)).handicaps
     mean = sum(handicaps) / len(handicaps)
     assert mean == pytest.approx(2 * 0.5772, abs=0.05)
     assert sum((one - mean) ** 2 for one in handicaps) / len(handicaps) == pytest.approx(4 * 3.14159**2 / 6, rel=0.04)
@@ -301,10 +303,13 @@ def test_tuning_on_a_part_pays_for_the_sampled_search_and_the_worst_run(train_on
     trials = [trial(2.0), trial(3.0)]
     inner = PrivateSelection(eta=0.0)
     event = Subsampled(rate=0.1, rule=inner, train_on=train_on).event(trials)
-    search = select(mixture(one.training for one in trials), NegativeBinomial.with_mean(eta=0.0, mean=2.0))
-    assert same(event.training, compose([sampled_part(search, sample_rate=0.1), worst(one.training for one in trials)]))
+    search = best_of_tries(mixture(one.training for one in trials), NegativeBinomial.with_mean(eta=0.0, mean=2.0))
+    assert are_same_events(
+        event.training,
+        compose([poisson_sampled(search, sample_rate=0.1), worst_of_events(one.training for one in trials)]),
+    )
     assert event.validation is not None
-    assert not same(event.validation, inner.event(trials).validation)
+    assert not are_same_events(event.validation, inner.event(trials).validation)
 
 
 def test_tuning_on_a_tenth_costs_little_more_than_one_run() -> None:
@@ -323,7 +328,7 @@ def test_selection_with_one_try_is_one_run() -> None:
     one = [trial()]
     for rule in (PrivateSelection(gamma=1.0), PrivateSelection(mean=1.0, eta=0.0), PrivateSelection()):
         assert Rdp().epsilon(rule.event(one).training, DELTA, ADD) == Rdp().epsilon(one[0].training, DELTA, ADD)
-        assert rule.draw(1, Random(1)) == Draw(tries=(0,))
+        assert rule.draw_tries(1, Random(1)) == Draw(tries=(0,))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +348,7 @@ def test_the_prices_of_ten_points_are_those_of_the_reference(rule: SelectionRule
 @pytest.mark.parametrize("rule", HIDING, ids=str)
 def test_the_answers_of_a_rule_that_hides_are_those_of_its_search(rule: HiddenSearchRule) -> None:
     trials = [trial(2.0), trial(3.0)]
-    search = rule.search(2)
-    assert rule.expected_tries(2) == search.law.mean
-    assert rule.draw(2, Random(3)) == search.draw(2, Random(3))
+    search = rule.hidden_search_over_points(2)
+    assert rule.expected_tries(2) == search.law_of_number_of_tries.mean
+    assert rule.draw_tries(2, Random(3)) == search.draw_tries(2, Random(3))
     assert rule.event(trials) == search.over(trials)

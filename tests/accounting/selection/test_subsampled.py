@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, same, sampled_part
+from dpsweep.accounting.events.build import PlanEvent, are_same_events, compose, gaussian, poisson_sampled
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Use
@@ -67,15 +67,17 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
     event, inner = rule.event(POINTS), rule.rule.event(POINTS)
     final = POINTS[0].final
     assert final is not None
-    assert same(event.training, compose([sampled_part(inner.training, sample_rate=0.1), final.training]))
+    assert are_same_events(event.training, compose([poisson_sampled(inner.training, sample_rate=0.1), final.training]))
     assert inner.validation is not None
     assert final.validation is not None
     assert event.validation is not None
-    assert same(event.validation, compose([sampled_part(inner.validation, sample_rate=0.1), final.validation]))
+    assert are_same_events(
+        event.validation, compose([poisson_sampled(inner.validation, sample_rate=0.1), final.validation])
+    )
     assert event.final is None, "the same records are in both"
-    assert rule.pays(event, POINTS)
+    assert rule.is_event_charged_for_trials(event, POINTS)
     for other in (rule.rule, Subsampled(rate=0.05, rule=PrivateSelection()), Composition()):
-        assert not rule.pays(other.event(POINTS), POINTS)
+        assert not rule.is_event_charged_for_trials(other.event(POINTS), POINTS)
     price = Pld().epsilon(event.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
     assert price > Pld().epsilon(final.training, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
 
@@ -83,12 +85,12 @@ def test_it_charges_the_sampled_search_and_the_declared_final_run(train_on: Trai
 def test_parts_are_those_of_the_final_runs_records() -> None:
     rest, whole = (Subsampled(rate=0.2, rule=PrivateSelection(), train_on=train_on) for train_on in ("rest", "all"))
     assert (
-        rest.final_run.parts[Use.SEARCH]
-        == whole.final_run.parts[Use.SEARCH]
+        rest.final_run_terms.parts[Use.SEARCH]
+        == whole.final_run_terms.parts[Use.SEARCH]
         == {"share": 0.2, "use": "search", "secret": True}
     )
-    assert rest.final_run.parts[Use.FINAL] == {"share": 0.2, "use": "final", "secret": True}
-    assert whole.final_run.parts[Use.FINAL] is None
+    assert rest.final_run_terms.parts[Use.FINAL] == {"share": 0.2, "use": "final", "secret": True}
+    assert whole.final_run_terms.parts[Use.FINAL] is None
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -14,8 +14,16 @@ import yaml
 
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.stored_names import format_defaults
-from dpsweep.accounting.stored_names.format_defaults import TABLE, class_defaults, part_defaults
-from dpsweep.accounting.stored_names.stored_classes import identity, identity_config, stored_form
+from dpsweep.accounting.stored_names.format_defaults import (
+    TABLE,
+    defaults_of_plan_or_config_part,
+    field_defaults_of_class_tag,
+)
+from dpsweep.accounting.stored_names.stored_classes import (
+    identity_form_of_config_part,
+    identity_form_of_trial_config,
+    stored_form_of_config_part,
+)
 from tests.freezing import FROZEN, SEARCHES
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -46,7 +54,7 @@ def gained(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {part: {**own, **NEW} for part, own in table["parts"].items()}
     parts["trial"]["checkpoint"] = {**parts["trial"]["checkpoint"], **NEW}
     later = {"classes": tags, "parts": parts}
-    monkeypatch.setattr(format_defaults, "_table", lambda: later)
+    monkeypatch.setattr(format_defaults, "_read_table_of_defaults", lambda: later)
 
 
 def data_sets() -> Mapping[str, Mapping[str, Any]]:
@@ -65,22 +73,22 @@ def test_the_table_has_every_field_with_a_default() -> None:
 @pytest.mark.parametrize("tag", sorted(json.loads(TABLE.read_text())["classes"]))
 def test_no_class_has_another_default_than_in_the_table(tag: str) -> None:
     """A stored form without the field would mean something else than its identity says."""
-    assert class_defaults(tag) == generator().defaults_of(tag)
+    assert field_defaults_of_class_tag(tag) == generator().defaults_of(tag)
 
 
 @pytest.mark.parametrize("tag", FAMILY_OF)
 @pytest.mark.usefixtures("gained")
 def test_a_new_field_of_any_class_changes_no_identity(tag: str) -> None:
     family, needed = FAMILY_OF[tag], {"kind": tag, "given": 0.5}
-    assert identity(needed | NEW, family) == needed
-    assert identity(needed | NEW | {"flag": 0}, family) == needed | {"flag": 0}, "0 is not false"
+    assert identity_form_of_config_part(needed | NEW, family) == needed
+    assert identity_form_of_config_part(needed | NEW | {"flag": 0}, family) == needed | {"flag": 0}, "0 is not false"
 
 
 @pytest.mark.parametrize("name", data_sets())
 @pytest.mark.usefixtures("gained")
 def test_a_new_field_of_any_data_set_changes_no_identity(name: str) -> None:
     node = data_sets()[name]
-    assert identity({**node, **NEW}, "dataset") == identity(node, "dataset")
+    assert identity_form_of_config_part({**node, **NEW}, "dataset") == identity_form_of_config_part(node, "dataset")
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -91,7 +99,7 @@ def test_no_plan_of_format_1_changes_where_everything_gains_fields(search: str) 
         for run in (trial, *([trial["final"]] if "final" in trial else [])):
             later = {part: with_new(node) for part, node in run["config"].items()} | NEW
             later["checkpoint"] = later["checkpoint"] | NEW
-            assert identity_config(later) == identity_config(run["config"])
+            assert identity_form_of_trial_config(later) == identity_form_of_trial_config(run["config"])
             run["config"] = later
     form["rule"] = with_new(form["rule"])
     assert Plan.from_json(form).id == form["id"]
@@ -112,20 +120,25 @@ def test_classes_within_classes_lose_their_defaults_and_the_users_keep_theirs() 
         "kind": "final",
         "rule": {"kind": "private_selection", "mean": 3.0, "eta": 1, "gamma": None, "limit": None},
     }
-    assert identity(form, "rule") == {"kind": "final", "rule": {"kind": "private_selection", "mean": 3.0}}
+    assert identity_form_of_config_part(form, "rule") == {
+        "kind": "final",
+        "rule": {"kind": "private_selection", "mean": 3.0},
+    }
     own = {"_target_": "my_model.Net", "activation": "relu", "head": {"_target_": "mlp", "activation": "relu"}}
-    assert identity(own, "model") == stored_form(own, "model") == own
+    assert identity_form_of_config_part(own, "model") == stored_form_of_config_part(own, "model") == own
 
 
 def test_parts_at_their_default_are_left_out() -> None:
-    parts = dict(part_defaults("trial"))
-    assert identity_config(parts | {"steps": 3}) == {"steps": 3}
-    assert identity_config({"seed": 0}) == {"seed": 0}
-    assert identity_config({"checkpoint": {"every": 5, "resumes": 1}}) == {"checkpoint": {"every": 5}}
-    assert identity_config({"checkpoint": {"every": None, "resumes": True}}) == {"checkpoint": {"resumes": True}}
+    parts = dict(defaults_of_plan_or_config_part("trial"))
+    assert identity_form_of_trial_config(parts | {"steps": 3}) == {"steps": 3}
+    assert identity_form_of_trial_config({"seed": 0}) == {"seed": 0}
+    assert identity_form_of_trial_config({"checkpoint": {"every": 5, "resumes": 1}}) == {"checkpoint": {"every": 5}}
+    assert identity_form_of_trial_config({"checkpoint": {"every": None, "resumes": True}}) == {
+        "checkpoint": {"resumes": True}
+    }
 
 
-@pytest.mark.parametrize("part", sorted(part_defaults("trial")))
+@pytest.mark.parametrize("part", sorted(defaults_of_plan_or_config_part("trial")))
 def test_a_part_that_a_stored_plan_lacks_is_at_its_default(part: str) -> None:
     """Its identity says so: whoever leaves the part out of a plan changes nothing."""
     form = json.loads((FROZEN / "composition" / "plan.json").read_text())
@@ -133,10 +146,10 @@ def test_a_part_that_a_stored_plan_lacks_is_at_its_default(part: str) -> None:
         del trial["config"][part]
     plan = Plan.from_json(form)
     assert plan.id == form["id"]
-    assert all(trial.config[part] == part_defaults("trial")[part] for trial in plan.trials)
+    assert all(trial.config[part] == defaults_of_plan_or_config_part("trial")[part] for trial in plan.trials)
 
 
 def test_a_key_that_a_class_of_the_users_gets_is_in_its_identity() -> None:
     """Another default may stand in that class."""
     own = {"_target_": "my_score.Own", "metric": "accuracy", "every": None}
-    assert identity(own, "score") == own
+    assert identity_form_of_config_part(own, "score") == own

@@ -23,11 +23,11 @@ from dpsweep.accounting.selection.interface import rule_from_config
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.stored_names import tags
 from dpsweep.accounting.stored_names.stored_classes import (
-    build_own,
-    foreign_names,
-    identity,
-    stored_config,
-    stored_form,
+    build_from_stored_form,
+    find_user_classes_and_scripts,
+    identity_form_of_config_part,
+    stored_form_of_config_part,
+    stored_form_of_trial_config,
 )
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -65,7 +65,7 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
     targets = of_conf()
     assert len({target for target, _ in targets}) > 60
     for target, _ in targets:
-        assert tags.tag_of(target) in tags.HOMES, f"{target} has no tag in accounting/stored_names/tags.py"
+        assert tags.tag_of_path(target) in tags.HOMES, f"{target} has no tag in accounting/stored_names/tags.py"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_every_class_that_conf_names_has_a_tag() -> None:
 def test_the_classes_of_a_group_are_of_one_family(group: str) -> None:
     for path in (ROOT / "conf" / group).glob("*.yaml"):
         target = yaml.safe_load(path.read_text()).get("_target_")
-        assert target is None or tags.FAMILY_OF[tags.tag_of(target) or ""] == GROUPS.get(group, group)
+        assert target is None or tags.FAMILY_OF[tags.tag_of_path(target) or ""] == GROUPS.get(group, group)
 
 
 @pytest.mark.parametrize("tag", tags.HOMES)
@@ -120,18 +120,18 @@ def test_moving_a_module_changes_no_identity(name: str, tmp_path: Path) -> None:
     today = {"_target_": "dpsweep_of_tomorrow.Elsewhere", "batch_size": 720}
     point = plan.trials[0]
     assert replace(point, config={**point.config, "sampler": today}).id == point.id
-    assert build_own(point.config["sampler"], "sampler") == Elsewhere(batch_size=720)
+    assert build_from_stored_form(point.config["sampler"], "sampler") == Elsewhere(batch_size=720)
 
 
 def test_identities_tell_classes_apart() -> None:
     sampler = Proposed(trials=3, sampler={"_target_": "optuna.samplers.TPESampler"})
-    assert sampler.identity() == sampler.to_json()
+    assert sampler.fields_for_identity() == sampler.to_json()
     own = Proposed(
         trials=3,
         sampler={"_target_": "dpsweep.sweeper.planning.linear_scaling.LinearScaling", "noise_multipliers": [2]},
     )
     assert own.sampler == {"kind": "linear_scaling", "noise_multipliers": [2]}
-    assert own.identity()["sampler"] == own.sampler
+    assert own.fields_for_identity()["sampler"] == own.sampler
 
 
 def test_policies_are_stored_by_their_tags() -> None:
@@ -149,18 +149,18 @@ def test_what_the_users_classes_are_given_is_theirs() -> None:
         "head": {"_target_": "dpsweep.trainers.models.fully_connected.linear"},
         "more": {"kind": "logistic"},
     }
-    written = stored_form(net, "model")
+    written = stored_form_of_config_part(net, "model")
     assert written == net | {"head": {"_target_": "linear"}}
-    assert stored_form(written, "model") == written
-    assert identity(written, "model") == written
-    assert foreign_names({"model": written}) == {"my_model.Net"}
+    assert stored_form_of_config_part(written, "model") == written
+    assert identity_form_of_config_part(written, "model") == written
+    assert find_user_classes_and_scripts({"model": written}) == {"my_model.Net"}
 
 
 @pytest.mark.parametrize(
     ("part", "node"),
     [
         ("trainer", {"_target_": "dpsweep.trainers.methods.dpsgd.NoSuch"}),
-        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.upward"}),
+        ("trainer", {"_target_": "dpsweep.accounting.ledger.composition_policy.float_rounded_up"}),
         ("trainer", {"kind": "poisson"}),
         ("trainer", {"kind": "nosuch"}),
         ("trainer", {"kind": 3}),
@@ -217,4 +217,4 @@ def test_nothing_is_built_where_a_rule_is_read_but_rules(
 def test_what_was_stored_is_stored_again_as_it_is() -> None:
     for name in ("composition", "private_selection"):
         for trial in Plan.read(FROZEN / name / "plan.json").trials:
-            assert stored_config(trial.config) == trial.config
+            assert stored_form_of_trial_config(trial.config) == trial.config

@@ -20,9 +20,9 @@ from dpsweep.reports.advice.advice import (
     MeasuredSet,
     Measurement,
     Way,
-    comparison_for,
-    in_a_table,
-    in_one_sentence,
+    advice_sentence_lines,
+    advice_table_lines,
+    nearest_comparison_for_plan,
 )
 from dpsweep.reports.pages.release import write_release
 from tests.forked_programs import CLI
@@ -63,13 +63,13 @@ def test_features_are_compared_with_features_alone_and_words_of_all_searches_are
     frozen = replace(SMALL, features=True, words="grid=small")
     evidence = Evidence(comparisons=[compared(SMALL), compared(frozen)])
     for features, on in ((False, SMALL), (True, frozen)):
-        nearest = evidence.nearest("small", 1000, 9, 3.0, features=features)
+        nearest = evidence.nearest_comparison("small", 1000, 9, 3.0, features=features)
         assert nearest is not None
         assert nearest.measured_on is on
-    text = "\n".join(in_a_table(compared(frozen), 2.0))
+    text = "\n".join(advice_table_lines(compared(frozen), 2.0))
     assert "1000 records of 9 frozen features" in text
     assert "add to `dpsweep sweep`: grid=small search=linear_scaling" in text
-    assert "grid=small" not in "\n".join(in_a_table(compared(SMALL), 2.0))
+    assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL), 2.0))
 
 
 def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest_size() -> None:
@@ -89,26 +89,26 @@ def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest
         ("small", 1000, 9, float("inf")): None,
         ("small", 1000, 9, 0.0): None,
     }.items():
-        assert evidence.nearest(name, records, inputs, epsilon) is found
+        assert evidence.nearest_comparison(name, records, inputs, epsilon) is found
 
 
 def test_ways_are_told_apart_by_their_intervals() -> None:
     best, with_map, other = compared().outcomes
-    assert (compared().best, compared().best_map) == (best, with_map)
-    assert [one.as_good_as(best) for one in (best, with_map, other)] == [True, True, False]
+    assert (compared().best_measurement, compared().best_measurement_with_map) == (best, with_map)
+    assert [one.has_overlapping_interval(best) for one in (best, with_map, other)] == [True, True, False]
 
 
 def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None:
     for found in Evidence.read().comparisons:
         means = [one.mean for one in found.outcomes]
         assert means == sorted(means, reverse=True)
-        assert found.best_map is not None
+        assert found.best_measurement_with_map is not None
         assert all(one.margin >= 0 and one.searches > 1 for one in found.outcomes)
 
 
 def test_one_sentence_names_a_model_and_a_map() -> None:
-    assert list(in_one_sentence(None)) == []
-    assert list(in_one_sentence(compared())) == [
+    assert list(advice_sentence_lines(None)) == []
+    assert list(advice_sentence_lines(compared())) == [
         "Measured on small at epsilon 3 (docs/search.md; dpsweep advise ranks all ways):",
         "for a model (no map), line: 90.0 % ± 1.0;",
         "for a map and a model, map: 88.0 % ± 1.2.",
@@ -116,12 +116,12 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
     _, with_map, other = compared().outcomes
     ends = {with_map: "for a map and a model, map: 88.0 % ± 1.2.", other: "for a model (no map), other: 80.0 % ± 1.0."}
     for alone, end in ends.items():
-        _, *said = in_one_sentence(replace(compared(), outcomes=(alone,)))
+        _, *said = advice_sentence_lines(replace(compared(), outcomes=(alone,)))
         assert said == [end]
 
 
 def test_overrides_have_the_noise_of_this_plan() -> None:
-    said = "\n".join(in_a_table(compared(), noise=2.5))
+    said = "\n".join(advice_table_lines(compared(), noise=2.5))
     assert (
         "For a model (no map), add to `dpsweep sweep`: search=linear_scaling search.noise_multipliers=[30,1.25]" in said
     )
@@ -139,14 +139,14 @@ def test_every_way_that_was_measured_can_be_planned(compose_priced: Compose, nam
 
 def test_nothing_is_said_of_numbers_in_place_of_classes(compose_priced: Compose) -> None:
     numbers = ("dataset=regression", "trainer=dpsgd", "trainer.lr=0.1", "trainer.clip_norm=10")
-    assert comparison_for(compose_priced([*LIGHT, *numbers]).plan, 3.0) is None
+    assert nearest_comparison_for_plan(compose_priced([*LIGHT, *numbers]).plan, 3.0) is None
 
 
 def test_protected_units_count_in_place_of_records() -> None:
     sizes = {"name": "visits", "records": 9_000_000, "shape": [196], "classes": 2}
     for units, found in ((5000, True), (None, False)):
         plan = SimpleNamespace(trials=[SimpleNamespace(config={"dataset": {**sizes, "units": units}})])
-        assert (comparison_for(plan, 3.0) is not None) is found
+        assert (nearest_comparison_for_plan(plan, 3.0) is not None) is found
 
 
 def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_examples_hold() -> None:
 
 @pytest.mark.parametrize(("low", "high", "text"), [(0.9, 0.9, "90.0 to 90.0"), (0.90001, 0.90999, "90.0 to 91.0")])
 def test_intervals_are_rounded_outwards(low: float, high: float, text: str) -> None:
-    assert notation.interval(low, high) == text
+    assert notation.percent_interval_text(low, high) == text
 
 
 def test_unknown_methods_get_a_label_too() -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dpsweep.reports.content.panels import MapPanel, Mark, arrange_panels, mark_cells_below_scale, scale
-from dpsweep.reports.content.sweep_table import State, read
+from dpsweep.reports.content.panels import MapPanel, Mark, build_map_panels, colour_scale_ends, mark_cells_below_scale
+from dpsweep.reports.content.sweep_table import State, read_sweep
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
 SweepOf = Callable[..., Any]
 
 
 def panels_of(made: Any) -> tuple[MapPanel, ...]:
-    sweep = read(made.folder, made.ledger)
-    return arrange_panels(sweep.table, sweep.axes)
+    sweep = read_sweep(made.folder, made.ledger)
+    return build_map_panels(sweep.table, sweep.swept_keys)
 
 
 def test_methods_and_noises_make_panels(sweep_of: SweepOf) -> None:
@@ -89,13 +89,13 @@ def test_marks_are_unique_and_states_kept(troubled: Any) -> None:
 
 
 def test_the_scale_is_shared_and_never_empty(sweep_of: SweepOf, troubled: Any) -> None:
-    low, high = scale(panels_of(troubled))
-    sweep = read(troubled.folder, troubled.ledger)
+    low, high = colour_scale_ends(panels_of(troubled))
+    sweep = read_sweep(troubled.folder, troubled.ledger)
     finished = sweep.table.loc[sweep.table["state"] == State.FINISHED, "accuracy"]
     assert (low, high) == (min(finished), max(finished))
-    low, high = scale(panels_of(sweep_of({"dpsgd": {LR: (0.1,)}})))
+    low, high = colour_scale_ends(panels_of(sweep_of({"dpsgd": {LR: (0.1,)}})))
     assert high - low == pytest.approx(0.01)
-    assert scale(()) == (0.0, 1.0)
+    assert colour_scale_ends(()) == (0.0, 1.0)
 
 
 def marks_of(scores: list[float], half: float = 0.01) -> list[Mark]:
@@ -112,7 +112,7 @@ def marks_of(scores: list[float], half: float = 0.01) -> list[Mark]:
         },
         dtype=object,
     )
-    (panel,) = mark_cells_below_scale(arrange_panels(frame, (LR,)))
+    (panel,) = mark_cells_below_scale(build_map_panels(frame, (LR,)))
     return [cell.mark for _, cell in sorted(panel.cells.items())]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsweep.accounting.stored_names.entry_points import FORMATS as GROUP
-from dpsweep.accounting.stored_names.entry_points import part_names
+from dpsweep.accounting.stored_names.entry_points import registered_part_names
 from dpsweep.reports.disclosure.formats import RegisteredFormat
 
-NAMES = part_names(GROUP)
-FORMATS = {name: RegisteredFormat.of(name) for name in NAMES}
+NAMES = registered_part_names(GROUP)
+FORMATS = {name: RegisteredFormat.from_name(name) for name in NAMES}

@@ -15,7 +15,7 @@ import pytest
 
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.pages.release import write_release
 from tests.reports.disclosure.forms import FORMATS, NAMES
 
@@ -86,8 +86,8 @@ def cut(text: str) -> str:
 
 def test_verify_opens_the_commitment_too(made: Any) -> None:
     write_release(made.folder, made.ledger)
-    assert "all paid" in verify_folder(made.folder, made.ledger)
+    assert "all paid" in verify_sweep_folder_and_describe(made.folder, made.ledger)
     path = made.folder / "release" / COMMITMENT_FILE
     path.write_text(re.sub(r"[0-9a-f]{64}", "ab" * 32, path.read_text()))
     with pytest.raises(ContractBroken, match="does not open this commitment"):
-        verify_folder(made.folder, made.ledger)
+        verify_sweep_folder_and_describe(made.folder, made.ledger)

@@ -17,7 +17,12 @@ import yaml
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.commitment import read_commitment
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.reports.disclosure.formats import completions, formats_of, split_format_options, written_in
+from dpsweep.reports.disclosure.formats import (
+    format_option_completions,
+    formats_with_names,
+    formats_written_in_release,
+    split_arguments_from_format_options,
+)
 from dpsweep.reports.pages.release import write_release
 from tests.reports.disclosure.forms import FORMATS, NAMES
 from tests.reports.leaks import contents, secrets_of
@@ -154,7 +159,7 @@ def test_under_such_a_rule_no_document_depends_on_losers(sweep_of: SweepOf, only
 @pytest.mark.usefixtures("blank_pictures")
 def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, repeats=(1,))
-    made.ledger.record_outside("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
+    made.ledger.record_outside_cost("digits", made.plan.budget.__class__(epsilon=3.0, delta=1e-6), "a pilot study")
     write_release(made.folder, made.ledger, ALL, DAY)
     charges = made.ledger.statement("digits").charges
     own = [charge.body for charge in charges if charge.plan == made.plan.id]
@@ -165,7 +170,7 @@ def test_the_numbers_are_the_ledgers(sweep_of: SweepOf) -> None:
     card = document(made.folder, "hf")["differential_privacy"]
     for told in (privacy, criteria, card):
         assert (told["epsilon"], told["delta"]) == (epsilon, delta)
-    reserved = made.ledger.statement("digits").reserved
+    reserved = made.ledger.statement("digits").reserved_epsilon_and_delta
     assert reserved[0] > epsilon
     assert (criteria["budget"]["reserved_epsilon"], criteria["budget"]["reserved_delta"]) == reserved
     properties = {
@@ -218,10 +223,10 @@ def test_what_the_records_speak_against_has_no_document(sweep_of: SweepOf) -> No
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_release_has_the_documents_that_were_asked_for(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    write_release(made.folder, made.ledger, formats_of(["tre", "hf"]))
-    assert written_in(made.folder / "release") == formats_of(["hf", "tre"])
+    write_release(made.folder, made.ledger, formats_with_names(["tre", "hf"]))
+    assert formats_written_in_release(made.folder / "release") == formats_with_names(["hf", "tre"])
     write_release(made.folder, made.ledger)
-    assert written_in(made.folder / "release") == ()
+    assert formats_written_in_release(made.folder / "release") == ()
 
 
 @pytest.mark.parametrize(
@@ -231,15 +236,15 @@ def test_an_unknown_form_is_one_sentence(words: list[str]) -> None:
     with pytest.raises(
         BadInput, match=r"^Expected --for\S*( \S+)? to be one of cyclonedx, hf, registry, tre\.$"
     ) as refusal:
-        formats_of(split_format_options(["folder", *words])[1])
+        formats_with_names(split_arguments_from_format_options(["folder", *words])[1])
     assert refusal.value.exit_code == 2
 
 
 def test_forms_are_read_wherever_they_stand_and_each_once() -> None:
     forms = ("hf", "tre")
     for words in (["a", "--for", "hf", "b", "--for=tre"], ["--for=hf,tre,hf", "a", "b"]):
-        assert split_format_options(words) == (["a", "b"], forms)
-    assert split_format_options(["a"]) == (["a"], ())
+        assert split_arguments_from_format_options(words) == (["a", "b"], forms)
+    assert split_arguments_from_format_options(["a"]) == (["a"], ())
 
 
 @pytest.mark.parametrize(
@@ -254,4 +259,4 @@ def test_forms_are_read_wherever_they_stand_and_each_once() -> None:
     ],
 )
 def test_completion_knows_the_forms(words: list[str], offered: tuple[str, ...]) -> None:
-    assert completions(words) == offered
+    assert format_option_completions(words) == offered

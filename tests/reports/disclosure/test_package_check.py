@@ -113,7 +113,7 @@ def test_a_statement_that_shows_another_claim_fails(
     package: Path, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The true claim stood somewhere in the page, and the reader saw another."""
-    monkeypatch.setattr(package_check, "_print_recomputed_price", lambda _: HOLDS)
+    monkeypatch.setattr(package_check, "_print_price_check_and_return_code", lambda _: HOLDS)
     path = package / "statement.html"
     whole = path.read_text()
     (price,) = re.findall(r'<p class="price">.*</p>', whole)
@@ -125,7 +125,7 @@ def test_a_statement_that_shows_another_claim_fails(
 
 
 def test_a_statement_has_a_model_if_the_package_has_one(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_check, "_print_recomputed_price", lambda _: HOLDS)
+    monkeypatch.setattr(package_check, "_print_price_check_and_return_code", lambda _: HOLDS)
     model, path = package / "model.safetensors", package / "statement.html"
     whole, weights = path.read_text(), model.read_bytes()
     model.unlink()
@@ -139,7 +139,7 @@ def test_a_statement_has_a_model_if_the_package_has_one(package: Path, monkeypat
 
 
 def test_a_model_of_terabytes_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_check, "_print_recomputed_price", lambda _: HOLDS)
+    monkeypatch.setattr(package_check, "_print_price_check_and_return_code", lambda _: HOLDS)
     os.truncate(package / "model.safetensors", 1 << 42)
     with pytest.raises(BadInput, match="64 GiB"):
         check_package([str(package)])

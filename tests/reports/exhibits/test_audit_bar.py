@@ -8,7 +8,7 @@ import pytest
 
 from dpsweep.accounting.audit_record import Attack, AuditFinding, AuditRecord, Data, NoiseFinding, NoiseTest, Scope
 from dpsweep.reports.content.sections import Tone
-from dpsweep.reports.exhibits.audit_bar import audit_bar
+from dpsweep.reports.exhibits.audit_bar import audit_exhibit
 
 FINDING = AuditFinding(
     attack=Attack.GRADIENTS,
@@ -38,7 +38,7 @@ RECORD = AuditRecord(
 
 
 def test_the_attack_is_a_part_of_the_charge() -> None:
-    exhibit = audit_bar(RECORD)
+    exhibit = audit_exhibit(RECORD)
     assert exhibit is not None
     assert exhibit.findings[0].startswith("attack 1.500 ≤ audit-free truth ≤ charge 3.000")
     assert "contradicted the price with a probability of 75% for the whole search" in exhibit.findings[1]
@@ -50,7 +50,7 @@ def test_the_attack_is_a_part_of_the_charge() -> None:
 @pytest.mark.parametrize("record", [replace(RECORD, charge=1.0), replace(RECORD, floating_point=None)])
 def test_a_contradicted_price_is_said_to_be_one(record: AuditRecord) -> None:
     found = tuple(replace(finding, claimed=record.charge) for finding in record.findings)
-    exhibit = audit_bar(replace(record, findings=found))
+    exhibit = audit_exhibit(replace(record, findings=found))
     assert exhibit is not None
     assert "THE PRICE IS CONTRADICTED" in " ".join(exhibit.findings)
     assert sum(part.share for part in exhibit.bar) == pytest.approx(1)
@@ -63,18 +63,18 @@ NOISE = NoiseFinding(
 
 
 def test_the_tests_of_the_noise_have_a_table_and_an_alarm() -> None:
-    right = audit_bar(replace(RECORD, noise=(NOISE,)))
+    right = audit_exhibit(replace(RECORD, noise=(NOISE,)))
     assert right is not None
     assert [item.text for item in right.sheets[1].rows[0]] == [
         *("each number", "650", "160", "0.510", "bias[3]", "0.7", "100%")
     ]
     assert "the declared variance" in right.findings[1]
-    wrong = audit_bar(replace(RECORD, noise=(replace(NOISE, p_value=1e-9),)))
+    wrong = audit_exhibit(replace(RECORD, noise=(replace(NOISE, p_value=1e-9),)))
     assert wrong is not None
     assert "THE PRICE IS CONTRADICTED" in wrong.findings[1]
     assert wrong.findings[2] == "THE NOISE IS NOT THE DECLARED ONE: each number, 0.510 at bias[3]."
 
 
 def test_without_an_audit_there_is_nothing_to_show() -> None:
-    assert audit_bar(None) is None
-    assert audit_bar(replace(RECORD, findings=())) is None
+    assert audit_exhibit(None) is None
+    assert audit_exhibit(replace(RECORD, findings=())) is None

@@ -19,11 +19,11 @@ from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits.prices import (
     REPEATED,
     TRIES,
+    epsilon_by_delta_exhibit,
     gaussian_mu,
-    privacy,
     rule_prices_exhibit,
     spending_exhibit,
-    with_shares,
+    sweep_with_bill_share_column,
 )
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
@@ -53,7 +53,7 @@ def _with(plan: Plan, event: PlanEvent) -> Plan:
 def test_the_mu_of_a_gaussian_mechanism_is_its_own(noise: float, sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     event = PlanEvent(training=events.gaussian(noise_multiplier=noise))
-    shown = privacy(_with(made.plan, event), charges=1)
+    shown = epsilon_by_delta_exhibit(_with(made.plan, event), charges=1)
     assert shown is not None
     (sentence,) = shown.findings
     mu = float(sentence.partition("mu = ")[2].split()[0])
@@ -66,12 +66,12 @@ def test_a_mu_beyond_reach_is_infinite_and_never_too_small() -> None:
 
 
 def test_the_curve_of_a_search_that_was_charged_twice_is_not_drawn(sweep_of: SweepOf) -> None:
-    assert privacy(sweep_of(AXES).plan, charges=2) is None
+    assert epsilon_by_delta_exhibit(sweep_of(AXES).plan, charges=2) is None
 
 
 def test_where_the_budget_went_adds_up_to_all_charged_runs(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates=FATES, repeats=(1,))
-    shown = spending_exhibit(table.read(made.folder, made.ledger))
+    shown = spending_exhibit(table.read_sweep(made.folder, made.ledger))
     assert shown is not None
     (sheet,) = shown.sheets
     counts = dict(zip(column(sheet, "runs"), column(sheet, "how many"), strict=True))
@@ -82,12 +82,12 @@ def test_where_the_budget_went_adds_up_to_all_charged_runs(sweep_of: SweepOf) ->
     (run,) = {trial.event.training for trial in made.plan.trials}
     orders = np.array(Rdp().orders)
     place = int(np.abs(orders - order).argmin())
-    assert sum(column(sheet, "divergence")) == pytest.approx(9 * Rdp().curve(run, ADD)[place])
+    assert sum(column(sheet, "divergence")) == pytest.approx(9 * Rdp().renyi_curve(run, ADD)[place])
 
 
 def test_every_run_has_its_share_of_the_bill(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates=FATES, repeats=(1,), noises=(4.0, 8.0))
-    rows = with_shares(table.read(made.folder, made.ledger)).table
+    rows = sweep_with_bill_share_column(table.read_sweep(made.folder, made.ledger)).table
     shares = [float(share) for share in rows["share"]]
     assert sum(shares) == pytest.approx(1)
     first, again, noisier = shares[0], shares[1], min(shares)
@@ -97,7 +97,7 @@ def test_every_run_has_its_share_of_the_bill(sweep_of: SweepOf) -> None:
 
 def test_one_more_run_costs_the_difference(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    shown = spending_exhibit(table.read(made.folder, made.ledger))
+    shown = spending_exhibit(table.read_sweep(made.folder, made.ledger))
     assert shown is not None
     run = made.plan.trials[0].event.training
     nine, eight = (Rdp().epsilon(events.repeat(run, many), made.plan.delta, ADD) for many in (9, 8))
@@ -116,7 +116,7 @@ def test_every_rule_is_priced_at_the_runs_of_this_sweep(sweep_of: SweepOf) -> No
     composed = [row[1:] for row in rows if row[0] == "composition"]
     assert [tries for tries, _, _ in composed] == list(TRIES)
     assert [chance for _, chance, _ in composed] == pytest.approx([1 - 0.9**tries for tries in TRIES])
-    alone = float(table.read(made.folder, made.ledger).table["epsilon_alone"].max())
+    alone = float(table.read_sweep(made.folder, made.ledger).table["epsilon_alone"].max())
     assert composed[0][2] == pytest.approx(alone)
     for rule in {rule for rule, *_ in rows}:
         own = [(tries, chance, epsilon) for name, tries, chance, epsilon in rows if name == rule]

@@ -14,7 +14,7 @@ import pytest
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.exhibits.search_difficulty import ease, subsets
+from dpsweep.reports.exhibits.search_difficulty import best_scores_of_random_subsets, search_difficulty_exhibit
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2, 0.4, 0.8), "trainer.clip_norm": (0.5, 1)}}
 FATES = {1: "failed", 3: "diverged", 4: "killed", 6: "not run"}
@@ -29,7 +29,7 @@ def column(sheet: Sheet, name: str) -> list[Any]:
 
 def test_the_best_of_a_random_few_is_counted_over_all_subsets() -> None:
     scores = [0.9, 0.85, 0.8, 0.8, 0.3, 0.1]
-    for one in subsets(scores):
+    for one in best_scores_of_random_subsets(scores):
         best = sorted(max(few) for few in itertools.combinations(scores, one.size))
         assert one.mean == pytest.approx(np.mean(best))
         assert (one.low, one.high) == tuple(np.quantile(best, [0.025, 0.975], method="inverted_cdf"))
@@ -39,7 +39,7 @@ def test_the_best_of_a_random_few_of_many_is_exact() -> None:
     """Against the definition in whole numbers, at every size."""
     points = 300
     scores = [1 - place / points for place in range(points)]
-    for one in subsets(scores):
+    for one in best_scores_of_random_subsets(scores):
         ways = math.comb(points, one.size)
         means = (score * math.comb(points - 1 - place, one.size - 1) / ways for place, score in enumerate(scores))
         assert one.mean == pytest.approx(math.fsum(means), rel=1e-12)
@@ -49,7 +49,7 @@ def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> 
     scores = {"dpsgd": [0.90, 0.8951, 0.88, 0.5, 0.4], "dpnsgd": [0.889, 0.7, 0.2, 0.1, 0.1], "dpadam": [0.9, 0.1] * 2}
     rows = [(method, State.FINISHED, score) for method, own in scores.items() for score in own]
     rows += [("dpsgd", State.FAILED, None), ("dpsgd", State.DIVERGED, 0.0)]
-    shown = ease(pd.DataFrame(rows, columns=["method", "state", "accuracy"]), "accuracy")
+    shown = search_difficulty_exhibit(pd.DataFrame(rows, columns=["method", "state", "accuracy"]), "accuracy")
     assert shown is not None
     (sheet,) = shown.sheets
     assert column(sheet, "method") == ["DP-SGD", "DP-NSGD"], "four points are no distribution"
@@ -60,4 +60,4 @@ def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> 
 
 def test_nothing_finished_is_nothing_to_show() -> None:
     rows = pd.DataFrame([("dpsgd", State.FAILED, None)] * 5, columns=["method", "state", "accuracy"])
-    assert ease(rows, "accuracy") is None
+    assert search_difficulty_exhibit(rows, "accuracy") is None

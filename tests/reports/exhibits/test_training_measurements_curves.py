@@ -30,7 +30,7 @@ def test_the_course_of_training_is_the_median_of_the_runs_that_were_looked_at(sw
         form = json.loads(path.read_text())
         form["curator"]["curve"] = [{"step": 40, "test_accuracy": first}, {"step": 80, "test_accuracy": last}]
         path.write_text(json.dumps(form))
-    shown = training_curves_exhibit(table.read(made.folder, made.ledger))
+    shown = training_curves_exhibit(table.read_sweep(made.folder, made.ledger))
     assert shown is not None
     (sheet,) = shown.sheets
     found = zip(*(column(sheet, name) for name in ("steps", "runs", "least", "median", "most")), strict=True)
@@ -39,4 +39,4 @@ def test_the_course_of_training_is_the_median_of_the_runs_that_were_looked_at(sw
 
 def test_runs_that_nobody_looked_at_have_no_course(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    assert training_curves_exhibit(table.read(made.folder, made.ledger)) is None
+    assert training_curves_exhibit(table.read_sweep(made.folder, made.ledger)) is None

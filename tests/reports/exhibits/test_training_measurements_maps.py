@@ -12,7 +12,11 @@ import pytest
 
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.tables import Sheet
-from dpsweep.reports.exhibits.training_measurements import bounding, how_often_best, training_losses
+from dpsweep.reports.exhibits.training_measurements import (
+    gradient_bounding_exhibit,
+    how_often_best_exhibit,
+    training_losses_exhibit,
+)
 from dpsweep.reports.pages.curator_page import write_report
 from tests.reports.conftest import CLIP, LR, Made
 
@@ -26,7 +30,7 @@ def numbers(sheet: Sheet) -> list[float]:
 
 
 def of(made: Made) -> table.Sweep:
-    return table.read(made.folder, made.ledger)
+    return table.read_sweep(made.folder, made.ledger)
 
 
 def test_the_scores_have_one_map(sweep_of: SweepOf) -> None:
@@ -39,13 +43,13 @@ def test_the_scores_have_one_map(sweep_of: SweepOf) -> None:
 
 def test_training_losses_are_those_of_the_last_look_at_data_declared_public(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
-    assert training_losses(of(made)) is None
+    assert training_losses_exhibit(of(made)) is None
     for place, trial in enumerate(made.plan.trials):
         path = made.folder / "trials" / trial.id / "result.json"
         form = json.loads(path.read_text())
         form["curator"]["curve"] = [{"step": 40, "training_loss": 9.0}, {"step": 80, "training_loss": 10.0**-place}]
         path.write_text(json.dumps(form))
-    shown = training_losses(of(made))
+    shown = training_losses_exhibit(of(made))
     assert shown is not None
     (sheet,) = shown.sheets
     assert sorted(numbers(sheet)) == pytest.approx([-5, -4, -3, -2, -1, 0])
@@ -55,13 +59,13 @@ def test_training_losses_are_those_of_the_last_look_at_data_declared_public(swee
 
 def test_what_is_left_of_gradients_is_that_of_the_last_look(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
-    assert bounding(of(made)) is None
+    assert gradient_bounding_exhibit(of(made)) is None
     for place, trial in enumerate(made.plan.trials):
         path = made.folder / "trials" / trial.id / "result.json"
         form = json.loads(path.read_text())
         form["curator"]["curve"] = [{"step": 80, "mean_factor": 0.1 * (place + 1), "shortened": 0.5}]
         path.write_text(json.dumps(form))
-    shown = bounding(of(made))
+    shown = gradient_bounding_exhibit(of(made))
     assert shown is not None
     factors, shares, rates = map(numbers, shown.sheets)
     assert sorted(factors) == pytest.approx([math.log10(0.1 * (place + 1)) for place in range(6)])
@@ -73,7 +77,7 @@ def test_what_is_left_of_gradients_is_that_of_the_last_look(sweep_of: SweepOf) -
 def test_how_often_a_point_is_the_best_of_its_repetition(sweep_of: SweepOf) -> None:
     """Over four repetitions: the first point alone, the second alone, a tie, and once the first has failed."""
     scores = [0.9, 0.2, 0.5, 0.9, 0.1, 0.3, 0.5, 0.1]
-    shown = how_often_best(of(sweep_of(AGAIN, accuracy=scores.__getitem__, fates={3: "failed"})))
+    shown = how_often_best_exhibit(of(sweep_of(AGAIN, accuracy=scores.__getitem__, fates={3: "failed"})))
     assert shown is not None
     (sheet,) = shown.sheets
     (row,) = sheet.rows
@@ -82,7 +86,7 @@ def test_how_often_a_point_is_the_best_of_its_repetition(sweep_of: SweepOf) -> N
 
 
 def test_without_repetitions_nothing_is_said_of_luck(sweep_of: SweepOf) -> None:
-    assert how_often_best(of(sweep_of(GRID))) is None
+    assert how_often_best_exhibit(of(sweep_of(GRID))) is None
 
 
 def test_the_page_shows_them(sweep_of: SweepOf) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dpsweep.reports.content import sweep_table as table
-from dpsweep.reports.exhibits.training_measurements import gradient_norms
+from dpsweep.reports.exhibits.training_measurements import gradient_norms_exhibit
 from tests.reports.conftest import CLIP, LR, Made
 
 SweepOf = Callable[..., Made]
@@ -28,9 +28,9 @@ def measure(made: Made, shares: dict[float, float]) -> None:
 
 def test_each_bound_has_the_medians_of_its_runs_and_is_judged(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
-    assert gradient_norms(table.read(made.folder, made.ledger)) is None
+    assert gradient_norms_exhibit(table.read_sweep(made.folder, made.ledger)) is None
     measure(made, {1.0: 0.95, 2.0: 0.05})
-    shown = gradient_norms(table.read(made.folder, made.ledger))
+    shown = gradient_norms_exhibit(table.read_sweep(made.folder, made.ledger))
     assert shown is not None
     (sheet,) = shown.sheets
     clips = [trial.axes[CLIP] for trial in made.plan.trials]
@@ -48,6 +48,6 @@ def test_each_bound_has_the_medians_of_its_runs_and_is_judged(sweep_of: SweepOf)
 def test_bounds_between_are_not_judged(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
     measure(made, {1.0: 0.5, 2.0: 0.4})
-    shown = gradient_norms(table.read(made.folder, made.ledger))
+    shown = gradient_norms_exhibit(table.read_sweep(made.folder, made.ledger))
     assert shown is not None
     assert shown.findings == ()

@@ -12,7 +12,7 @@ import pytest
 
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.exhibits.what_mattered import collapse_exhibit, what_mattered
+from dpsweep.reports.exhibits.what_mattered import score_by_lr_times_clip_exhibit, what_mattered_exhibit
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.reports.conftest import CLIP, LR, REGULARIZER, Made
@@ -35,11 +35,11 @@ def along_rate(place: int) -> float:
 
 
 def of(made: Made) -> table.Sweep:
-    return table.read(made.folder, made.ledger)
+    return table.read_sweep(made.folder, made.ledger)
 
 
 def shown_of(made: Made) -> Exhibit:
-    exhibit = what_mattered(of(made).table)
+    exhibit = what_mattered_exhibit(of(made).table)
     assert exhibit is not None
     return exhibit
 
@@ -77,15 +77,15 @@ def test_shares_are_those_of_the_scores(sweep_of: SweepOf) -> None:
 
 
 def test_nothing_is_said_where_scores_differ_by_no_more_than_noise(sweep_of: SweepOf) -> None:
-    assert what_mattered(of(sweep_of(GRID, accuracy=lambda place: 0.8 + 0.01 * (place % 3))).table) is None
+    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=lambda place: 0.8 + 0.01 * (place % 3))).table) is None
 
 
 def test_an_incomplete_grid_is_no_grid(sweep_of: SweepOf) -> None:
-    assert what_mattered(of(sweep_of(GRID, accuracy=along_product, fates={4: "failed"})).table) is None
+    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=along_product, fates={4: "failed"})).table) is None
 
 
 def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(sweep_of: SweepOf) -> None:
-    exhibit = collapse_exhibit(of(sweep_of(BOTH, accuracy=along_product)))
+    exhibit = score_by_lr_times_clip_exhibit(of(sweep_of(BOTH, accuracy=along_product)))
     assert exhibit is not None
     (sheet,), (drawing,) = exhibit.sheets, exhibit.drawings
     assert drawing.name == "collapse-1"
@@ -104,7 +104,7 @@ def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(swee
     ids=["steps are rescaled", "no clip norm", "two rates are no line"],
 )
 def test_where_there_is_nothing_to_compare_there_is_no_plot(sweep_of: SweepOf, axes: dict[str, Any]) -> None:
-    assert collapse_exhibit(of(sweep_of(axes))) is None
+    assert score_by_lr_times_clip_exhibit(of(sweep_of(axes))) is None
 
 
 @pytest.mark.long

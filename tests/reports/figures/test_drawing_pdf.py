@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from dpsweep.reports.figures.charts import Chart, Curve, Map, charts, maps
-from dpsweep.reports.figures.heatmap import pictures
+from dpsweep.reports.figures.charts import Chart, Curve, Map, draw_charts, draw_maps
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
 from tests.reports.figures.test_heatmap import SHAPES, panels_of
 
 CURVES = (Curve(label="one", x=(1.0, 2.0), y=(1.0, 3.0)), Curve(label="two", x=(1.0, 2.0), y=(2.0, 1.0)))
 ONE = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
 DRAWN: dict[str, Callable[[], bytes]] = {
-    "a map": lambda: pictures(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0].pdf(),
-    "a chart": lambda: charts("some", "words", [Chart(title="t", x_label="x", y_label="y", curves=CURVES)]).pdf(),
-    "maps": lambda: maps("some", "words", "m", [ONE]).pdf(),
+    "a map": lambda: draw_joint_and_per_method_heatmaps(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0].pdf(),
+    "a chart": lambda: draw_charts("some", "words", [Chart(title="t", x_label="x", y_label="y", curves=CURVES)]).pdf(),
+    "maps": lambda: draw_maps("some", "words", "m", [ONE]).pdf(),
 }
 
 
@@ -38,6 +38,6 @@ def test_fonts_are_embedded_and_none_is_of_type_3(name: str) -> None:
 def test_a_map_of_seven_columns_fits_a_column_of_a_paper() -> None:
     """Its texts keep 5 points or more in a column of 3.3 inches, but for the halves of intervals below the scores."""
     shape = SHAPES["two methods"]
-    (_, picture, _) = pictures(panels_of(**shape), "accuracy, %")
+    (_, picture, _) = draw_joint_and_per_method_heatmaps(panels_of(**shape), "accuracy, %")
     inches = picture.css_size[0] / 96
     assert 6.5 * min(1.0, 3.3 / inches) > 5

@@ -14,10 +14,10 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from dpsweep.reports.figures.charts import Boxes, Chart, Curve, Map, charts, maps
-from dpsweep.reports.figures.drawing import DATE, Drawing, own_settings
-from dpsweep.reports.figures.heatmap import pictures
-from dpsweep.reports.statement.one_page import one_page, pdf_of, size_for
+from dpsweep.reports.figures.charts import Boxes, Chart, Curve, Map, draw_charts, draw_maps
+from dpsweep.reports.figures.drawing import DATE, Drawing, own_matplotlib_settings
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
+from dpsweep.reports.statement.one_page import one_page_statement, pdf_bytes_of_page, row_font_size_that_fits
 from tests.reports.figures.test_heatmap import SHAPES, panels_of
 from tests.reports.statement.test_one_page import claim_with
 
@@ -59,16 +59,16 @@ ODD: Mapping[Any, Any] = {
 
 def _chart(title: str = "t") -> Drawing:
     chart = Chart(title=title, x_label="x", y_label="y", curves=CURVES, log_x=True)
-    return charts("some", "words", [chart, Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),))])
+    return draw_charts("some", "words", [chart, Boxes(title="t", y_label="y", groups=(("one", (1.0, 2.0, 3.0)),))])
 
 
 def _maps() -> Drawing:
     one = Map(title="t", x_label="x", y_label="y", columns=("1", "2"), rows=("1",), values=((1.0, 2.0),))
-    return maps("some", "words", "m", [one])
+    return draw_maps("some", "words", "m", [one])
 
 
 def _heatmap() -> Drawing:
-    return pictures(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0]
+    return draw_joint_and_per_method_heatmaps(panels_of(**SHAPES["2 x 2"]), "accuracy, %")[0]
 
 
 def _files(picture: Drawing) -> tuple[bytes, ...]:
@@ -80,7 +80,10 @@ DRAWN: Mapping[str, Callable[[], tuple[bytes, ...]]] = {
     "charts": lambda: _files(_chart()),
     "maps": lambda: _files(_maps()),
     "heatmap": lambda: _files(_heatmap()),
-    "statement": lambda: (pdf_of(one_page(claim_with())), str(size_for(one_page(claim_with()))).encode()),
+    "statement": lambda: (
+        pdf_bytes_of_page(one_page_statement(claim_with())),
+        str(row_font_size_that_fits(one_page_statement(claim_with()))).encode(),
+    ),
 }
 
 
@@ -119,7 +122,7 @@ def test_any_name_can_be_drawn(title: str) -> None:
 def test_logs_are_silent_within_and_as_before_after(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("matplotlib")
     before = log.level
-    with own_settings({}):
+    with own_matplotlib_settings({}):
         log.warning("no such font")
     assert log.level == before
     assert caplog.text == ""
@@ -149,11 +152,11 @@ def test_a_stop_is_no_failure(stop: type[BaseException], monkeypatch: pytest.Mon
 
 
 PROGRAM = """
-from dpsweep.reports.figures.charts import Chart, Curve, charts
+from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 import dpsweep.reports.figures.heatmap
 from hashlib import sha256
 chart = Chart(title="t", x_label="x", y_label="y", curves=(Curve(label="one", x=(1.0, 2.0), y=(1.0, 3.0)),))
-drawn = charts("some", "words", [chart])
+drawn = draw_charts("some", "words", [chart])
 print(drawn.failure, sha256(drawn.png + drawn.svg.encode() + drawn.pdf()).hexdigest())
 """
 GARBAGE = bytes(range(128, 256))

@@ -15,10 +15,15 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpsweep.reports.content.panels import MapPanel, arrange_panels, scale
-from dpsweep.reports.content.sweep_table import State, read
-from dpsweep.reports.figures.figure_layout import lay_out
-from dpsweep.reports.figures.heatmap import PNG_DPI, figure, legible_ink, pictures
+from dpsweep.reports.content.panels import MapPanel, build_map_panels, colour_scale_ends
+from dpsweep.reports.content.sweep_table import State, read_sweep
+from dpsweep.reports.figures.figure_layout import lay_out_panels
+from dpsweep.reports.figures.heatmap import (
+    PNG_DPI,
+    draw_joint_and_per_method_heatmaps,
+    legible_ink,
+    matplotlib_figure_of_panels,
+)
 from dpsweep.reports.figures.page_figures import inline_svg
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -86,13 +91,13 @@ def panels_of(
         "accuracy_high": [score + 0.02 for score in scores],
     }
     frame = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in columns.items()})
-    return arrange_panels(frame, tuple(names))
+    return build_map_panels(frame, tuple(names))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_text_overlaps_or_leaves_the_figure(shape: str) -> None:
     panels = panels_of(**SHAPES[shape])
-    drawn = figure(panels, scale(panels), "noisy accuracy, %")
+    drawn = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), "noisy accuracy, %")
     assert isinstance(drawn.canvas, FigureCanvasAgg)
     drawn.canvas.draw()
     renderer = drawn.canvas.get_renderer()
@@ -110,7 +115,7 @@ def test_no_text_overlaps_or_leaves_the_figure(shape: str) -> None:
 @pytest.mark.parametrize("shape", ["2 x 2", "three noises", "all failed"])
 def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> None:
     before = dict(mpl.rcParams)
-    drawn = pictures(panels_of(**SHAPES[shape]), "accuracy, %")
+    drawn = draw_joint_and_per_method_heatmaps(panels_of(**SHAPES[shape]), "accuracy, %")
     assert dict(mpl.rcParams) == before
     assert pyplot.get_fignums() == []
     assert [picture.name for picture in drawn] == [
@@ -121,7 +126,7 @@ def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> Non
         assert picture.png[:8] == b"\x89PNG\r\n\x1a\n"
         pixels = struct.unpack(">II", picture.png[16:24])
         assert picture.css_size == tuple(length * 96 / PNG_DPI for length in pixels)
-        layout = lay_out(picture.panels)
+        layout = lay_out_panels(picture.panels)
         assert pixels == (
             round(layout.width * PNG_DPI),
             round(layout.height * PNG_DPI),
@@ -130,8 +135,8 @@ def test_pictures_have_their_declared_size_and_leave_no_trace(shape: str) -> Non
 
 
 def test_states_are_named_in_words_and_the_best_by_name(troubled: Any) -> None:
-    sweep = read(troubled.folder, troubled.ledger)
-    whole = pictures(arrange_panels(sweep.table, sweep.axes), "noisy accuracy, %")[0]
+    sweep = read_sweep(troubled.folder, troubled.ledger)
+    whole = draw_joint_and_per_method_heatmaps(build_map_panels(sweep.table, sweep.swept_keys), "noisy accuracy, %")[0]
     for word in (
         "failed",
         "diverged",
@@ -149,12 +154,12 @@ def test_a_figure_is_made_without_drawing_it(monkeypatch: pytest.MonkeyPatch) ->
     """Drawing it once for each panel would take a third of the time of a picture of many."""
     monkeypatch.setattr(Figure, "draw", lambda *_: pytest.fail("it was drawn"))
     panels = panels_of(**SHAPES["three noises"])
-    assert len(figure(panels, scale(panels), "accuracy, %").axes) == len(panels) + 2
+    assert len(matplotlib_figure_of_panels(panels, colour_scale_ends(panels), "accuracy, %").axes) == len(panels) + 2
 
 
 def test_maps_of_many_cells_are_drawn_without_labels() -> None:
-    (small,) = lay_out(panels_of({"dpsgd": {LR: steps(12), CLIP: steps(10)}})).places
-    (large,) = lay_out(panels_of({"dpsgd": {LR: steps(40, 1.1), CLIP: steps(40, 1.1)}})).places
+    (small,) = lay_out_panels(panels_of({"dpsgd": {LR: steps(12), CLIP: steps(10)}})).places
+    (large,) = lay_out_panels(panels_of({"dpsgd": {LR: steps(40, 1.1), CLIP: steps(40, 1.1)}})).places
     assert small.annotated
     assert not large.annotated
     assert large.width < 8
@@ -162,7 +167,9 @@ def test_maps_of_many_cells_are_drawn_without_labels() -> None:
 
 def test_a_map_of_thousands_of_cells_is_small_in_a_page() -> None:
     """Every cell stays where it is, in its colour."""
-    picture, _ = pictures(panels_of({"dpsgd": {LR: steps(60, 1.1), CLIP: steps(50, 1.1)}}), "accuracy")
+    picture, _ = draw_joint_and_per_method_heatmaps(
+        panels_of({"dpsgd": {LR: steps(60, 1.1), CLIP: steps(50, 1.1)}}), "accuracy"
+    )
     number = r"([\d.]+)"
     drawn = re.findall(
         rf'd="M {number} {number} \nL {number} \S+ \nL \S+ {number} [^"]*" clip[^>]*"fill: (#......)"', picture.svg
@@ -175,7 +182,10 @@ def test_a_map_of_thousands_of_cells_is_small_in_a_page() -> None:
 
 
 def test_a_methods_name_never_leaves_the_folder() -> None:
-    assert pictures(panels_of({"../../dpsgd": {LR: (0.1,)}}), "x")[1].name == "heatmap-------dpsgd"
+    assert (
+        draw_joint_and_per_method_heatmaps(panels_of({"../../dpsgd": {LR: (0.1,)}}), "x")[1].name
+        == "heatmap-------dpsgd"
+    )
 
 
 BLINDNESS = {
@@ -196,7 +206,7 @@ def luminance(colours: Any, blindness: str) -> Any:
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_who_sees_few_colours_sees_the_same_order_and_every_mark(blindness: str) -> None:
     panels = panels_of({"dpsgd": {LR: steps(8), CLIP: steps(6)}})
-    drawn = figure(panels, scale(panels), "accuracy, %")
+    drawn = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), "accuracy, %")
     drawn.canvas.draw()
     (axes,) = [one for one in drawn.axes if one.collections]
     mesh = axes.collections[0]

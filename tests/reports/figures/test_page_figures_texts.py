@@ -9,13 +9,13 @@ import pytest
 
 from dpsweep.reports.content import tables as sheets
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.panels import arrange_panels, scale
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.content.panels import build_map_panels, colour_scale_ends
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.tables import Item, Sheet
-from dpsweep.reports.figures.heatmap import figure, pictures
-from dpsweep.reports.figures.page_figures import cell_texts
+from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps, matplotlib_figure_of_panels
+from dpsweep.reports.figures.page_figures import cell_texts_by_panel
 from dpsweep.reports.pages.comparison import Beside
-from dpsweep.reports.pages.curator_page import figures
+from dpsweep.reports.pages.curator_page import figure_per_method_from_pictures
 from dpsweep.reports.pages.templates import fill_template
 from tests.reports.figures.test_heatmap import panels_of, steps
 
@@ -32,9 +32,14 @@ def text_of(row: tuple[Item, ...]) -> tuple[frozenset[str], str]:
 
 @pytest.mark.long
 def test_every_cell_says_its_row_of_the_table(troubled: Any) -> None:
-    sweep = read(troubled.folder, troubled.ledger)
-    rows = sorted(map(text_of, sheets.trials(sweep, COLUMNS).rows), key=str)
-    cells = [cell for panel in cell_texts(arrange_panels(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
+    sweep = read_sweep(troubled.folder, troubled.ledger)
+    rows = sorted(map(text_of, sheets.runs_sheet(sweep, COLUMNS).rows), key=str)
+    cells = [
+        cell
+        for panel in cell_texts_by_panel(build_map_panels(sweep.map_rows, sweep.swept_keys))
+        for cell in panel.cells
+        if cell
+    ]
     said = (
         (frozenset(cell.settings.split(", ")), re.sub(r", (best|not significantly worse)$", "", cell.result))
         for cell in cells
@@ -44,21 +49,30 @@ def test_every_cell_says_its_row_of_the_table(troubled: Any) -> None:
 
 
 def test_a_page_says_them_and_nothing_else_there(troubled: Any) -> None:
-    sweep = read(troubled.folder, troubled.ledger)
+    sweep = read_sweep(troubled.folder, troubled.ledger)
     html = (troubled.folder / "curator" / "report.html").read_text()
     shown = re.findall(r'<input type="radio" name="[^"]*"><span>(.*?) <b>(.*?)</b></span>', html)
-    cells = [cell for panel in cell_texts(arrange_panels(sweep.cells, sweep.axes)) for cell in panel.cells if cell]
+    cells = [
+        cell
+        for panel in cell_texts_by_panel(build_map_panels(sweep.map_rows, sweep.swept_keys))
+        for cell in panel.cells
+        if cell
+    ]
     assert shown == [(cell.settings, cell.result) for cell in cells]
     groups = re.findall(r'role="radiogroup" aria-label="([^"]*)"', html)
     assert len(groups) == len(set(groups)) == 2
 
 
 def test_texts_lie_where_the_cells_are_drawn(troubled: Any) -> None:
-    sweep = read(troubled.folder, troubled.ledger)
-    panels = arrange_panels(sweep.table, sweep.axes)
-    maps = [axes for axes in figure(panels, scale(panels), "accuracy, %").axes if axes.collections]
+    sweep = read_sweep(troubled.folder, troubled.ledger)
+    panels = build_map_panels(sweep.table, sweep.swept_keys)
+    maps = [
+        axes
+        for axes in matplotlib_figure_of_panels(panels, colour_scale_ends(panels), "accuracy, %").axes
+        if axes.collections
+    ]
     assert len(maps) == len(panels) == 2
-    for axes, texts in zip(maps, cell_texts(panels), strict=True):
+    for axes, texts in zip(maps, cell_texts_by_panel(panels), strict=True):
         left, bottom, width, height = axes.get_position().bounds
         assert (left, 1 - bottom - height) == pytest.approx((texts.left, texts.top))
         assert (width, height) == pytest.approx((texts.width, texts.height))
@@ -74,7 +88,7 @@ def test_a_page_of_1600_points_is_small() -> None:
         title="digits",
         together=(),
         sweeps=Sheet(caption="none", columns=("none",), rows=()),
-        figures=figures(pictures(panels, "accuracy, %")),
+        figures=figure_per_method_from_pictures(draw_joint_and_per_method_heatmaps(panels, "accuracy, %")),
         measure="accuracy",
     )
     html = fill_template("beside.html.j2", page=page)

@@ -12,8 +12,8 @@ from dpsweep.reports.figures.page_figures import (
     MOST_SCALE,
     SPACE,
     TALLEST,
-    column_shares,
-    common_scale,
+    figure_scale_for_fewest_rows,
+    figure_widths_as_column_shares,
 )
 
 SIZES = [
@@ -38,8 +38,8 @@ def rows_of(sizes: list[tuple[float, float]], scale: float) -> list[list[float]]
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_figures_have_one_scale_and_fit_their_rows(sizes: list[tuple[float, float]]) -> None:
-    scale = common_scale(sizes)
-    widths = [COLUMN * share for share in column_shares(sizes)]
+    scale = figure_scale_for_fewest_rows(sizes)
+    widths = [COLUMN * share for share in figure_widths_as_column_shares(sizes)]
     assert widths == pytest.approx([scale * width for width, _ in sizes], abs=COLUMN / 10_000)
     assert scale <= MOST_SCALE
     assert all(sum(row) + SPACE * (len(row) - 1) <= COLUMN + 1e-6 for row in rows_of(sizes, scale))
@@ -48,7 +48,7 @@ def test_figures_have_one_scale_and_fit_their_rows(sizes: list[tuple[float, floa
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_no_larger_scale_needs_as_few_rows(sizes: list[tuple[float, float]]) -> None:
-    scale = common_scale(sizes)
+    scale = figure_scale_for_fewest_rows(sizes)
     larger = 1.001 * scale
     too_large = larger > MOST_SCALE or larger * max(height for _, height in sizes) > TALLEST
     more_rows = len(rows_of(sizes, larger)) > len(rows_of(sizes, scale))
@@ -60,10 +60,10 @@ def test_maps_of_a_common_size_fill_the_column() -> None:
     """Two, three or more maps of seven columns leave less than a twentieth of the column empty."""
     for figures in range(2, 8):
         sizes = [(357.0, 240.0)] * figures
-        first = next(iter(rows_of(sizes, common_scale(sizes))))
+        first = next(iter(rows_of(sizes, figure_scale_for_fewest_rows(sizes))))
         assert sum(first) + SPACE * (len(first) - 1) > 0.95 * COLUMN
 
 
 def test_nothing_is_laid_out_without_figures() -> None:
-    assert column_shares([]) == ()
-    assert all(share <= 1 for sizes in itertools.chain(SIZES) for share in column_shares(sizes))
+    assert figure_widths_as_column_shares([]) == ()
+    assert all(share <= 1 for sizes in itertools.chain(SIZES) for share in figure_widths_as_column_shares(sizes))

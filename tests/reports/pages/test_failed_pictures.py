@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from dpsweep.reports.__main__ import main
 from dpsweep.reports.figures import charts
-from dpsweep.reports.pages.comparison import write_beside
+from dpsweep.reports.pages.comparison import write_comparison_page
 from dpsweep.reports.pages.curator_page import write_report
-from dpsweep.reports.pages.page_memory import FAILED, failed_pictures
+from dpsweep.reports.pages.page_memory import FAILED, failed_picture_sentences
 from dpsweep.reports.pages.release import write_release
 from tests.reports.pages.test_page import Reader
 
@@ -55,7 +55,7 @@ def test_the_page_stands_and_names_what_failed(sweep_of: SweepOf, request: pytes
     made = sweep_of(AXES)
     whole = write_report(made.folder, made.ledger)
     drawn = _names(whole.parent, "png")
-    assert failed_pictures(whole) == ()
+    assert failed_picture_sentences(whole) == ()
     before = json.loads((whole.parent / "report.json").read_text())
     request.getfixturevalue("no_chart")
     page = write_report(made.folder, made.ledger)
@@ -102,7 +102,7 @@ def test_the_command_ends_well_and_says_a_line_for_each(
     assert main([str(made.folder), "--beside", str(made.folder.parent / "beside")]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == str(made.folder / "curator" / "report.html")
-    failed = failed_pictures(made.folder / "curator" / "report.html")
+    failed = failed_picture_sentences(made.folder / "curator" / "report.html")
     assert tuple(err.splitlines()) == tuple(sentence.replace("\x1b", "\\x1b") for sentence in failed)
     assert failed
 
@@ -115,10 +115,10 @@ def test_a_map_that_fails_leaves_its_numbers(sweep_of: SweepOf, monkeypatch: pyt
     monkeypatch.setattr(Figure, "savefig", fails)
     for page in (
         write_report(made.folder, made.ledger),
-        write_beside([made.folder], made.ledger, made.folder.parent / "beside"),
+        write_comparison_page([made.folder], made.ledger, made.folder.parent / "beside"),
     ):
         text = page.read_text()
-        assert len(failed_pictures(page)) >= 2
+        assert len(failed_picture_sentences(page)) >= 2
         for name in MAPS if page.name == "report.html" else MAPS[1:]:
             assert f"The picture {name} could not be drawn: MemoryError" in text
         assert "as a table" in text
@@ -129,13 +129,13 @@ def test_a_map_that_fails_leaves_its_numbers(sweep_of: SweepOf, monkeypatch: pyt
 def test_what_failed_is_drawn_again(sweep_of: SweepOf, request: pytest.FixtureRequest) -> None:
     """A page with a failed picture is not remembered as the page."""
     from dpsweep.accounting.ledger.private_store import PrivateStore
-    from dpsweep.reports.pages.page_memory import current_report
+    from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
 
     made = sweep_of(AXES)
-    PrivateStore.of(made.ledger, made.plan.account, made.plan.id).root.mkdir(parents=True, exist_ok=True)
+    PrivateStore.for_plan(made.ledger, made.plan.account, made.plan.id).root.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(charts, "style_axes", lambda *_: 1 / 0)
-        assert failed_pictures(current_report(made.folder, made.ledger)) != ()
-    page = current_report(made.folder, made.ledger)
-    assert failed_pictures(page) == ()
+        assert failed_picture_sentences(redraw_report_if_outdated(made.folder, made.ledger)) != ()
+    page = redraw_report_if_outdated(made.folder, made.ledger)
+    assert failed_picture_sentences(page) == ()
     assert {"ease", "privacy"} <= _names(page.parent, "png")

@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dpsweep.accounting.printing import visible_lines
+from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.exhibits.exhibit import Exhibit
-from dpsweep.reports.figures.charts import Chart, charts
+from dpsweep.reports.figures.charts import Chart, draw_charts
 from dpsweep.reports.pages.curator_page import write_page
-from dpsweep.reports.pages.release import compose
+from dpsweep.reports.pages.release import compose_release_page
 from dpsweep.reports.pages.templates import fill_template
 from dpsweep.reports.statement.methods_text import escape_tex
 from tests.reports.pages.test_page import Reader
@@ -33,9 +33,9 @@ TEXTS = (".html", ".svg", ".csv", ".tex", ".bib", ".json", ".md", ".yaml", ".py"
 def page(sweep_of: Callable[..., Any], tmp_path: Path) -> Path:
     """The page of a release whose names, numbers and pictures were a stranger's."""
     made = sweep_of(AXES)
-    composed = compose(table.read(made.folder, made.ledger))
+    composed = compose_release_page(table.read_sweep(made.folder, made.ledger))
     assert composed.records is not None
-    picture = charts(HOSTILE[:1], HOSTILE, [Chart(title=HOSTILE, x_label=HOSTILE, y_label="y", curves=())])
+    picture = draw_charts(HOSTILE[:1], HOSTILE, [Chart(title=HOSTILE, x_label=HOSTILE, y_label="y", curves=())])
     finding = Exhibit(key="own", title=HOSTILE, note=HOSTILE, source=HOSTILE, drawings=(picture,), findings=(HOSTILE,))
     return write_page(
         replace(
@@ -54,7 +54,7 @@ def test_every_text_file_of_a_page_is_visible(page: Path) -> None:
     assert {path.suffix for path in files} >= {".html", ".svg", ".csv", ".tex", ".json"}
     for path in files:
         content = path.read_bytes().decode()
-        assert visible_lines(content) == content, path.name
+        assert escape_invisible_except_line_breaks(content) == content, path.name
         if path.suffix == ".svg":
             ElementTree.fromstring(content)
     text = "".join(Reader(page.read_text()).texts)
@@ -64,7 +64,7 @@ def test_every_text_file_of_a_page_is_visible(page: Path) -> None:
 
 def test_tex_has_no_command_of_a_strangers() -> None:
     shown = escape_tex("\\input{/etc/passwd}^^5c\x1b\u202e%\n\\end{document}")
-    assert visible_lines(shown) == shown
+    assert escape_invisible_except_line_breaks(shown) == shown
     assert "\n" not in shown
     assert not re.search(r"\\(input|end)\b", shown)
     assert "\\^" not in shown
@@ -72,9 +72,9 @@ def test_tex_has_no_command_of_a_strangers() -> None:
 
 
 def test_a_template_escapes_for_html_after_it_is_visible() -> None:
-    from dpsweep.reports.pages.templates import _escape_for_html, _escape_for_markdown
+    from dpsweep.reports.pages.templates import _escape_html_in_markdown, _make_control_characters_visible
 
-    assert _escape_for_html("<b>\x1b</b>\n") == "<b>\\x1b</b>\n"
-    assert _escape_for_markdown("<b>\u202e</b>") == "&lt;b&gt;\\u202e&lt;/b&gt;"
-    assert _escape_for_html(3) == 3
+    assert _make_control_characters_visible("<b>\x1b</b>\n") == "<b>\\x1b</b>\n"
+    assert _escape_html_in_markdown("<b>\u202e</b>") == "&lt;b&gt;\\u202e&lt;/b&gt;"
+    assert _make_control_characters_visible(3) == 3
     assert callable(fill_template)

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.trial_result import MODEL_FILE
-from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.pages.model_export import CARD, render_card, write_export
+from dpsweep.reports.content.sweep_table import read_sweep
+from dpsweep.reports.pages.model_export import CARD, render_card, write_release_and_export
 from dpsweep.reports.pages.prediction_code import declared_preprocessing, prediction_snippet
-from dpsweep.reports.pages.release import compose
+from dpsweep.reports.pages.release import compose_release_page
 from dpsweep.trainers.models.fully_connected import logistic
 from tests.alone import answers, code_of
 
@@ -38,12 +38,12 @@ def with_models(made: Any) -> Any:
 @pytest.mark.long
 def test_the_cards_code_labels_as_the_winner_does_without_our_packages(sweep_of: SweepOf) -> None:
     made = with_models(sweep_of(AXES))
-    card = write_export(made.folder, made.ledger)
+    card = write_release_and_export(made.folder, made.ledger)
     assert card == made.folder / "export" / CARD
     files = {CARD, MODEL_FILE, "config.yaml", "model.py", "preprocessing.json", "winner.json"}
     assert {path.name for path in card.parent.iterdir()} == files
     model = logistic((1, 8, 8), 10)
-    winner = made.folder / "trials" / str(read(made.folder, made.ledger).winner) / MODEL_FILE
+    winner = made.folder / "trials" / str(read_sweep(made.folder, made.ledger).winner_id) / MODEL_FILE
     assert (card.parent / MODEL_FILE).read_bytes() == winner.read_bytes()
     model.load_state_dict(load_file(winner))
     images = torch.randint(17, (20, 1, 8, 8), generator=torch.Generator().manual_seed(1))
@@ -54,7 +54,7 @@ def test_the_cards_code_labels_as_the_winner_does_without_our_packages(sweep_of:
 
 def test_a_release_holds_what_was_declared_and_nothing_of_where_files_lie(sweep_of: SweepOf) -> None:
     made = with_models(sweep_of(AXES))
-    card = write_export(made.folder, made.ledger)
+    card = write_release_and_export(made.folder, made.ledger)
     texts = [(folder / "preprocessing.json").read_text() for folder in (card.parent, made.folder / "release")]
     assert texts[0] == texts[1]
     form = json.loads(texts[0])
@@ -71,15 +71,15 @@ def test_a_card_says_where_only_the_data_sets_class_knows_what_an_input_is(
     assert declared_preprocessing(declaration) is None
     code = prediction_snippet({"model": {"kind": "logistic"}}, declaration, None, MODEL_FILE)
     made = with_models(sweep_of(AXES))
-    card = render_card(compose(read(made.folder, made.ledger)), code, own=True, form=None)
+    card = render_card(compose_release_page(read_sweep(made.folder, made.ledger)), code, own=True, form=None)
     assert "Only the data set's class can turn a raw row into an input" in card
     assert "preprocessing.json" not in card
 
 
 def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
     made = with_models(sweep_of(AXES))
-    card = write_export(made.folder, made.ledger).read_text()
-    page = compose(read(made.folder, made.ledger))
+    card = write_release_and_export(made.folder, made.ledger).read_text()
+    page = compose_release_page(read_sweep(made.folder, made.ledger))
     for line in page.statement:
         assert f"- **{line.topic}** ({line.level.value}): {line.text}" in card
     assert page.best[0].score in card
@@ -88,7 +88,7 @@ def test_the_card_says_what_the_release_says(sweep_of: SweepOf) -> None:
 
 def test_hostile_names_are_text(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = with_models(sweep_of(AXES))
-    page = replace(compose(read(made.folder, made.ledger)), title="<script>alert(1)</script> & 'co'")
+    page = replace(compose_release_page(read_sweep(made.folder, made.ledger)), title="<script>alert(1)</script> & 'co'")
     card = render_card(page, "model = 1 < 2", own=True, form=None)
     assert "# &lt;script&gt;alert(1)&lt;/script&gt; &amp; 'co': the winner" in card
     (tmp_path / CARD).write_text(card)
@@ -100,5 +100,5 @@ def test_where_there_is_no_winner_nothing_is_exported(sweep_of: SweepOf) -> None
     for path in Path(made.folder).glob(f"trials/*/{MODEL_FILE}"):
         path.unlink()
     with pytest.raises(BadInput, match=r"to have a winner that the selection rule discloses, and its model\.$"):
-        write_export(made.folder, made.ledger)
+        write_release_and_export(made.folder, made.ledger)
     assert not (made.folder / "export").exists()

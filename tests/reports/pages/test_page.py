@@ -13,9 +13,9 @@ import pytest
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.notation import epsilon_up
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
-from dpsweep.reports.content.formatting import percent
+from dpsweep.reports.content.formatting import percent_text
 from dpsweep.reports.pages.curator_page import write_report
 
 LR, CLIP = "trainer.lr", "trainer.clip_norm"
@@ -100,13 +100,14 @@ def test_structure_serves_readers_who_cannot_see(troubled: Any) -> None:
 def test_the_page_claims_what_the_ledger_charged(troubled: Any) -> None:
     facts = page_of(troubled.folder).facts
     statement = troubled.ledger.statement(troubled.plan.account)
-    assert facts["honest_epsilon"] == epsilon_up(sum(entry.body["epsilon"] for entry in statement.charges))
+    assert facts["honest_epsilon"] == epsilon_text_rounded_up(sum(entry.body["epsilon"] for entry in statement.charges))
     assert facts["honest_delta"] == "2e-5"
-    assert float(facts["left_epsilon"]) <= statement.left[0] < float(facts["left_epsilon"]) + 0.002
+    left = float(facts["left_epsilon"])
+    assert left <= statement.remaining_epsilon_and_delta[0] < left + 0.002
     assert facts["budget_epsilon"] == "1000"
     assert (facts["runs"], facts["points_finished"]) == ("70", "66")
     one = Panel(claimants=(Pld(), Rdp())).quote(troubled.plan.trials[0].event, 1e-5, troubled.plan.adjacency)
-    assert facts["alone_epsilon"] == epsilon_up(one.epsilon)
+    assert facts["alone_epsilon"] == epsilon_text_rounded_up(one.epsilon)
     assert one.epsilon < float(facts["honest_epsilon"]) / 5
 
 
@@ -182,7 +183,7 @@ def test_tables_under_the_pictures_hold_the_same_numbers(troubled: Any) -> None:
     form = json.loads((troubled.folder / "curator" / "report.json").read_text())
     scores = [row["accuracy"] for row in form["trials"]["rows"] if row["state"] == "finished"]
     for score in scores:
-        assert any(text.startswith(f"{percent(score)} (") for text in texts)
+        assert any(text.startswith(f"{percent_text(score)} (") for text in texts)
     assert any(text.endswith(", best") for text in texts)
 
 

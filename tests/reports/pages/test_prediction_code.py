@@ -15,15 +15,19 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from dpsweep.accounting.stored_names.stored_classes import home_of
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class
 from dpsweep.accounting.stored_names.tags import HOMES
-from dpsweep.reports.pages.prediction_code import code_of, declared_preprocessing, prediction_snippet
-from dpsweep.sweeper.trial.spec import build
+from dpsweep.reports.pages.prediction_code import (
+    declared_preprocessing,
+    prediction_snippet,
+    source_of_module_and_imports,
+)
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.arrays import bounded_records
-from dpsweep.trainers.data.preprocessing import hashed_counts
-from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode
+from dpsweep.trainers.data.preprocessing import hashed_word_counts_of_texts
+from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode_rows_as_inputs
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build as build_model
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights as build_model
 from tests.alone import BLOCKER, answers
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -49,7 +53,7 @@ OF_A_MODELS_FOLDER = ("sst2_hf", "text_sequences", "text_table")
 
 def adult_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     cells = {line: list(row.values()) for line, row in enumerate(rows)}
-    return torch.from_numpy(encode(cells, DATASETS["adult"]["bounds"], "adult.data"))
+    return torch.from_numpy(encode_rows_as_inputs(cells, DATASETS["adult"]["bounds"], "adult.data"))
 
 
 def adult_rows() -> list[dict[str, str]]:
@@ -84,7 +88,7 @@ def pooled(rows: Sequence[Any]) -> torch.Tensor:
 
 
 def counted(rows: Sequence[str]) -> torch.Tensor:
-    return torch.from_numpy(hashed_counts(rows, 2048, 2)).float() / 2
+    return torch.from_numpy(hashed_word_counts_of_texts(rows, 2048, 2)).float() / 2
 
 
 CASES: dict[str, tuple[Mapping[str, Any], Callable[[Any], torch.Tensor], list[Any]]] = {
@@ -117,7 +121,7 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
         model[1].bias.zero_()
         model[1].bias.copy_(-model[1](inputs.flatten(1)).mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))
-    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.fully_connected"))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(inputs).argmax(dim=1).tolist()
     assert len(set(expected)) > 1
@@ -148,7 +152,7 @@ def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
         width = sum(len(column.get("values", "1")) for column in form["columns"])
         assert [width] == form["shape"]
     compile(prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors"), name, "exec")
-    assert build(dataset, "dataset").preprocessing["labels"] == form["labels"]
+    assert build_object_of_config_part(dataset, "dataset").preprocessing["labels"] == form["labels"]
     told = json.dumps(form)
     assert all(str(dataset.get(key, "nowhere")) not in told for key in ("path", "source"))
 
@@ -183,9 +187,9 @@ def test_the_code_of_every_model_of_ours_is_whole_without_us(tmp_path: Path) -> 
     assert set(tags) == {*MODELS, "bert", "hf", "hf_causal"}, "these have tests of their own"
     cases = {}
     for tag in tags:
-        module, _, name = home_of({"kind": tag}).rpartition(".")
+        module, _, name = current_path_of_class({"kind": tag}).rpartition(".")
         shape, given = MODELS.get(tag, ((4,), None))
-        cases[tag] = (code_of(module), name, list(shape), 1 if tag == "linear" else 3, given)
+        cases[tag] = (source_of_module_and_imports(module), name, list(shape), 1 if tag == "linear" else 3, given)
     numbers = "import math\nmodel_numbers = math.prod\n"
     script = f"{BLOCKER}\nimport json\ncases = json.loads({json.dumps(json.dumps(cases))})\n{numbers}{CHECK}"
     (tmp_path / "script.py").write_text(script)
@@ -193,7 +197,7 @@ def test_the_code_of_every_model_of_ours_is_whole_without_us(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     for tag, (shape, given) in MODELS.items():
         _, name, _, classes, _ = cases[tag]
-        module = __import__(home_of({"kind": tag}).rpartition(".")[0], fromlist=[name])
+        module = __import__(current_path_of_class({"kind": tag}).rpartition(".")[0], fromlist=[name])
         model = getattr(module, name)(shape, classes, **given)
         with torch.no_grad():
             for parameter in model.parameters():

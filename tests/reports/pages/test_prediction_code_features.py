@@ -11,12 +11,17 @@ import torch
 from omegaconf import OmegaConf
 from safetensors.torch import save_file
 
-from dpsweep.accounting.stored_names.stored_classes import home_of, stored_form
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class, stored_form_of_config_part
 from dpsweep.reports.content.trial_config import FrozenFeatures
-from dpsweep.reports.pages.prediction_code import EXTRACTOR, code_of, declared_preprocessing, prediction_snippet
-from dpsweep.sweeper.trial.spec import dataset_of
+from dpsweep.reports.pages.prediction_code import (
+    EXTRACTOR,
+    declared_preprocessing,
+    prediction_snippet,
+    source_of_module_and_imports,
+)
+from dpsweep.sweeper.trial.spec import dataset_from_config
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build as build_model
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights as build_model
 from tests.alone import answers
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -27,7 +32,7 @@ def config_of(dataset: str, features: str) -> dict[str, Any]:
         "dataset": OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / f"{dataset}.yaml").dataset),
         "features": OmegaConf.to_container(OmegaConf.load(CONF / "features" / f"{features}.yaml")),
     }
-    return {name: stored_form(node, name) for name, node in nodes.items()}
+    return {name: stored_form_of_config_part(node, name) for name, node in nodes.items()}
 
 
 def pictures() -> tuple[list[Any], torch.Tensor]:
@@ -51,7 +56,7 @@ def sentences() -> tuple[list[Any], torch.Tensor]:
 )
 def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples: Any, tmp_path: Path) -> None:
     config = config_of(dataset, features)
-    source, frozen = dataset_of(config), FrozenFeatures.of(config)
+    source, frozen = dataset_from_config(config), FrozenFeatures.from_trial_config(config)
     rows, inputs = examples()
     assert frozen is not None
     form = declared_preprocessing(config["dataset"], frozen)
@@ -62,8 +67,10 @@ def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples:
         model[1].weight.normal_(generator=torch.Generator().manual_seed(2))
         model[1].bias.copy_(-model[1].weight @ found.mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))
-    (tmp_path / "model.py").write_text(code_of("dpsweep.trainers.models.fully_connected"))
-    (tmp_path / EXTRACTOR).write_text(code_of(home_of(config["features"]).rpartition(".")[0]))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    (tmp_path / EXTRACTOR).write_text(
+        source_of_module_and_imports(current_path_of_class(config["features"]).rpartition(".")[0])
+    )
     save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
     expected = model(found).argmax(dim=1).tolist()
     assert len(set(expected)) > 1
@@ -75,10 +82,10 @@ def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples:
 def test_of_a_file_of_the_users_only_the_name_is_released() -> None:
     config = config_of("sst2_tokens", "minilm")
     config["features"]["weights"] = {"package": None, "file": "/home/ann/encoder/model.safetensors", "sha256": "0" * 64}
-    frozen = FrozenFeatures.of(config)
+    frozen = FrozenFeatures.from_trial_config(config)
     assert frozen is not None
-    assert frozen.released["settings"]["weights"]["file"] == "model.safetensors"
-    assert frozen.package is None
+    assert frozen.settings_for_release["settings"]["weights"]["file"] == "model.safetensors"
+    assert frozen.weights_package is None
     code = prediction_snippet(
         {"model": {"kind": "logistic"}},
         config["dataset"],

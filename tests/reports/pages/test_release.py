@@ -24,10 +24,10 @@ from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.records.commitment import COMMITMENT_FILE, Opening, read_commitment
 from dpsweep.accounting.records.released_files import COVERED, WINNER_FILE, ReleasedFiles
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.reports.disclosure.formats import formats_of
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.reports.disclosure.formats import formats_with_names
 from dpsweep.reports.pages import release as release_pages
-from dpsweep.reports.pages.model_export import write_export
+from dpsweep.reports.pages.model_export import write_release_and_export
 from dpsweep.reports.pages.release import write_release
 from tests.reports.leaks import contents, secrets_of, words_of
 
@@ -52,7 +52,7 @@ def test_nothing_leaks_that_the_price_does_not_cover(sweep_of: SweepOf) -> None:
     assert set(re.findall(r"\b[0-9a-f]{40,}\b", text)) == {salt, commitment, model}
     opening = Opening.read(made.folder / "curator")
     assert opening is not None
-    opening.verify(str(commitment), made.ledger)
+    opening.check_commitment_and_charges(str(commitment), made.ledger)
     assert made.plan.account in text
 
 
@@ -167,8 +167,8 @@ def published(made: Any) -> dict[str, Path]:
 @pytest.mark.usefixtures("blank_pictures")
 def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
-    write_export(made.folder, made.ledger, formats_of(["registry", "tre", "hf", "cyclonedx"]))
-    words = verify_folder(made.folder, made.ledger)
+    write_release_and_export(made.folder, made.ledger, formats_with_names(["registry", "tre", "hf", "cyclonedx"]))
+    words = verify_sweep_folder_and_describe(made.folder, made.ledger)
     assert "Its release is the one of" in words and "Its export is the one of" in words
     files = published(made)
     assert {"release/statement.html", "release/price_check.py", "release/methods.tex", "export/README.md"} <= set(files)
@@ -176,22 +176,22 @@ def test_verify_finds_an_edit_of_every_file_that_leaves(sweep_of: SweepOf) -> No
         content = path.read_bytes()
         path.write_bytes(content.replace(b"2", b"1", 1) + b" ")
         with pytest.raises((ContractBroken, BadInput)) as refusal:
-            verify_folder(made.folder, made.ledger)
+            verify_sweep_folder_and_describe(made.folder, made.ledger)
         assert path.name in str(refusal.value) or path.name in (*COVERED, WINNER_FILE, COMMITMENT_FILE), name
         path.unlink()
         with pytest.raises((ContractBroken, BadInput)):
-            verify_folder(made.folder, made.ledger)
+            verify_sweep_folder_and_describe(made.folder, made.ledger)
         path.write_bytes(content)
-    assert verify_folder(made.folder, made.ledger) == words
+    assert verify_sweep_folder_and_describe(made.folder, made.ledger) == words
 
 
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_release_of_another_day_or_with_another_document_is_a_line_and_no_winner(sweep_of: SweepOf) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     for formats, day in ((), date(2026, 1, 2)), (("tre",), date(2026, 1, 2)), (("tre",), date(2026, 1, 3)):
-        write_release(made.folder, made.ledger, formats_of(formats), day)
-        write_release(made.folder, made.ledger, formats_of(formats), day)
-        verify_folder(made.folder, made.ledger)
+        write_release(made.folder, made.ledger, formats_with_names(formats), day)
+        write_release(made.folder, made.ledger, formats_with_names(formats), day)
+        verify_sweep_folder_and_describe(made.folder, made.ledger)
     kinds = [entry.kind for entry in made.ledger.statement(made.plan.account).entries]
     assert (kinds.count(Kind.RELEASE), kinds.count(Kind.MANIFEST)) == (1, 3)
 
@@ -201,11 +201,11 @@ def test_an_older_release_stays_true(sweep_of: SweepOf, tmp_path: Path) -> None:
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2)}})
     first = write_release(made.folder, made.ledger).parent
     shutil.copytree(first, tmp_path / "first")
-    write_release(made.folder, made.ledger, formats_of(["hf"]))
-    assert "later" not in verify_folder(made.folder, made.ledger)
+    write_release(made.folder, made.ledger, formats_with_names(["hf"]))
+    assert "later" not in verify_sweep_folder_and_describe(made.folder, made.ledger)
     shutil.rmtree(first)
     (tmp_path / "first").rename(first)
-    assert ", and a later one was made on" in verify_folder(made.folder, made.ledger)
+    assert ", and a later one was made on" in verify_sweep_folder_and_describe(made.folder, made.ledger)
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -217,11 +217,11 @@ def test_a_kill_after_the_line_leaves_a_line_without_a_release(
         patch.setattr(Path, "rename", stopped)
         with pytest.raises(KeyboardInterrupt):
             write_release(made.folder, made.ledger)
-    assert "release" not in verify_folder(made.folder, made.ledger)
+    assert "release" not in verify_sweep_folder_and_describe(made.folder, made.ledger)
     lines = made.ledger.statement(made.plan.account).entries
     write_release(made.folder, made.ledger)
     assert made.ledger.statement(made.plan.account).entries == lines
-    assert "Its release is the one of" in verify_folder(made.folder, made.ledger)
+    assert "Its release is the one of" in verify_sweep_folder_and_describe(made.folder, made.ledger)
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -235,11 +235,11 @@ def test_files_that_a_witness_saw_before_a_kill_are_published_on_another_day(
     with monkeypatch.context() as patch:
         patch.setattr(SqliteSession, "commit", stopped)
         with pytest.raises(KeyboardInterrupt):
-            write_release(made.folder, ledger, formats_of(["registry"]), date(2026, 1, 2))
-    announced = ReleasedFiles.of(made.folder / ".release.partial")
-    release = write_release(made.folder, ledger, formats_of(["registry"]), date(2026, 1, 3)).parent
-    assert ReleasedFiles.of(release) == announced
-    assert "Its release is the one of" in verify_folder(made.folder, ledger)
+            write_release(made.folder, ledger, formats_with_names(["registry"]), date(2026, 1, 2))
+    announced = ReleasedFiles.from_folder(made.folder / ".release.partial")
+    release = write_release(made.folder, ledger, formats_with_names(["registry"]), date(2026, 1, 3)).parent
+    assert ReleasedFiles.from_folder(release) == announced
+    assert "Its release is the one of" in verify_sweep_folder_and_describe(made.folder, ledger)
 
 
 def stopped(*_: object) -> None:
@@ -254,16 +254,19 @@ def test_a_second_command_waits_for_the_first(sweep_of: SweepOf, monkeypatch: py
     stale.write_text("half")
     os.utime(stale, (0, 0))
     with ThreadPoolExecutor() as pool:
-        with release_pages.one_writer(made.folder):
-            waiting = pool.submit(write_export, made.folder, made.ledger)
+        with release_pages.hold_release_lock(made.folder):
+            waiting = pool.submit(write_release_and_export, made.folder, made.ledger)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=1)
             assert not (made.folder / ".release.partial").exists()
         waiting.result()
-    assert "Its export is the one of" in verify_folder(made.folder, made.ledger)
+    assert "Its export is the one of" in verify_sweep_folder_and_describe(made.folder, made.ledger)
     assert not list(made.folder.rglob(".*.partial"))
     monkeypatch.setattr(release_pages, "PATIENCE_SECONDS", 0)
-    with release_pages.one_writer(made.folder), pytest.raises(BadInput, match="no other command to write the release"):
+    with (
+        release_pages.hold_release_lock(made.folder),
+        pytest.raises(BadInput, match="no other command to write the release"),
+    ):
         write_release(made.folder, made.ledger)
 
 

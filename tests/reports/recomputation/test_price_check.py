@@ -25,19 +25,19 @@ from dpsweep.accounting.selection.private_selection import PoissonSelection, Pri
 from dpsweep.reports.pages.release import write_release
 from dpsweep.reports.pages.released_package import PROGRAM_HEAD
 from dpsweep.reports.recomputation import event_price
-from dpsweep.reports.recomputation.event_price import by_renyi, epsilon
-from dpsweep.reports.recomputation.loss_lattice import LossLattice, NotRecomputed, one_sampled_step
+from dpsweep.reports.recomputation.event_price import epsilon, epsilon_by_renyi
+from dpsweep.reports.recomputation.loss_lattice import LossLattice, NotRecomputed, delta_curve_of_one_sampled_step
 from dpsweep.reports.recomputation.price_check import (
     FAILS,
     HOLDS,
     LOOSE,
     NOT_RECOMPUTED,
     UNREADABLE,
-    check_opening,
-    check_release,
-    largest_allowed_bound,
+    exit_code_and_sentence_on_claim,
+    exit_code_and_sentence_on_opening,
+    exit_codes_and_sentences_on_price,
+    largest_bound_that_confirms_claim,
     main,
-    verdict_on_population,
 )
 from tests.reports.conftest import Recipe, make
 from tests.reports.recomputation.random_plans import RULES, random_plan
@@ -81,14 +81,14 @@ def compare(place: int) -> list[str]:
     """Prices one random plan twice; returns the populations that were not recomputed."""
     plan, skipped = random_plan(place), []
     quote = PANEL.quote(plan.event, plan.delta, plan.adjacency)
-    for name, part in plan.event.parts.items():
+    for name, part in plan.event.events_by_population.items():
         claim, form = quote.parts[name], events.to_json(part)["event"]
         try:
             bound = epsilon(form, plan.delta, plan.adjacency.value, claim)
         except NotRecomputed:
             skipped.append(name)
             continue
-        assert min(bound, by_renyi_or_infinite(form, plan)) <= largest_allowed_bound(claim), (
+        assert min(bound, by_renyi_or_infinite(form, plan)) <= largest_bound_that_confirms_claim(claim), (
             place,
             plan.rule.name,
             name,
@@ -100,7 +100,7 @@ def compare(place: int) -> list[str]:
 
 def by_renyi_or_infinite(form: Any, plan: Any) -> float:
     try:
-        return by_renyi(form, plan.delta, plan.adjacency.value)
+        return epsilon_by_renyi(form, plan.delta, plan.adjacency.value)
     except NotRecomputed:
         return math.inf
 
@@ -174,7 +174,10 @@ def searched() -> tuple[dict[str, Any], dict[str, Any]]:
     point = events.PlanEvent(training=run, validation=events.noisy_count(noise_std=8.0))
     event = PrivateSelection(mean=5.0).event([point])
     quote = PANEL.quote(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE)
-    parts = {name: {"epsilon": quote.parts[name], "event": events.to_json(part)} for name, part in event.parts.items()}
+    parts = {
+        name: {"epsilon": quote.parts[name], "event": events.to_json(part)}
+        for name, part in event.events_by_population.items()
+    }
     price = {
         "version": 1,
         "rule": "private_selection",
@@ -195,14 +198,14 @@ def codes(results: list[tuple[int, str]]) -> set[int]:
 
 
 def test_a_search_holds(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    assert codes(check_release(*searched)) == {HOLDS}
+    assert codes(exit_codes_and_sentences_on_price(*searched)) == {HOLDS}
 
 
 @pytest.mark.parametrize("change", sorted(TAMPERED.keys() - {"accountant"}))
 def test_a_tampered_search_fails(searched: tuple[dict[str, Any], dict[str, Any]], change: str) -> None:
     price, report = copy.deepcopy(searched)
     TAMPERED[change](price)
-    assert FAILS in codes(check_release(price, report))
+    assert FAILS in codes(exit_codes_and_sentences_on_price(price, report))
 
 
 def test_no_accountant_excuses_a_smaller_claim(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
@@ -211,7 +214,7 @@ def test_no_accountant_excuses_a_smaller_claim(searched: tuple[dict[str, Any], d
     report["facts"]["honest_epsilon"]["value"] = price["epsilon"]
     for name in ("PLD", "RDP", "PLD and RDP", "PRV", "unnamed"):
         price["claimed_by"] = name
-        assert FAILS in codes(check_release(price, report)), name
+        assert FAILS in codes(exit_codes_and_sentences_on_price(price, report)), name
 
 
 FAINT = events.repeat(events.poisson_gaussian(sample_rate=0.001, noise_multiplier=100.0), 100)
@@ -225,7 +228,7 @@ FAINT_SEARCHES = (
 def judged(event: events.DpEvent, claim: float, by: str, delta: float = 1e-8) -> int:
     """The verdict on a claim for an event."""
     part = {"epsilon": claim, "event": json.loads(json.dumps(events.to_json(event)))}
-    return verdict_on_population(part, delta, "add_or_remove_one", by)[0]
+    return exit_code_and_sentence_on_claim(part, delta, "add_or_remove_one", by)[0]
 
 
 def test_a_claim_of_a_third_of_a_small_price_fails() -> None:
@@ -250,7 +253,7 @@ def test_renyi_bounds_are_those_of_the_accountant(eta: float) -> None:
     event = PrivateSelection(eta=eta, mean=8.0).event([events.PlanEvent(training=FAINT)]).training
     for one in (FAINT, event, events.compose([event, FAINT])):
         theirs = Rdp().epsilon(one, 1e-6, Adjacency.ADD_OR_REMOVE_ONE)
-        ours = by_renyi(events.to_json(one)["event"], 1e-6, "add_or_remove_one")
+        ours = epsilon_by_renyi(events.to_json(one)["event"], 1e-6, "add_or_remove_one")
         assert theirs * 0.99 <= ours <= theirs * (1 + 1e-9)
 
 
@@ -263,10 +266,12 @@ def test_a_search_without_a_bound_costs_a_run_at_least() -> None:
     form["event"]["limit"] = 50
     for by in ("RDP", "PLD", "PRV"):
         assert (
-            verdict_on_population({"epsilon": one * 1.2, "event": form}, 1e-5, "add_or_remove_one", by)[0]
+            exit_code_and_sentence_on_claim({"epsilon": one * 1.2, "event": form}, 1e-5, "add_or_remove_one", by)[0]
             == NOT_RECOMPUTED
         )
-        code, sentence = verdict_on_population({"epsilon": one * 0.9, "event": form}, 1e-5, "add_or_remove_one", by)
+        code, sentence = exit_code_and_sentence_on_claim(
+            {"epsilon": one * 0.9, "event": form}, 1e-5, "add_or_remove_one", by
+        )
         assert code == FAILS and "one run costs" in sentence
 
 
@@ -274,16 +279,16 @@ def test_a_search_that_is_declared_as_one_run_fails(searched: tuple[dict[str, An
     price, report = copy.deepcopy(searched)
     without_search(price)
     price["rule"] = "composition"
-    assert FAILS in codes(check_release(price, report))
+    assert FAILS in codes(exit_codes_and_sentences_on_price(price, report))
 
 
 def test_repeats_are_not_recomputed(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
     price, report = copy.deepcopy(searched)
     price["repeats"] = {"epsilon": 0.5, "delta": 1e-6}
-    assert FAILS in codes(check_release(price, report)), "the page does not have them"
+    assert FAILS in codes(exit_codes_and_sentences_on_price(price, report)), "the page does not have them"
     report["facts"]["honest_epsilon"]["value"] += 0.5
     report["facts"]["honest_delta"]["value"] += 1e-6
-    assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
+    assert codes(exit_codes_and_sentences_on_price(price, report)) == {HOLDS, NOT_RECOMPUTED}
 
 
 STEP_FORM = {
@@ -304,10 +309,13 @@ def test_honest_claims_with_little_noise_do_not_fail(
     """The lattice was to have 1e12 places, or was placed at nan."""
     event = events.repeat(events.poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps)
     part = {"epsilon": Pld().epsilon(event, 1e-5, adjacency), "event": json.loads(json.dumps(events.to_json(event)))}
-    assert verdict_on_population(part, 1e-5, adjacency.value, "PLD")[0] == code
+    assert exit_code_and_sentence_on_claim(part, 1e-5, adjacency.value, "PLD")[0] == code
     if code == HOLDS:
         assert (
-            verdict_on_population({**part, "epsilon": part["epsilon"] * 0.95}, 1e-5, adjacency.value, "PLD")[0] == FAILS
+            exit_code_and_sentence_on_claim({**part, "epsilon": part["epsilon"] * 0.95}, 1e-5, adjacency.value, "PLD")[
+                0
+            ]
+            == FAILS
         )
 
 
@@ -315,7 +323,7 @@ def test_honest_claims_with_little_noise_do_not_fail(
 @pytest.mark.parametrize("direction", [0, 1])
 def test_one_step_is_that_of_the_lattice_or_less(rate: float, mu: float, direction: int) -> None:
     at = np.array([-0.5, -0.05, 0.0, 0.01, 0.05])
-    step = one_sampled_step(rate, mu, direction)(at)
+    step = delta_curve_of_one_sampled_step(rate, mu, direction)(at)
     lattice = LossLattice([("sampled", rate, mu, 1)], direction).delta(at)
     assert (step <= lattice * (1 + 1e-9)).all() and (step >= 0.999 * lattice).all()
 
@@ -363,11 +371,13 @@ def test_events_that_cannot_exist_are_refused(what: str, adjacency: str) -> None
     """Curves that are nan held at any claim."""
     for by in ("PLD", "RDP"):
         with pytest.raises(ValueError, match="Expected"):
-            verdict_on_population({"epsilon": 0.01, "event": {"event": IMPOSSIBLE[what]}}, 1e-5, adjacency, by)
+            exit_code_and_sentence_on_claim(
+                {"epsilon": 0.01, "event": {"event": IMPOSSIBLE[what]}}, 1e-5, adjacency, by
+            )
 
 
 def test_a_curve_that_is_nan_bounds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_price, "curves", lambda *_: [lambda points: np.full(len(points), np.nan)])
+    monkeypatch.setattr(event_price, "delta_curves_of_event", lambda *_: [lambda points: np.full(len(points), np.nan)])
     with pytest.raises(NotRecomputed):
         epsilon(STEP_FORM, 1e-5, "add_or_remove_one")
 
@@ -393,14 +403,14 @@ def test_charges_for_repeats_lower_no_claim(
     price["repeats"][name] = value
     if not isinstance(value, str):
         report["facts"][f"honest_{name}"]["value"] += value
-    assert codes(check_release(price, report)) == {FAILS}
+    assert codes(exit_codes_and_sentences_on_price(price, report)) == {FAILS}
 
 
 def test_a_delta_for_repeats_alone_is_not_recomputed(searched: tuple[dict[str, Any], dict[str, Any]]) -> None:
     price, report = copy.deepcopy(searched)
     price["repeats"]["delta"] = 1e-6
     report["facts"]["honest_delta"]["value"] += 1e-6
-    assert codes(check_release(price, report)) == {HOLDS, NOT_RECOMPUTED}
+    assert codes(exit_codes_and_sentences_on_price(price, report)) == {HOLDS, NOT_RECOMPUTED}
 
 
 @pytest.fixture(scope="module")
@@ -459,12 +469,12 @@ def test_what_was_changed_everywhere_does_not_fit_the_commitment(release: tuple[
     folder, path = release
     price, opening = json.loads((folder / "price.json").read_text()), json.loads(path.read_text())
     commitment = json.loads((folder / "commitment.json").read_text())
-    assert check_opening(opening, price, commitment["commitment"])[0] == HOLDS
+    assert exit_code_and_sentence_on_opening(opening, price, commitment["commitment"])[0] == HOLDS
     TAMPERED[change](price)
-    code, sentence = check_opening(opening, price, commitment["commitment"])
+    code, sentence = exit_code_and_sentence_on_opening(opening, price, commitment["commitment"])
     assert code == FAILS and "price.json" in sentence
     opening["charged"]["charges"][0]["epsilon"] = price["epsilon"] = 0.1
-    assert check_opening(opening, price, commitment["commitment"]) == (
+    assert exit_code_and_sentence_on_opening(opening, price, commitment["commitment"]) == (
         FAILS,
         "commitment: the opening does not open it",
     )

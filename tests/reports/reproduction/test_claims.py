@@ -13,19 +13,19 @@ import pytest
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.claims import (
     MOMENTUM,
-    best_scores_are_close,
-    count_wins,
-    defaults_do,
-    diagonal,
-    few_candidates_do,
-    flat_in_regularizer,
-    follows_product,
-    many_rates_prunable,
-    momentum,
-    no_diagonal,
-    normalized_easier_to_tune,
-    quick_start,
-    second_method_is_no_worse,
+    finding_that_adam_defaults_suffice,
+    finding_that_best_scores_are_close,
+    finding_that_few_candidates_beat_others,
+    finding_that_large_momentum_starts_fast,
+    finding_that_many_rates_are_prunable,
+    finding_that_moderate_momentum_is_best,
+    finding_that_normalized_tunes_easier,
+    finding_that_rate_falls_as_clip_grows,
+    finding_that_rate_ignores_clip_norm,
+    finding_that_rate_is_inverse_to_clip,
+    finding_that_regularizer_matters_little,
+    finding_that_second_method_is_no_worse,
+    win_counts_of_rate_and_clip_norm_pairs,
 )
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, STEPS
 from dpsweep.reports.statistics.verdict import Verdict
@@ -65,79 +65,90 @@ ALONG_RIDGE, ALONG_LR = peak(lambda lr, value: lr * value), peak(lambda lr, valu
 
 def test_flat_in_the_regularizer() -> None:
     flat, steep = rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)
-    assert flat_in_regularizer(pd.concat([flat, steep])).verdict is HOLDS
-    assert "noise 2: r explains 0.0% [0.0, 0.0]" in flat_in_regularizer(pd.concat([flat, steep])).numbers
+    assert finding_that_regularizer_matters_little(pd.concat([flat, steep])).verdict is HOLDS
+    assert (
+        "noise 2: r explains 0.0% [0.0, 0.0]"
+        in finding_that_regularizer_matters_little(pd.concat([flat, steep])).numbers
+    )
     bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE), steep])
-    assert flat_in_regularizer(bad).verdict is REFUTED
-    assert flat_in_regularizer(pd.concat([flat, rows("dpsgd", CLIP, ALONG_LR)])).verdict is REFUTED, "as flat"
-    assert flat_in_regularizer(flat).verdict is UNDECIDED, "the other method is missing"
+    assert finding_that_regularizer_matters_little(bad).verdict is REFUTED
+    assert (
+        finding_that_regularizer_matters_little(pd.concat([flat, rows("dpsgd", CLIP, ALONG_LR)])).verdict is REFUTED
+    ), "as flat"
+    assert finding_that_regularizer_matters_little(flat).verdict is UNDECIDED, "the other method is missing"
 
 
 def test_a_method_is_easier_if_few_random_points_are_better() -> None:
     wide = rows("dpnadam", REGULARIZER, lambda lr, r: 0.9 - 0.04 * (lr > 0.1))
     narrow = rows("dpadam", CLIP, ALONG_RIDGE)
-    finding = normalized_easier_to_tune(pd.concat([wide, narrow]), "dpnadam", "dpadam")
+    finding = finding_that_normalized_tunes_easier(pd.concat([wide, narrow]), "dpnadam", "dpadam")
     assert finding.verdict is HOLDS
     mean = wide["accuracy"].mean() - narrow["accuracy"].mean()
     assert finding.estimates[0].value == pytest.approx(mean, abs=0.001)
     assert (
-        normalized_easier_to_tune(pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam").verdict
+        finding_that_normalized_tunes_easier(
+            pd.concat([wide, wide.assign(method="dpadam")]), "dpnadam", "dpadam"
+        ).verdict
         is REFUTED
     )
     swapped = [narrow.assign(method="dpnadam"), wide.assign(method="dpadam")]
-    assert normalized_easier_to_tune(pd.concat(swapped), "dpnadam", "dpadam").verdict is REFUTED
+    assert finding_that_normalized_tunes_easier(pd.concat(swapped), "dpnadam", "dpadam").verdict is REFUTED
 
 
 def test_one_noise_that_speaks_against_it_suffices() -> None:
     good = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)])
     bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE, noise=3.6), rows("dpsgd", CLIP, ALONG_LR, noise=3.6)])
     both = pd.concat([good, bad])
-    assert flat_in_regularizer(good).verdict is HOLDS
-    assert follows_product(good).verdict is HOLDS
-    assert flat_in_regularizer(both).verdict is REFUTED
-    assert follows_product(both).verdict is REFUTED
+    assert finding_that_regularizer_matters_little(good).verdict is HOLDS
+    assert finding_that_rate_falls_as_clip_grows(good).verdict is HOLDS
+    assert finding_that_regularizer_matters_little(both).verdict is REFUTED
+    assert finding_that_rate_falls_as_clip_grows(both).verdict is REFUTED
 
 
 def test_what_diverged_scores_nothing_and_what_failed_is_unknown() -> None:
     table = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)], ignore_index=True)
     of_largest = (table["method"] == "dpnsgd") & (table[REGULARIZER] == 10.0)
     table.loc[of_largest, "state"] = State.DIVERGED
-    assert flat_in_regularizer(table).verdict is REFUTED
+    assert finding_that_regularizer_matters_little(table).verdict is REFUTED
     table.loc[of_largest, "state"] = State.FAILED
-    assert flat_in_regularizer(table).verdict is UNDECIDED
+    assert finding_that_regularizer_matters_little(table).verdict is UNDECIDED
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(1.0, HOLDS), (0.0, REFUTED), (-1.0, REFUTED), (2.0, REFUTED)])
 def test_the_ridge_is_a_matter_of_the_exponent(power: float, verdict: Verdict) -> None:
     table = rows("dpsgd", CLIP, peak(lambda lr, clip: lr * clip**power), [10 ** (k / 2) for k in range(-6, 7)])
-    (one,) = diagonal(table).estimates
+    (one,) = finding_that_rate_is_inverse_to_clip(table).estimates
     assert one.value == pytest.approx(-power, abs=0.1)
-    assert follows_product(table).verdict is verdict
-    assert diagonal(table).verdict is verdict
+    assert finding_that_rate_falls_as_clip_grows(table).verdict is verdict
+    assert finding_that_rate_is_inverse_to_clip(table).verdict is verdict
 
 
 def test_a_best_learning_rate_at_the_grids_edge_tells_nothing() -> None:
     table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[2:5])
-    assert follows_product(table).verdict is UNDECIDED
-    assert diagonal(table).verdict is UNDECIDED
+    assert finding_that_rate_falls_as_clip_grows(table).verdict is UNDECIDED
+    assert finding_that_rate_is_inverse_to_clip(table).verdict is UNDECIDED
 
 
 def test_adam_has_no_diagonal() -> None:
-    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR)).verdict is HOLDS
-    assert no_diagonal(rows("dpadam", CLIP, ALONG_RIDGE)).verdict is REFUTED
-    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR, LRS[:1])).verdict is UNDECIDED, "one learning rate"
-    assert no_diagonal(rows("dpadam", CLIP, ALONG_LR, error=0.1)).verdict is UNDECIDED, "noise as large as the peak"
+    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR)).verdict is HOLDS
+    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_RIDGE)).verdict is REFUTED
+    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR, LRS[:1])).verdict is UNDECIDED, (
+        "one learning rate"
+    )
+    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR, error=0.1)).verdict is UNDECIDED, (
+        "noise as large as the peak"
+    )
 
 
 def test_close_at_their_best() -> None:
     one, other = rows("dpnsgd", REGULARIZER, ALONG_LR), rows("dpsgd", CLIP, ALONG_RIDGE)
-    assert best_scores_are_close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").verdict is HOLDS
+    assert finding_that_best_scores_are_close(pd.concat([one, other]), ("dpnsgd", "dpsgd"), "close").verdict is HOLDS
     worse = other.assign(accuracy=other["accuracy"] - 0.05)
-    assert best_scores_are_close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").verdict is REFUTED
+    assert finding_that_best_scores_are_close(pd.concat([one, worse]), ("dpnsgd", "dpsgd"), "close").verdict is REFUTED
     noisy = [table.assign(accuracy_low=0.0, accuracy_high=1.0) for table in (one, other)]
-    assert best_scores_are_close(pd.concat(noisy), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED
+    assert finding_that_best_scores_are_close(pd.concat(noisy), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED
     flat = [table.assign(accuracy=0.8) for table in (one, other)]
-    assert best_scores_are_close(pd.concat(flat), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED, (
+    assert finding_that_best_scores_are_close(pd.concat(flat), ("dpnsgd", "dpsgd"), "close").verdict is UNDECIDED, (
         "nothing differs at all"
     )
 
@@ -155,20 +166,24 @@ def course(ends: dict[float, tuple[float, float]], error: float = ERROR) -> pd.D
 
 def test_momentum() -> None:
     paper = {0.0: (0.3, 0.8), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)}
-    assert momentum(course(paper)).verdict is HOLDS
-    assert quick_start(course(paper)).verdict is HOLDS
-    assert momentum(course(paper, error=0.05)).verdict is UNDECIDED
-    assert quick_start(course(paper, error=0.1)).verdict is UNDECIDED
+    assert finding_that_moderate_momentum_is_best(course(paper)).verdict is HOLDS
+    assert finding_that_large_momentum_starts_fast(course(paper)).verdict is HOLDS
+    assert finding_that_moderate_momentum_is_best(course(paper, error=0.05)).verdict is UNDECIDED
+    assert finding_that_large_momentum_starts_fast(course(paper, error=0.1)).verdict is UNDECIDED
     turned = course({0.0: (0.3, 0.8), 0.6: (0.6, 0.85), 0.9: (0.4, 0.9)})
-    assert momentum(turned).verdict is REFUTED
-    assert quick_start(turned).verdict is REFUTED
+    assert finding_that_moderate_momentum_is_best(turned).verdict is REFUTED
+    assert finding_that_large_momentum_starts_fast(turned).verdict is REFUTED
     hardly = course({0.0: (0.3, 0.8), 0.6: (0.595, 0.855), 0.9: (0.6, 0.85)})
-    assert momentum(hardly).verdict is REFUTED, "half a point is not relatively bad"
-    assert quick_start(hardly).verdict is REFUTED
+    assert finding_that_moderate_momentum_is_best(hardly).verdict is REFUTED, "half a point is not relatively bad"
+    assert finding_that_large_momentum_starts_fast(hardly).verdict is REFUTED
     other = course({0.0: (0.3, 0.95), 0.6: (0.4, 0.9), 0.9: (0.6, 0.85)})
-    assert momentum(other).verdict is REFUTED
+    assert finding_that_moderate_momentum_is_best(other).verdict is REFUTED
     without = course({0.0: (0.3, 0.8), 0.6: (0.4, 0.9)})
-    assert momentum(without).verdict is quick_start(without).verdict is UNDECIDED
+    assert (
+        finding_that_moderate_momentum_is_best(without).verdict
+        is finding_that_large_momentum_starts_fast(without).verdict
+        is UNDECIDED
+    )
 
 
 def test_adams_defaults() -> None:
@@ -179,10 +194,13 @@ def test_adams_defaults() -> None:
             for lr, beta in itertools.product((0.001, 0.1), (0.8, 0.9))
         ]
     )
-    assert defaults_do(table, default).verdict is HOLDS
+    assert finding_that_adam_defaults_suffice(table, default).verdict is HOLDS
     for found in ([0.9, 0.9, 0.99, 0.5], [0.7, 0.9, 0.5, 0.5]):
-        assert defaults_do(scored(table.assign(accuracy=found).to_dict("records")), default).verdict is REFUTED
-    assert defaults_do(table[table["trainer.beta1"] == 0.8], default).verdict is UNDECIDED
+        assert (
+            finding_that_adam_defaults_suffice(scored(table.assign(accuracy=found).to_dict("records")), default).verdict
+            is REFUTED
+        )
+    assert finding_that_adam_defaults_suffice(table[table["trainer.beta1"] == 0.8], default).verdict is UNDECIDED
 
 
 def candidates(**methods: Sequence[float]) -> pd.DataFrame:
@@ -197,20 +215,32 @@ def candidates(**methods: Sequence[float]) -> pd.DataFrame:
 
 def test_few_candidates_against_as_many_of_the_others() -> None:
     many = [0.9, *[0.5] * 9]
-    assert few_candidates_do(candidates(dpsgd=many, dpadam=[0.85, 0.8]), ["dpsgd"], "dpadam").verdict is HOLDS
+    assert (
+        finding_that_few_candidates_beat_others(candidates(dpsgd=many, dpadam=[0.85, 0.8]), ["dpsgd"], "dpadam").verdict
+        is HOLDS
+    )
     draws = [max(pair) for pair in itertools.combinations(many, 2)]
     hardly = candidates(dpsgd=many, dpadam=[float(np.mean(draws)) + 0.005, 0.5])
-    assert few_candidates_do(hardly, ["dpsgd"], "dpadam").verdict is REFUTED
-    worse = few_candidates_do(candidates(dpsgd=many, dpadam=[0.55, 0.5]), ["dpsgd"], "dpadam")
+    assert finding_that_few_candidates_beat_others(hardly, ["dpsgd"], "dpadam").verdict is REFUTED
+    worse = finding_that_few_candidates_beat_others(candidates(dpsgd=many, dpadam=[0.55, 0.5]), ["dpsgd"], "dpadam")
     assert worse.verdict is REFUTED
     assert worse.estimates[0].value == pytest.approx(0.55 - np.mean(draws), abs=0.002)
 
 
 def test_alongside_is_one_sided() -> None:
-    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").verdict is HOLDS
-    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").verdict is REFUTED
-    assert second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").verdict is REFUTED
-    assert second_method_is_no_worse(candidates(a=[0.8, 0.7], b=[0.95, 0.9]), "a", "b").verdict is HOLDS, (
+    assert (
+        finding_that_second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.88, 0.81, 0.3]), "a", "b").verdict
+        is HOLDS
+    )
+    assert (
+        finding_that_second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.9, 0.6, 0.5]), "a", "b").verdict
+        is REFUTED
+    )
+    assert (
+        finding_that_second_method_is_no_worse(candidates(a=[0.9, 0.8, 0.7], b=[0.8, 0.8, 0.7]), "a", "b").verdict
+        is REFUTED
+    )
+    assert finding_that_second_method_is_no_worse(candidates(a=[0.8, 0.7], b=[0.95, 0.9]), "a", "b").verdict is HOLDS, (
         "better is no objection"
     )
 
@@ -218,12 +248,15 @@ def test_alongside_is_one_sided() -> None:
 def test_what_is_far_below_the_best_throughout_can_be_pruned() -> None:
     lengths = [rows("dpsgd", CLIP, ALONG_LR).assign(**{STEPS: steps}) for steps in (100, 200)]
     table = pd.concat(lengths, ignore_index=True)
-    assert sum(count_wins(table).values()) == 2
-    assert many_rates_prunable(table).verdict is HOLDS
-    assert "6 of 7 are: 0.001, 0.01, 0.1, 10, 100, 1000; 1 are not: 1" in many_rates_prunable(table).numbers
+    assert sum(win_counts_of_rate_and_clip_norm_pairs(table).values()) == 2
+    assert finding_that_many_rates_are_prunable(table).verdict is HOLDS
+    assert (
+        "6 of 7 are: 0.001, 0.01, 0.1, 10, 100, 1000; 1 are not: 1"
+        in finding_that_many_rates_are_prunable(table).numbers
+    )
     each = [
         rows("dpsgd", CLIP, lambda lr, clip, best=best: float(lr == best)).assign(**{STEPS: place})
         for place, best in enumerate(LRS)
     ]
-    assert many_rates_prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
-    assert many_rates_prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED
+    assert finding_that_many_rates_are_prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
+    assert finding_that_many_rates_are_prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED

@@ -13,72 +13,74 @@ import pytest
 
 from dpsweep.reports.reproduction.__main__ import main
 from dpsweep.reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
-from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
+from dpsweep.reports.reproduction.finding import Computed, Trained, figure_names, find_figure
 from dpsweep.reports.reproduction.honest_tuning import (
-    figure_1_affordable,
-    figure_1_blow_up,
-    figure_1_stopping,
-    figure_9,
-    table_3,
+    rows_of_figure_1_affordable,
+    rows_of_figure_1_blow_up,
+    rows_of_figure_1_stopping,
+    rows_of_figure_9,
+    rows_of_table_3,
 )
-from dpsweep.reports.reproduction.one_run import lecture_row, noise_table
+from dpsweep.reports.reproduction.one_run import row_of_lecture_theorem, rows_comparing_accountants_by_noise
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_blow_up_of_one_run() -> None:
-    rows = figure_1_blow_up(b_fig1.RECORDS)
-    assert b_fig1.blow_up(rows).holds
-    assert "10000 records: printed 4.8, ours 4.75" in b_fig1.blow_up(rows).numbers
-    assert not b_fig1.blow_up([replace(row, random_stopping=1.1 * row.random_stopping) for row in rows]).holds
+    rows = rows_of_figure_1_blow_up(b_fig1.RECORDS)
+    assert b_fig1.finding_on_stopping_cost_over_one_run(rows).holds
+    assert "10000 records: printed 4.8, ours 4.75" in b_fig1.finding_on_stopping_cost_over_one_run(rows).numbers
+    assert not b_fig1.finding_on_stopping_cost_over_one_run(
+        [replace(row, random_stopping=1.1 * row.random_stopping) for row in rows]
+    ).holds
     falling = replace(rows[1], random_stopping=0.5 * rows[1].random_stopping)
-    assert not b_fig1.blow_up([rows[0], falling, *rows[2:]]).holds
+    assert not b_fig1.finding_on_stopping_cost_over_one_run([rows[0], falling, *rows[2:]]).holds
 
 
 def test_more_tries_cost_barely_more() -> None:
-    rows = figure_1_stopping(b_fig1.SIZES, b_fig1.GAMMAS)
-    assert b_fig1.more_tries(rows).holds
+    rows = rows_of_figure_1_stopping(b_fig1.SIZES, b_fig1.GAMMAS)
+    assert b_fig1.finding_that_more_tries_cost_little(rows).holds
     dearer = [replace(row, epsilon=row.epsilon * 1.1) if row.gamma == 0.001 else row for row in rows]
-    assert not b_fig1.more_tries(dearer).holds
+    assert not b_fig1.finding_that_more_tries_cost_little(dearer).holds
 
 
 def test_what_composition_affords() -> None:
-    rows = figure_1_affordable(b_fig1.RECORDS)
-    assert b_fig1.affordable(rows).holds
-    assert not b_fig1.affordable(rows[:-1]).holds
-    assert not b_fig1.affordable([replace(rows[0], candidates=9), *rows[1:]]).holds
-    assert not b_fig1.affordable([replace(rows[0], candidates=1), *rows[1:]]).holds
+    rows = rows_of_figure_1_affordable(b_fig1.RECORDS)
+    assert b_fig1.finding_that_composition_affords_many(rows).holds
+    assert not b_fig1.finding_that_composition_affords_many(rows[:-1]).holds
+    assert not b_fig1.finding_that_composition_affords_many([replace(rows[0], candidates=9), *rows[1:]]).holds
+    assert not b_fig1.finding_that_composition_affords_many([replace(rows[0], candidates=1), *rows[1:]]).holds
 
 
 def test_where_composition_and_random_stopping_cross() -> None:
-    rows = {records: figure_9(records) for records in b_fig9.PRINTED}
-    assert b_fig9.crossings(rows).holds
-    assert b_fig9.price_growth(rows).holds
+    rows = {records: rows_of_figure_9(records) for records in b_fig9.PRINTED}
+    assert b_fig9.finding_that_crossings_match_printed(rows).holds
+    assert b_fig9.finding_that_stopping_price_is_constant(rows).holds
     cheaper = tuple(replace(row, random_stopping=0.97 * row.random_stopping) for row in rows[5000])
-    assert not b_fig9.crossings(rows | {5000: cheaper}).holds
+    assert not b_fig9.finding_that_crossings_match_printed(rows | {5000: cheaper}).holds
     growing = tuple(replace(row, random_stopping=row.composition) for row in rows[5000])
-    assert not b_fig9.price_growth(rows | {5000: growing}).holds
+    assert not b_fig9.finding_that_stopping_price_is_constant(rows | {5000: growing}).holds
 
 
 def test_the_final_epsilons() -> None:
-    rows = table_3()
-    assert b_table3.costs_agree_with_printed_table(rows).holds
-    assert b_table3.adam_is_cheapest(rows).holds
-    assert not b_table3.costs_agree_with_printed_table(
+    rows = rows_of_table_3()
+    assert b_table3.finding_that_costs_match_printed_table(rows).holds
+    assert b_table3.finding_that_adam_is_cheapest(rows).holds
+    assert not b_table3.finding_that_costs_match_printed_table(
         [replace(rows[0], epsilon=rows[0].epsilon + 0.03), *rows[1:]]
     ).holds
-    assert not b_table3.adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
+    assert not b_table3.finding_that_adam_is_cheapest([replace(row, epsilon=5.0) for row in rows]).holds
 
 
 def test_the_lectures_bounds() -> None:
-    row, rows = lecture_row(), noise_table()
-    assert c_bounds.theorem_against_bound(row).holds
-    assert not c_bounds.theorem_against_bound(replace(row, bound=1.1)).holds
-    assert c_bounds.epsilon_slack(row).holds
-    assert not c_bounds.epsilon_slack(replace(row, neighbours=0.03)).holds
-    assert not c_bounds.epsilon_slack(replace(row, forced=0.01)).holds
-    assert c_bounds.accountants(rows).holds
-    assert not c_bounds.accountants([replace(rows[0], classical=1.0), *rows[1:]]).holds
+    row, rows = row_of_lecture_theorem(), rows_comparing_accountants_by_noise()
+    assert c_bounds.finding_that_theorem_noise_suffices(row).holds
+    assert not c_bounds.finding_that_theorem_noise_suffices(replace(row, bound=1.1)).holds
+    assert c_bounds.finding_that_newer_bounds_are_tighter(row).holds
+    assert not c_bounds.finding_that_newer_bounds_are_tighter(replace(row, neighbours=0.03)).holds
+    assert not c_bounds.finding_that_newer_bounds_are_tighter(replace(row, forced=0.01)).holds
+    assert c_bounds.finding_that_moments_and_pld_cost_less(rows).holds
+    assert not c_bounds.finding_that_moments_and_pld_cost_less([replace(rows[0], classical=1.0), *rows[1:]]).holds
 
 
 def test_a_figure_is_made_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +111,7 @@ def test_an_unknown_figure_is_one_sentence(name: str, tmp_path: Path, capsys: py
     assert main([*([name] if name else []), "--output", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert all(figure in said for figure in known())
+    assert all(figure in said for figure in figure_names())
     assert not list(tmp_path.iterdir())
 
 
@@ -117,14 +119,16 @@ def test_every_file_is_named_by_a_figure_of_its_own() -> None:
     files = [path.stem for path in (ROOT / "reports/reproduction/figures").glob("[a-z]_*.py")]
     of_file = {name: import_module(f"dpsweep.reports.reproduction.figures.{name}").FIGURES for name in files}
     assert all(name in of_file[name] for name in files)
-    assert sorted(name for figures in of_file.values() for name in figures) == list(known()), "each stands in one file"
-    assert all(isinstance(find_figure(name), Computed | Trained) for name in known())
+    assert sorted(name for figures in of_file.values() for name in figures) == list(figure_names()), (
+        "each stands in one file"
+    )
+    assert all(isinstance(find_figure(name), Computed | Trained) for name in figure_names())
 
 
 def test_accounts_alone_import_no_torch_and_no_sweeper() -> None:
     check = (
-        "from dpsweep.reports.reproduction.finding import find_figure, known\n"
-        "for name in known(): find_figure(name)\n"
+        "from dpsweep.reports.reproduction.finding import find_figure, figure_names\n"
+        "for name in figure_names(): find_figure(name)\n"
         "import sys; print(*[name for name in ('torch', 'hydra', 'sweeper', 'trainers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -12,11 +12,11 @@ from dpsweep.reports.reproduction.figures import a_toy
 from dpsweep.reports.reproduction.learning_curves import (
     ACCURACY,
     LOSS,
-    bounding_raises_loss,
-    clipped_family,
-    flat_accuracy,
-    normalized_family,
-    small_regularizer_fluctuates,
+    family_of_clipping_method,
+    family_of_normalizing_method,
+    finding_that_accuracy_is_flat_in_r,
+    finding_that_bounding_raises_loss,
+    finding_that_small_r_fluctuates,
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -27,7 +27,7 @@ def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -
 
 
 HOLDS, REFUTED, UNDECIDED = Verdict
-C, R = clipped_family("dpsgd"), normalized_family("dpnsgd")
+C, R = family_of_clipping_method("dpsgd"), family_of_normalizing_method("dpnsgd")
 
 
 def repeated(*repeats: dict[float, pd.DataFrame]) -> dict[int, dict[float, pd.DataFrame]]:
@@ -41,13 +41,15 @@ def test_bias_is_a_loss_that_ends_higher_where_bounds_are_small(last: float, ver
 
     falls = repeated(*(family(0.5, jitter) for jitter in (0.0, 0.001, 0.002)))
     other = repeated(*(family(last, jitter) for jitter in (0.0, 0.001, 0.002)))
-    found = bounding_raises_loss({C: falls, R: other})
+    found = finding_that_bounding_raises_loss({C: falls, R: other})
     assert found.verdict is verdict
     assert found.numbers.startswith("DP-SGD: 50.0% [49.9, 50.2]")
-    assert bounding_raises_loss({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, "one repetition"
+    assert finding_that_bounding_raises_loss({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, (
+        "one repetition"
+    )
     single = repeated(*[{0.1: course([2.0, 1.0])}] * 3)
-    assert bounding_raises_loss({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
-    assert bounding_raises_loss({}).verdict is UNDECIDED
+    assert finding_that_bounding_raises_loss({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
+    assert finding_that_bounding_raises_loss({}).verdict is UNDECIDED
 
 
 def test_spreads_are_those_of_the_second_half() -> None:
@@ -56,12 +58,12 @@ def test_spreads_are_those_of_the_second_half() -> None:
 
     flat = {0.1: course([1] * 4, [0, 0, 0.5, 0.6]), 1.0: course([1] * 4, [1, 1, 0.52, 0.6])}
     clip, normal = repeated(steep(0.0), steep(0.002)), repeated(flat, flat)
-    found = flat_accuracy(clip, normal)
+    found = finding_that_accuracy_is_flat_in_r(clip, normal)
     assert found.verdict is HOLDS
     assert found.numbers.startswith("mean spread over r 1.0 points [1.0, 1.0]; over c wider by 29.")
-    assert flat_accuracy(normal, clip).verdict is REFUTED
-    assert flat_accuracy(repeated(steep(0.0)), repeated(flat)).verdict is UNDECIDED
-    assert flat_accuracy({}, {}).verdict is UNDECIDED
+    assert finding_that_accuracy_is_flat_in_r(normal, clip).verdict is REFUTED
+    assert finding_that_accuracy_is_flat_in_r(repeated(steep(0.0)), repeated(flat)).verdict is UNDECIDED
+    assert finding_that_accuracy_is_flat_in_r({}, {}).verdict is UNDECIDED
 
 
 def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
@@ -70,12 +72,12 @@ def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
 
     calm = repeated(*({1.0: zigzag(2.1 + jitter)} for jitter in (0.0, 0.001)))
     rough = repeated(*({0.01: zigzag(3.0 + jitter)} for jitter in (0.0, 0.001)))
-    found = small_regularizer_fluctuates(calm, rough, c=1.0, r=0.01)
+    found = finding_that_small_r_fluctuates(calm, rough, c=1.0, r=0.01)
     assert found.verdict is HOLDS
     ratio = np.log((2.0 / 2.5) / (0.2 / 2.05))
     assert np.log1p(found.estimates[0].value) == pytest.approx(ratio, rel=0.01)
-    assert small_regularizer_fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
-    assert small_regularizer_fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
+    assert finding_that_small_r_fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
+    assert finding_that_small_r_fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
 
 
 @pytest.mark.parametrize("r", [0.05, 0.5, 5.0])
@@ -88,13 +90,13 @@ def test_the_toys_descent_is_the_papers_formula(r: float) -> None:
 
 def test_the_toys_range_holds_from_a_regularizer_on() -> None:
     """x^2 + (3 r + 1/2) x < 1/2 at x = 1 / (10 r) is t^2 + 5 t < 20 for t = 1 / r, so t < 2.62 and r > 0.381."""
-    assert not a_toy.row_of_regularizer(0.37).holds
-    assert a_toy.row_of_regularizer(0.39).holds
+    assert not a_toy.row_of_regularizer(0.37).is_descent_negative_up_to_bound
+    assert a_toy.row_of_regularizer(0.39).is_descent_negative_up_to_bound
     root = (-3.5 + np.sqrt(3.5**2 + 2)) / 2  # of x^2 + 3.5 x - 0.5, r = 1
     assert a_toy.row_of_regularizer(1.0).computed == pytest.approx(root, rel=0.01)
-    assert a_toy.range_as_stated([a_toy.row_of_regularizer(0.1)]).words == "refuted"
-    assert a_toy.range_as_stated([a_toy.row_of_regularizer(1.0)]).words == "holds"
-    both = a_toy.range_as_stated([a_toy.row_of_regularizer(0.1), a_toy.row_of_regularizer(1.0)])
-    assert both.words == "holds only for r > 0.382 tau_0"
-    assert 1 / a_toy.threshold() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
-    assert a_toy.range_without_clipping().holds
+    assert a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(0.1)]).verdict_text == "refuted"
+    assert a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(1.0)]).verdict_text == "holds"
+    both = a_toy.finding_on_normalization_descent_range([a_toy.row_of_regularizer(0.1), a_toy.row_of_regularizer(1.0)])
+    assert both.verdict_text == "holds only for r > 0.382 tau_0"
+    assert 1 / a_toy.regularizer_above_which_range_holds() == pytest.approx((-5 + np.sqrt(105)) / 2, rel=1e-9)
+    assert a_toy.finding_on_descent_in_unclipped_range().holds

@@ -12,18 +12,18 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction.learning_curves import clipped_family
+from dpsweep.reports.reproduction.learning_curves import family_of_clipping_method
 from dpsweep.reports.reproduction.processor_time import FILE, read_processor_time, record_processor_time
 from dpsweep.reports.reproduction.results import (
     RunCurve,
     RunPrice,
     SearchResults,
     TrainingFacts,
-    at_lengths,
-    first_look,
-    last_look,
-    look_rows,
     read_results,
+    rows_at_evenly_spaced_steps,
+    rows_of_first_recorded_step,
+    rows_of_last_recorded_step,
+    table_with_row_per_recorded_step,
     write_results,
 )
 from dpsweep.reports.statistics.point_scores import CLIP, LR, STEPS
@@ -95,8 +95,8 @@ def test_a_file_gives_back_what_figures_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores, pd.to_numeric(given.table["accuracy"]), rtol=1e-5)
     assert kept.table["accuracy"][1] == 0.333333, "six digits"
     assert list(kept.table["state"]) == list(given.table["state"])
-    assert kept.curve("4")[1] == {"step": 20, "training_loss": None, "training_accuracy": 0.2}
-    assert kept.curve("5") == ()
+    assert kept.curve_of_run("4")[1] == {"step": 20, "training_loss": None, "training_accuracy": 0.2}
+    assert kept.curve_of_run("5") == ()
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["results.json.xz"]
 
 
@@ -111,33 +111,35 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("steps", [None, 20], ids=["steps are no axis", "steps are a column"])
 def test_looks_are_rows(steps: int | None) -> None:
-    rows = look_rows(results(CURVES, steps=steps))
+    rows = table_with_row_per_recorded_step(results(CURVES, steps=steps))
     assert list(rows[STEPS]) == [10, 20] * 4
     assert list(rows["accuracy"][:2]) == [0.1, 0.2]
     assert rows["accuracy"][6:].isna().all(), "a diverged run has no score at any step"
     assert rows["accuracy_low"].isna().all(), "the interval of the last score is not that of a look"
-    assert set(last_look(rows)[STEPS]) == {20}
-    assert set(first_look(rows)[STEPS]) == {10}
-    assert set(at_lengths(rows, count=1)[STEPS]) == {20}
+    assert set(rows_of_last_recorded_step(rows)[STEPS]) == {20}
+    assert set(rows_of_first_recorded_step(rows)[STEPS]) == {10}
+    assert set(rows_at_evenly_spaced_steps(rows, count=1)[STEPS]) == {20}
 
 
 def test_a_run_without_a_curve_has_no_looks() -> None:
-    assert list(look_rows(results({"a": CURVES["a"]}))["trial"]) == ["a", "a"]
+    assert list(table_with_row_per_recorded_step(results({"a": CURVES["a"]}))["trial"]) == ["a", "a"]
 
 
 def test_each_bound_is_read_at_its_best_learning_rate() -> None:
-    family = clipped_family("dpsgd")
-    assert family.tuned(results(CURVES)) == {1.0: 1.0, 2.0: 0.1}, "a loss that is no number is the worst"
+    family = family_of_clipping_method("dpsgd")
+    assert family.tuned_learning_rate_by_bound(results(CURVES)) == {1.0: 1.0, 2.0: 0.1}, (
+        "a loss that is no number is the worst"
+    )
     (courses,) = family.tuned_learning_curves(results(CURVES)).values()
     assert {value: one["training_loss"].iloc[-1] for value, one in courses.items()} == {1.0: 0.5, 2.0: 0.25}
 
 
 def test_facts_are_sentences() -> None:
-    assert FACTS.sizes == (
+    assert FACTS.sizes_sentence == (
         "4 points, on `digits` (1797 records); batches of 360; 20 steps; noise multiplier 2; the whole search "
         "epsilon 1.5 at delta 1e-5."
     )
-    assert FACTS.provenance == "Trained on 2026-11-24 at `0123456789`, with torch 2.0, in 0.5 core-minutes."
+    assert FACTS.provenance_sentence == "Trained on 2026-11-24 at `0123456789`, with torch 2.0, in 0.5 core-minutes."
 
 
 def test_processor_time_is_that_of_the_pieces_that_trained(tmp_path: Path) -> None:

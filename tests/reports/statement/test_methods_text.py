@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting import references
-from dpsweep.accounting.references import Work, works_of
+from dpsweep.accounting.references import Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled
@@ -142,16 +142,16 @@ def test_all_works_are_whole_and_have_keys_of_their_own() -> None:
 
 @pytest.mark.parametrize("tag", WORKS)
 def test_a_class_names_the_works_that_it_leans_on(tag: str) -> None:
-    assert {work.key for work in works_of(class_of_tag(tag, FAMILY_OF[tag]))} == WORKS[tag]
+    assert {work.key for work in works_that_class_cites(class_of_tag(tag, FAMILY_OF[tag]))} == WORKS[tag]
 
 
 def test_a_search_with_a_final_run_leans_on_what_its_search_leans_on() -> None:
     inner = PrivateSelection()
-    assert works_of(Final(rule=inner)) == works_of(inner)
-    assert set(works_of(inner)) < set(works_of(Subsampled(rule=inner, rate=0.1)))
+    assert works_that_class_cites(Final(rule=inner)) == works_that_class_cites(inner)
+    assert set(works_that_class_cites(inner)) < set(works_that_class_cites(Subsampled(rule=inner, rate=0.1)))
 
 
 @pytest.mark.parametrize("name", [name for name, kind in vars(named_methods).items() if isinstance(kind, NamedMethod)])
 def test_every_private_method_by_name_names_its_works(name: str) -> None:
     method = getattr(named_methods, name)
-    assert bool(works_of(method)) != method.noiseless
+    assert bool(works_that_class_cites(method)) != method.noiseless

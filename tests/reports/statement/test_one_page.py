@@ -16,8 +16,8 @@ import pytest
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.records.commitment import Opening
-from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_statement
-from dpsweep.reports.statement.one_page import SIZES, one_page, pdf_of, size_for
+from dpsweep.reports.pages.released_package import STATEMENT_FILE, STATEMENT_PDF, write_commitment_and_statement
+from dpsweep.reports.statement.one_page import SIZES, one_page_statement, pdf_bytes_of_page, row_font_size_that_fits
 from dpsweep.reports.statement.released_claim import ReleasedClaim, ReleasedModel
 from dpsweep.reports.statement.statement_line import EvidenceLevel, Line
 from tests.reports.leaks import words_of
@@ -75,7 +75,7 @@ def told(folder: Path) -> str:
 
 
 def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
-    write_statement(claim_with(), tmp_path)
+    write_commitment_and_statement(claim_with(), tmp_path)
     for words in (told(tmp_path), " ".join(words_of(tmp_path / STATEMENT_PDF).split())):
         assert "3.457" in words
         assert "at δ = 1e-5" in words or "= 1e-5" in words
@@ -99,7 +99,7 @@ def test_it_says_the_claim_and_what_it_leaves_out(tmp_path: Path) -> None:
 def test_data_declared_public_have_no_claim(tmp_path: Path) -> None:
     nobody = "This search protects nobody: its data were declared public."
     claim = claim_with(nobody=nobody, epsilon=float("inf"), lines=(line("Claim", nobody),), budget=(float("inf"), 0.0))
-    write_statement(claim, tmp_path)
+    write_commitment_and_statement(claim, tmp_path)
     for words in (told(tmp_path), words_of(tmp_path / STATEMENT_PDF)):
         assert "No claim" in words
         assert "protects nobody" in words
@@ -108,15 +108,15 @@ def test_data_declared_public_have_no_claim(tmp_path: Path) -> None:
 
 
 def test_the_same_statement_has_the_same_bytes(tmp_path: Path) -> None:
-    page = one_page(claim_with())
-    assert pdf_of(page) == pdf_of(page)
-    (tmp_path / STATEMENT_PDF).write_bytes(pdf_of(page))
+    page = one_page_statement(claim_with())
+    assert pdf_bytes_of_page(page) == pdf_bytes_of_page(page)
+    (tmp_path / STATEMENT_PDF).write_bytes(pdf_bytes_of_page(page))
     assert dict(pypdf.PdfReader(tmp_path / STATEMENT_PDF).metadata) == {"/Title": page.title}, "no date, no program"
 
 
 def test_names_are_text(tmp_path: Path) -> None:
     account = "<script>alert(1)</script> $x_1$ \N{SNOWMAN} \N{CJK UNIFIED IDEOGRAPH-4E2D}"
-    write_statement(claim_with(account=account), tmp_path)
+    write_commitment_and_statement(claim_with(account=account), tmp_path)
     assert "<script" not in (tmp_path / STATEMENT_FILE).read_text()
     assert account in told(tmp_path)
     assert "$x_1$" in words_of(tmp_path / STATEMENT_PDF)
@@ -130,14 +130,14 @@ def long_claim() -> ReleasedClaim:
 
 
 def test_more_text_is_set_smaller_until_one_page_holds_it() -> None:
-    assert size_for(one_page(claim_with())) == SIZES[0]
-    assert SIZES[-1] < size_for(one_page(long_claim())) < SIZES[0]
+    assert row_font_size_that_fits(one_page_statement(claim_with())) == SIZES[0]
+    assert SIZES[-1] < row_font_size_that_fits(one_page_statement(long_claim())) < SIZES[0]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 @pytest.mark.parametrize("claim", [claim_with, long_claim], ids=["short", "long"])
 def test_a_browser_prints_it_on_one_sheet(tmp_path: Path, claim: Callable[[], ReleasedClaim]) -> None:
-    write_statement(claim(), tmp_path)
+    write_commitment_and_statement(claim(), tmp_path)
     quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer")
     printed = tmp_path / "printed.pdf"
     words = [str(CHROMIUM), *quiet, f"--print-to-pdf={printed}", (tmp_path / STATEMENT_FILE).as_uri()]
@@ -151,6 +151,6 @@ def test_the_commitment_of_the_statement_is_that_of_the_release(sweep_of: Callab
 
     made = sweep_of({"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (1,)}})
     folder = write_release(made.folder, made.ledger).parent
-    commitment = Opening.of(made.ledger, "digits", made.plan.id).commitment
+    commitment = Opening.from_ledger(made.ledger, "digits", made.plan.id).commitment
     assert commitment in told(folder)
     assert commitment in words_of(folder / STATEMENT_PDF)

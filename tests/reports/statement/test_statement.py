@@ -10,24 +10,24 @@ import pytest
 
 from dpsweep.accounting.events.build import output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.notation import agreement, epsilon_up
+from dpsweep.accounting.notation import accountants_upper_bounds_text, epsilon_text_rounded_up
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.facts import read_bill, read_facts
-from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.statement.statement import write_statement
+from dpsweep.reports.content.facts import page_facts_by_name, read_bill
+from dpsweep.reports.content.sweep_table import read_sweep
+from dpsweep.reports.statement.statement import statement_lines_of_private_data
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, contradicted_lines
-from dpsweep.reports.statement.what_ran import floating_point
+from dpsweep.reports.statement.what_ran import floating_point_line
 
 AXES = {"dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)}}
 SweepOf = Callable[..., Any]
 
 
 def lines_of(made: Any, audience: Audience = Audience.CURATOR) -> Mapping[str, Line]:
-    sweep = read(made.folder, made.ledger)
+    sweep = read_sweep(made.folder, made.ledger)
     bill = read_bill(sweep)
-    context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=audience)
-    return {line.topic: line for line in write_statement(context)}
+    context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=audience)
+    return {line.topic: line for line in statement_lines_of_private_data(context)}
 
 
 def test_an_honest_sweep_violates_nothing(sweep_of: SweepOf) -> None:
@@ -41,26 +41,26 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
     made = sweep_of(AXES)
     lines = lines_of(made)
     (charge,) = made.ledger.statement(made.plan.account).charges
-    assert f"({epsilon_up(charge.body['epsilon'])}, 1e-5)-differential privacy" in lines["Claim"].text
+    assert f"({epsilon_text_rounded_up(charge.body['epsilon'])}, 1e-5)-differential privacy" in lines["Claim"].text
     by_part = charge.body["bounds_by_part"]
     assert by_part.keys() == {"training", "validation"}
     for part, name in (("training", "training"), ("validation", "scored")):
-        assert f"n the {name} records: {agreement(by_part[part])}." in lines["Accountants"].text
+        assert f"n the {name} records: {accountants_upper_bounds_text(by_part[part])}." in lines["Accountants"].text
 
 
 def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
-    sweep = read(made.folder, made.ledger)
+    sweep = read_sweep(made.folder, made.ledger)
     bill = read_bill(sweep)
     (charge,) = bill.charges
-    scored = {"RDP": charge.facts.bounds_by_part["validation"]["RDP"]}
-    by_part = {**charge.facts.bounds_by_part, "validation": scored}
+    scored = {"RDP": charge.charge_facts.bounds_by_part["validation"]["RDP"]}
+    by_part = {**charge.charge_facts.bounds_by_part, "validation": scored}
     unlike = replace(charge, record={**charge.record, "bounds_by_part": by_part})
     bill = replace(bill, charges=(unlike,))
-    context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=Audience.CURATOR)
-    (line,) = (line for line in write_statement(context) if line.topic == "Accountants")
+    context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=Audience.CURATOR)
+    (line,) = (line for line in statement_lines_of_private_data(context) if line.topic == "Accountants")
     assert line.level is EvidenceLevel.ASSUMED
-    assert f"On the scored records: RDP {epsilon_up(scored['RDP'])} alone." in line.text
+    assert f"On the scored records: RDP {epsilon_text_rounded_up(scored['RDP'])} alone." in line.text
     assert "No second accountant cross-checks the price of the scored records." in line.text
 
 
@@ -158,10 +158,10 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
     """A patient may be several records, and the place of one other patient changes."""
     made = sweep_of(AXES)
     _with_parameters(made, 7850)
-    sweep = read(made.folder, made.ledger)
+    sweep = read_sweep(made.folder, made.ledger)
     budget = replace(sweep.plan.budget, unit="patient")
     sweep = replace(sweep, plan=replace(sweep.plan, budget=budget))
-    line = floating_point(_context(sweep, Audience.CURATOR))
+    line = floating_point_line(_context(sweep, Audience.CURATOR))
     assert "When a patient is added, one other patient changes its place in the batch" in line.evidence[-1]
 
 
@@ -169,9 +169,9 @@ def test_where_the_noise_stands_is_told_of_the_unit_that_is_protected(sweep_of: 
 def test_what_large_sums_and_tiny_deltas_assume_is_on_the_page(sweep_of: SweepOf, delta: float, told: bool) -> None:
     made = sweep_of(AXES)
     _with_parameters(made, 7850)
-    context = _context(read(made.folder, made.ledger), Audience.CURATOR)
+    context = _context(read_sweep(made.folder, made.ledger), Audience.CURATOR)
     context = replace(context, bill=replace(context.bill, delta=delta))
-    assumed = floating_point(context).evidence[-1]
+    assumed = floating_point_line(context).evidence[-1]
     assert "Sums of more than 46,340 records a step may round by more than the margin" in assumed
     assert ("a claim at a delta below that takes them, and the secret number of tries, as exact" in assumed) is told
 
@@ -180,14 +180,14 @@ def test_outsiders_learn_the_size_of_no_try_but_the_winner(sweep_of: SweepOf) ->
     """The largest model among secret tries would tell which points were drawn."""
     made = sweep_of(AXES)
     _with_parameters(made, 7850)
-    sweep = read(made.folder, made.ledger)
+    sweep = read_sweep(made.folder, made.ledger)
     rows = tuple(
-        replace(run, result=replace(run.result, parameters=9000)) if run.trial.id != sweep.winner else run
+        replace(run, result=replace(run.result, parameters=9000)) if run.trial.id != sweep.winner_id else run
         for run in sweep.runs.rows
     )
     tries = replace(sweep, runs=replace(sweep.runs, rows=rows), rule=PrivateSelection())
     for audience, size in ((Audience.CURATOR, 9000), (Audience.PUBLIC, 7850)):
-        line = floating_point(_context(tries, audience))
+        line = floating_point_line(_context(tries, audience))
         assert line.evidence[0].startswith(f"{size} numbers a step")
         assert "for each run" in line.text
 

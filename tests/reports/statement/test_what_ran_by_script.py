@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dpsweep.reports.content.audience import Audience
-from dpsweep.reports.content.facts import read_bill, read_facts
-from dpsweep.reports.content.sweep_table import read
-from dpsweep.reports.content.trial_config import UserScript, released_trainer, scripts_of
-from dpsweep.reports.statement.statement import statement_of
+from dpsweep.reports.content.facts import page_facts_by_name, read_bill
+from dpsweep.reports.content.sweep_table import read_sweep
+from dpsweep.reports.content.trial_config import UserScript, trainer_settings_for_release, user_scripts_of_plan
+from dpsweep.reports.statement.statement import privacy_statement_lines
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line, contradicted_lines
 
 SweepOf = Callable[..., Any]
@@ -21,10 +21,10 @@ AXES = {
 
 
 def lines_of(made: Any, audience: Audience = Audience.CURATOR) -> Mapping[str, Line]:
-    sweep = read(made.folder, made.ledger)
+    sweep = read_sweep(made.folder, made.ledger)
     bill = read_bill(sweep)
-    context = Context(sweep=sweep, bill=bill, facts=read_facts(sweep, bill), audience=audience)
-    return {line.topic: line for line in statement_of(context)}
+    context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=audience)
+    return {line.topic: line for line in privacy_statement_lines(context)}
 
 
 @pytest.mark.parametrize("audience", Audience)
@@ -66,11 +66,11 @@ def test_scripts_that_differ_are_no_private_release(sweep_of: SweepOf) -> None:
 
 def test_a_release_names_the_script_without_its_folder() -> None:
     trainer = {"kind": "script", "script": "/home/somebody/train.py", "sha256": "5ca1e", "lr": 0.1}
-    assert released_trainer(trainer) == {**trainer, "script": "train.py"}
-    assert released_trainer({"kind": "dp_sgd", "lr": 0.1}) == {"kind": "dp_sgd", "lr": 0.1}
-    assert UserScript.of({"trainer": trainer}) == UserScript(name="train.py", sha256="5ca1e")
-    assert UserScript.of({}) is None
+    assert trainer_settings_for_release(trainer) == {**trainer, "script": "train.py"}
+    assert trainer_settings_for_release({"kind": "dp_sgd", "lr": 0.1}) == {"kind": "dp_sgd", "lr": 0.1}
+    assert UserScript.from_trial_config({"trainer": trainer}) == UserScript(name="train.py", sha256="5ca1e")
+    assert UserScript.from_trial_config({}) is None
 
 
 def test_scripts_of_a_plan_are_listed_once(sweep_of: SweepOf) -> None:
-    assert [script.name for script in scripts_of(sweep_of(AXES).plan)] == ["train.py"]
+    assert [script.name for script in user_scripts_of_plan(sweep_of(AXES).plan)] == ["train.py"]

@@ -11,8 +11,22 @@ import pytest
 from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.point_scores import CLIP, LR, best, mean_best, median, point_scores, statistic, worst
-from dpsweep.reports.statistics.score_grid import peaks, ridge, score_grid, variance_shares
+from dpsweep.reports.statistics.point_scores import (
+    CLIP,
+    LR,
+    point_scores,
+    weighted_mean_of_ordered_scores,
+    weights_of_best,
+    weights_of_mean_best,
+    weights_of_median,
+    weights_of_worst,
+)
+from dpsweep.reports.statistics.score_grid import (
+    exponent_of_best_rate_ridge,
+    log_rate_at_peak_of_each_row,
+    score_grid,
+    variance_shares,
+)
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, joint_verdict, unknown_estimate
 
 HOLDS, REFUTED, UNDECIDED = Verdict
@@ -47,7 +61,7 @@ def test_errors_of_repeated_points_are_their_spread_and_those_of_single_ones_wha
     assert repeated.draws.std(axis=0).mean() == pytest.approx(0.02 / math.sqrt(6), rel=0.2)
     single = point_scores(table(FLAT, 1, 0.02, seed=1, error=0.03))
     assert single.errors == pytest.approx(0.03, rel=1e-5)
-    assert not point_scores(table(FLAT, 1, 0.02, seed=1)).known
+    assert not point_scores(table(FLAT, 1, 0.02, seed=1)).has_known_errors
 
 
 def test_runs_far_below_the_best_do_not_widen_its_interval() -> None:
@@ -56,8 +70,8 @@ def test_runs_far_below_the_best_do_not_widen_its_interval() -> None:
     covered, margins = 0, []
     for seed in range(100):
         points = point_scores(table(FLAT + 0.1 * high, 3, np.where(high, 0.002, 0.02), seed))
-        assert points.freedoms == 20
-        one = statistic(points, best).estimate("best")
+        assert points.degrees_of_freedom == 20
+        one = weighted_mean_of_ordered_scores(points, weights_of_best).estimate("best")
         covered += one.low <= 0.9 <= one.high
         margins.append(one.high - one.low)
     assert covered >= 90
@@ -68,7 +82,9 @@ def test_equal_scores_whose_runs_differ_by_more_or_less_have_wide_intervals() ->
     """Every other rate's runs differ by .002, the others' by .05: nothing but a run's own spread says so."""
     stds, covered = np.where(np.arange(9) % 2, 0.05, 0.002), 0
     for seed in range(100):
-        one = statistic(point_scores(table(FLAT, 3, stds, seed)), best).estimate("best")
+        one = weighted_mean_of_ordered_scores(point_scores(table(FLAT, 3, stds, seed)), weights_of_best).estimate(
+            "best"
+        )
         covered += one.low <= FLAT.max() <= one.high
     assert covered >= 80
 
@@ -78,11 +94,11 @@ def test_points_are_pooled_with_those_of_the_nearest_means_whatever_their_number
     uneven = rows[(rows["repeat"] < 2) | (rows[CLIP] > 1)]
     points = point_scores(uneven[(uneven["repeat"] < 1) | (uneven[CLIP] > CLIPS[0])])
     assert sorted(set(points.runs)) == [1, 2, 3]
-    low, high = (points.where(**{LR: rates}) for rates in (RATES[:3], RATES[-2:]))
+    low, high = (points.mask_of_points_with_settings(**{LR: rates}) for rates in (RATES[:3], RATES[-2:]))
     stds = points.errors * np.sqrt(points.runs)
     assert stds[low] == pytest.approx(0.001, rel=0.6)
     assert stds[high] == pytest.approx(0.02, rel=0.6)
-    assert points.draws.std(axis=0) == pytest.approx(points.errors * points.inflation, rel=0.2)
+    assert points.draws.std(axis=0) == pytest.approx(points.errors * points.student_inflation_factor, rel=0.2)
 
 
 def test_two_repeats_of_two_points_are_too_few_for_their_spread() -> None:
@@ -99,8 +115,8 @@ def test_equal_tables_have_equal_draws_and_methods_independent_ones() -> None:
 
 
 def test_points_that_differ_by_noise_seldom_seem_to_vary() -> None:
-    assert sum(point_scores(table(FLAT, 3, 0.02, seed)).vary for seed in range(100)) <= 2
-    assert point_scores(table(FLAT + np.linspace(0, 0.1, 9), 3, 0.02, seed=1)).vary
+    assert sum(point_scores(table(FLAT, 3, 0.02, seed)).has_significant_differences for seed in range(100)) <= 2
+    assert point_scores(table(FLAT + np.linspace(0, 0.1, 9), 3, 0.02, seed=1)).has_significant_differences
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
@@ -110,7 +126,7 @@ def test_intervals_of_a_maximum_cover_it(repeats: int) -> None:
         covered = 0
         for seed in range(100):
             points = point_scores(table(means, repeats, 0.01, seed, error=0.01 if repeats == 1 else math.nan))
-            one = statistic(points, best).estimate("best")
+            one = weighted_mean_of_ordered_scores(points, weights_of_best).estimate("best")
             covered += one.low <= means.max() <= one.high
         assert covered >= 90
 
@@ -128,7 +144,7 @@ def test_shares_of_variance_are_unbiased_and_covered(repeats: int) -> None:
         assert grid is not None
         shares = variance_shares(grid)
         assert shares is not None
-        one = shares.of("lr", 0)
+        one = shares.total_share_of_parts("lr", 0)
         values.append(shares.values)
         covered += one.low <= truth[0] <= one.high
     assert np.mean(values, axis=0) == pytest.approx(truth, abs=0.05)
@@ -138,15 +154,15 @@ def test_shares_of_variance_are_unbiased_and_covered(repeats: int) -> None:
 def test_the_peak_is_the_vertex_of_a_parabola_on_uneven_rates() -> None:
     rates = np.array([0.0, 0.7, 1.0, 2.0, 2.2])
     for vertex in (0.8, 1.2, 1.9):
-        assert peaks(rates, -((rates - vertex) ** 2)[None, :]) == pytest.approx(vertex)
-    assert peaks(rates, rates[None, :]) == pytest.approx(2.2), "at the end"
+        assert log_rate_at_peak_of_each_row(rates, -((rates - vertex) ** 2)[None, :]) == pytest.approx(vertex)
+    assert log_rate_at_peak_of_each_row(rates, rates[None, :]) == pytest.approx(2.2), "at the end"
 
 
 def test_intervals_of_the_exponent_cover_it() -> None:
     i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
     covered = 0
     for seed in range(100):
-        one = ridge(score_grid(table(0.8 - 0.1 * (j + i) ** 2, 3, 0.01, seed), CLIP)).exponent
+        one = exponent_of_best_rate_ridge(score_grid(table(0.8 - 0.1 * (j + i) ** 2, 3, 0.01, seed), CLIP)).exponent
         covered += one.low <= -1 <= one.high
     assert covered >= 88
 
@@ -154,24 +170,32 @@ def test_intervals_of_the_exponent_cover_it() -> None:
 def test_a_grid_that_ends_before_its_ridge_has_no_exponent() -> None:
     i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
     for shift in (-6, 6):
-        assert not ridge(score_grid(table(0.8 - 0.01 * (j + i + shift) ** 2, 3, 0.003, 1), CLIP)).exponent.known
+        assert not exponent_of_best_rate_ridge(
+            score_grid(table(0.8 - 0.01 * (j + i + shift) ** 2, 3, 0.003, 1), CLIP)
+        ).exponent.has_interval
     plateau = np.where(j < 0, 0.6, 0.8) + 0 * i
-    assert not ridge(score_grid(table(plateau, 3, 0.003, 1), CLIP)).exponent.known
+    assert not exponent_of_best_rate_ridge(score_grid(table(plateau, 3, 0.003, 1), CLIP)).exponent.has_interval
 
 
 def test_the_mean_of_the_best_is_that_over_all_draws() -> None:
     values = np.array([0.3, 0.9, 0.5, 0.5, 0.1])
     for draws in range(1, 6):
         ways = [max(chosen) for chosen in itertools.combinations(values, draws)]
-        assert np.sort(values) @ mean_best(5, draws) == pytest.approx(np.mean(ways))
-    assert [float(np.sort(values) @ weights(5)) for weights in (best, worst, median)] == [0.9, 0.1, 0.5]
-    assert median(1) == best(1) == worst(1) == 1
+        assert np.sort(values) @ weights_of_mean_best(5, draws) == pytest.approx(np.mean(ways))
+    assert [
+        float(np.sort(values) @ weights(5)) for weights in (weights_of_best, weights_of_worst, weights_of_median)
+    ] == [0.9, 0.1, 0.5]
+    assert weights_of_median(1) == weights_of_best(1) == weights_of_worst(1) == 1
 
 
 def test_verdicts_are_three_valued() -> None:
     one = IntervalEstimate(name="gap", value=1.0, low=0.5, high=1.5)
-    assert (one.verdict(0.5, 1.5), one.verdict(least=1.0), one.verdict(most=0.4)) == (HOLDS, UNDECIDED, REFUTED)
-    assert unknown_estimate("gap", 1.0).verdict(least=-100.0) is UNDECIDED
+    assert (
+        one.verdict_that_value_is_between(0.5, 1.5),
+        one.verdict_that_value_is_between(least=1.0),
+        one.verdict_that_value_is_between(most=0.4),
+    ) == (HOLDS, UNDECIDED, REFUTED)
+    assert unknown_estimate("gap", 1.0).verdict_that_value_is_between(least=-100.0) is UNDECIDED
     assert joint_verdict([]) is UNDECIDED
     assert [joint_verdict(pair) for pair in ((HOLDS, HOLDS), (HOLDS, UNDECIDED), (REFUTED, UNDECIDED))] == [
         HOLDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest, Scope, read_audit
+from dpsweep.accounting.audit_record import Attack, AuditRecord, NoiseTest, Scope, read_audit_of_plan_or_none
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
@@ -42,7 +42,7 @@ def audited(program: Program, *words: str) -> AuditRecord:
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.strip().splitlines()[-1])
     assert "No attack contradicts the price" in done.stdout
-    record = read_audit(path, path.parent.name)
+    record = read_audit_of_plan_or_none(path, path.parent.name)
     assert record is not None
     return record
 
@@ -52,7 +52,7 @@ def audited(program: Program, *words: str) -> AuditRecord:
 @pytest.mark.usefixtures("pages")
 def test_the_bar_of_an_audit_stands_on_the_page_and_in_the_release(program: Program, ledger: Ledger) -> None:
     record = audited(program, *TWO)
-    assert ledger.accounts() == (), "nothing is charged"
+    assert ledger.account_names() == (), "nothing is charged"
     assert {finding.attack for finding in record.findings} == set(Attack)
     assert {finding.scope for finding in record.findings} == set(Scope)
     folder = folder_of(program("sweep", *TWO, module=CLI))
@@ -76,7 +76,7 @@ def test_the_bar_of_an_audit_stands_on_the_page_and_in_the_release(program: Prog
 def test_an_audit_needs_no_file_of_the_data_set(program: Program, ledger: Ledger, more: tuple[str, ...]) -> None:
     record = audited(program, *TABLE, *more)
     assert record.charge == pytest.approx(8, abs=0.01)
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @AUDITS
@@ -137,24 +137,24 @@ def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     }
     record = AuditRecord.from_json(whole)
     record.write(tmp_path / "audit.json")
-    assert read_audit(tmp_path / "audit.json", "p") == record
-    assert read_audit(tmp_path / "audit.json", "another") is None
-    assert read_audit(tmp_path / "none.json", "p") is None
-    assert not record.refuted
+    assert read_audit_of_plan_or_none(tmp_path / "audit.json", "p") == record
+    assert read_audit_of_plan_or_none(tmp_path / "audit.json", "another") is None
+    assert read_audit_of_plan_or_none(tmp_path / "none.json", "p") is None
+    assert not record.is_charge_or_noise_refuted
     for key, value in (("epsilon", 1.5), ("p_value", 0.01)):
-        assert AuditRecord.from_json(whole | {"findings": [form | {key: value}]}).refuted
-    assert AuditRecord.from_json(whole | {"floating_point": None}).refuted
-    assert AuditRecord.from_json(whole | {"noise": [noise | {"p_value": 1e-9}]}).refuted
+        assert AuditRecord.from_json(whole | {"findings": [form | {key: value}]}).is_charge_or_noise_refuted
+    assert AuditRecord.from_json(whole | {"floating_point": None}).is_charge_or_noise_refuted
+    assert AuditRecord.from_json(whole | {"noise": [noise | {"p_value": 1e-9}]}).is_charge_or_noise_refuted
     for bad in ({"test": "guess"}, {"tested": -1}, {"draws": 0.5}, {"value": "x"}, {"p_value": 2}, {"halved_seen": -1}):
         (tmp_path / "audit.json").write_text(json.dumps({"format": 1} | whole | {"noise": [noise | bad]}))
         with pytest.raises(BadInput, match="Expected the audit in"):
-            read_audit(tmp_path / "audit.json", "p")
+            read_audit_of_plan_or_none(tmp_path / "audit.json", "p")
     for bad in ({"right": 5.5}, {"made": 10}, {"attack": "guess"}, {"epsilon": -1}, {"p_value": 2}, {"claimed": "x"}):
         (tmp_path / "audit.json").write_text(json.dumps({"format": 1} | whole | {"findings": [form | bad]}))
         with pytest.raises(BadInput, match="Expected the audit in"):
-            read_audit(tmp_path / "audit.json", "p")
+            read_audit_of_plan_or_none(tmp_path / "audit.json", "p")
 
 
 def test_settings_say_what_they_expect() -> None:
     with pytest.raises(BadInput, match="and nothing else"):
-        AuditSettings.of({"canaries": 3})
+        AuditSettings.from_config({"canaries": 3})

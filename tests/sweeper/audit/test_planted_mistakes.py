@@ -91,13 +91,13 @@ def test_a_planted_mistake_is_found(
     planted.repeatable(monkeypatch)
     mistake(monkeypatch)
     record = audit_of(settings)
-    assert record.refuted
+    assert record.is_charge_or_noise_refuted
     if attack is None:
         assert record.floating_point is None
     elif isinstance(attack, NoiseTest):
-        assert attack in {finding.test for finding in record.wrong_noise}
+        assert attack in {finding.test for finding in record.noise_findings_refuting_declaration}
     else:
-        assert attack in {finding.attack for finding in record.contradictions}
+        assert attack in {finding.attack for finding in record.attack_findings_refuting_charge}
 
 
 @pytest.mark.parametrize("settings", [MANY, RECORDS, BOTH], ids=["gradients", "records", "both"])
@@ -106,7 +106,7 @@ def test_the_right_program_is_not_accused(
 ) -> None:
     planted.repeatable(monkeypatch)
     record = audit_of(settings)
-    assert not record.refuted
+    assert not record.is_charge_or_noise_refuted
     assert record.epsilon <= record.charge
     trainings = settings.trainings * -(-settings.gradients // 650)
     assert record.floating_point == 10 * trainings * 650
@@ -121,7 +121,7 @@ def test_some_mistakes_are_not_found(
     """If this fails, an audit has become better: the mistake belongs to those that are found, here and in the docs."""
     planted.repeatable(monkeypatch)
     mistake(monkeypatch)
-    assert not audit_of(BOTH).refuted
+    assert not audit_of(BOTH).is_charge_or_noise_refuted
 
 
 SMALL = AuditSettings(gradients=200, records=0, trainings=1, confidence=0.8)
@@ -140,7 +140,7 @@ def test_of_200_audits_of_the_right_program_no_more_contradict_than_their_confid
     priced = compose_priced((*WORDS, "steps=2"))
     rng = np.random.default_rng()
     once = partial(run_audit, priced, SMALL, MACHINE, rng)
-    accused = sum(once().refuted for _ in range(TIMES))
+    accused = sum(once().is_charge_or_noise_refuted for _ in range(TIMES))
     assert accused <= binom.isf(FALSE_ALARM, TIMES, 1 - SMALL.confidence)
 
 
@@ -157,7 +157,7 @@ def test_the_stated_power_is_that_of_audits_of_a_program_with_half_the_noise(
     stated, bound = found[0].halved_seen, found[0].halved_epsilon
     assert stated is not None
     assert bound is not None
-    seen = np.mean([finding.refutes(records[0].false_alarm) for finding in found])
+    seen = np.mean([finding.refutes_charged_epsilon(records[0].false_alarm_of_each_attack_test) for finding in found])
     assert 0.25 < stated < 0.75
     assert seen == pytest.approx(stated, abs=0.25), "both are estimates, from 40 and from 50 audits"
     assert np.median([finding.epsilon for finding in found]) == pytest.approx(bound, rel=0.15)

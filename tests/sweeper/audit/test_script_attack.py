@@ -40,14 +40,14 @@ def test_a_script_is_attacked_by_its_predictions(audit_of: Callable[..., AuditRe
     record = audit_of()
     (finding,) = record.findings
     assert (finding.attack, finding.scope, finding.canaries) == (Attack.LOSSES, Scope.TRAINING, 300)
-    assert not record.refuted
+    assert not record.is_charge_or_noise_refuted
     assert any("nobody sees its steps" in note for note in record.notes)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "nothing is left of the records"
 
 
 def test_a_script_that_does_not_clip_is_found(audit_of: Callable[..., AuditRecord]) -> None:
-    assert audit_of("trainer.clip_norm=0.1", clips=False).refuted
-    assert not audit_of("trainer.clip_norm=0.1").refuted
+    assert audit_of("trainer.clip_norm=0.1", clips=False).is_charge_or_noise_refuted
+    assert not audit_of("trainer.clip_norm=0.1").is_charge_or_noise_refuted
 
 
 def test_a_script_that_reports_another_run_ends_the_audit(audit_of: Callable[..., AuditRecord]) -> None:

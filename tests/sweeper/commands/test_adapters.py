@@ -103,7 +103,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
     assert all(bool(value.any()) for name, value in saved.items() if "lora_B" in name), "adapters were trained"
     vocabulary = yaml.safe_load((trial / "config.yaml").read_text())["dataset"]["vocabulary"]
     tokenizer = FolderTokenizer(**{key: value for key, value in vocabulary.items() if key != "kind"})
-    numbers = tokenizer.numbers([" ".join(WORDS[:3]), "bad film", "dull"], 8)
+    numbers = tokenizer.token_numbers_of_texts([" ".join(WORDS[:3]), "bad film", "dull"], 8)
     expected = model(torch.from_numpy(numbers)).argmax(dim=1).tolist()
     rows = [[int(number) for number in row if number] for row in numbers.tolist()]
     assert answers(card.parent, code_of(card), rows) == [("up", "down")[place] for place in expected]
@@ -117,7 +117,7 @@ def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Progra
     assert sorted(config["adapter"]["rank"] for config in configs) == [1, 2]
     again = program(*line(folder, "adapter.rank=1,2", "page=false"))
     assert again.returncode == 0, again.stderr
-    (account,) = Ledger(folder / "ledger.sqlite").accounts()
+    (account,) = Ledger(folder / "ledger.sqlite").account_names()
     assert len([*(folder / "sweeps").glob("*/*/plan.json")]) == 1, account
 
 
@@ -144,7 +144,7 @@ def test_a_mistake_is_one_sentence_before_the_charge(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    assert Ledger(folder / "ledger.sqlite").accounts() == ()
+    assert Ledger(folder / "ledger.sqlite").account_names() == ()
 
 
 LOSES = """
@@ -175,4 +175,4 @@ def test_a_model_that_would_save_untrained_weights_is_refused_before_the_charge(
     done = program("dataset=digits", "model={_target_: my_model.Net}", "trainer=dpsgd", "trainer.lr=1", "steps=2")
     assert done.returncode == 2, done.stderr
     assert "Expected model=Net to save the weights that are trained: its state_dict lacks those of" in done.stderr
-    assert Ledger(tmp_path / "ledger.sqlite").accounts() == ()
+    assert Ledger(tmp_path / "ledger.sqlite").account_names() == ()

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput, BudgetRefused, LedgerDamaged
-from dpsweep.accounting.events.build import PlanEvent, compose, gaussian, poisson_gaussian, repeat, select
+from dpsweep.accounting.events.build import PlanEvent, best_of_tries, compose, gaussian, poisson_gaussian, repeat
 from dpsweep.accounting.events.trial_counts import NegativeBinomial
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.commands.account_statement import PANEL, still_fits
+from dpsweep.sweeper.commands.account_statement import PANEL, further_runs_that_fit
 from dpsweep.sweeper.commands.budget import VERBS, budget
 from dpsweep.sweeper.commands.hydra_app import CONF
 from tests.conftest import Program
@@ -54,19 +54,21 @@ def charge(ledger: Ledger, count: int, event: PlanEvent, plan: str = "p", reason
     """One charge for so many runs that do `event`, at what the panel says it costs."""
     cost = Guarantee(epsilon=PANEL.epsilon(event, 1e-5, BUDGET.adjacency), delta=1e-5)
     trials = [f"{plan}{number}" for number in range(count)]
-    ledger.charge("digits", plan=plan, trials=trials, cost=cost, record={"reason": reason}, event=event)
+    ledger.charge_trials_and_return_entry(
+        "digits", plan=plan, trials=trials, cost=cost, record={"reason": reason}, event=event
+    )
 
 
 def spend_outside(ledger: Ledger) -> None:
-    ledger.record_outside("digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
+    ledger.record_outside_cost("digits", Guarantee(epsilon=2.0, delta=1e-6), "a pilot study, in 2021")
 
 
 def entries(ledger: Ledger) -> tuple[object, ...]:
-    return tuple(entry for account in ledger.accounts() for entry in ledger.statement(account).entries)
+    return tuple(entry for account in ledger.account_names() for entry in ledger.statement(account).entries)
 
 
 def test_an_account_shows_each_charge_and_what_is_left(say: Say, ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     charge(ledger, 8, runs(8))
     charge(ledger, 1, runs(1), reason="repeat", plan="q")
     spend_outside(ledger)
@@ -81,7 +83,7 @@ def test_an_account_shows_each_charge_and_what_is_left(say: Say, ledger: Ledger)
 
 @pytest.mark.parametrize("policy", [Addition(), FILTER], ids=["addition", "filter"])
 def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -> None:
-    ledger.open("digits", BUDGET, policy)
+    ledger.open_account("digits", BUDGET, policy)
     charge(ledger, 8, runs(8))
     spend_outside(ledger)
     (form,) = json.loads(say("show", "dataset=digits", "--json"))
@@ -89,7 +91,7 @@ def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -
     statement = ledger.statement("digits")
     reserved = {name: float(amount) for name, amount in statement.balance.reserved.items()}
     assert {name: amount for name, amount in form["reserved"].items() if amount} == reserved
-    for name, limit in policy.limits(BUDGET).items():
+    for name, limit in policy.amount_limits(BUDGET).items():
         assert form["left"][name] == pytest.approx(float(limit) - reserved.get(name, 0.0))
         assert name in table
     assert form["sharing"] in table
@@ -107,9 +109,9 @@ def test_the_json_has_the_same_facts(say: Say, ledger: Ledger, policy: Policy) -
 
 @pytest.mark.parametrize("policy", [Addition(), FILTER], ids=["addition", "filter"])
 def test_as_many_runs_as_still_fit_are_admitted_as_one_plan_and_one_more_is_not(ledger: Ledger, policy: Policy) -> None:
-    ledger.open("digits", BUDGET, policy)
+    ledger.open_account("digits", BUDGET, policy)
     charge(ledger, 8, runs(8))
-    found = still_fits(ledger.statement("digits"))
+    found = further_runs_that_fit(ledger.statement("digits"))
     assert found is not None
     assert found.number > 8
     with pytest.raises(BudgetRefused):
@@ -118,29 +120,33 @@ def test_as_many_runs_as_still_fit_are_admitted_as_one_plan_and_one_more_is_not(
 
 
 def test_runs_of_unequal_price_are_counted_in_the_mixture_of_the_last_charge(ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     both = PlanEvent(training=compose([gaussian(noise_multiplier=6.0), gaussian(noise_multiplier=12.0)]))
     charge(ledger, 2, both)
-    found = still_fits(ledger.statement("digits"))
+    found = further_runs_that_fit(ledger.statement("digits"))
     assert found is not None
     pairs, odd = divmod(found.number, 2)
     charge(ledger, found.number, PlanEvent(training=repeat(both.training, pairs + odd)), plan="last")
-    assert ledger.statement("digits").left[0] < 0.5
+    assert ledger.statement("digits").remaining_epsilon_and_delta[0] < 0.5
 
 
 def test_a_search_that_does_not_tell_is_counted_as_a_whole(say: Say, ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
-    event = PlanEvent(training=select(runs(1).training, NegativeBinomial(eta=1.0, gamma=0.2)))
+    ledger.open_account("digits", BUDGET)
+    event = PlanEvent(training=best_of_tries(runs(1).training, NegativeBinomial(eta=1.0, gamma=0.2)))
     cost = Guarantee(epsilon=5.0, delta=3e-5)
-    ledger.charge("digits", plan="p", trials=["p"], cost=cost, record={"reason": "plan"}, event=event)
+    ledger.charge_trials_and_return_entry(
+        "digits", plan="p", trials=["p"], cost=cost, record={"reason": "plan"}, event=event
+    )
     assert "1 search" in (table := say())
     assert "Still fits: 2 more searches like plan p's" in table
-    ledger.charge("digits", plan="q", trials=["q"], cost=cost, record={"reason": "plan"}, event=event)
+    ledger.charge_trials_and_return_entry(
+        "digits", plan="q", trials=["q"], cost=cost, record={"reason": "plan"}, event=event
+    )
     assert "Still fits: 1 more search like plan q's" in say()
 
 
 def test_a_closed_account_says_so_and_takes_nothing_more(say: Say, ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     charge(ledger, 2, runs(2))
     assert "closed" not in say()
     shown = say("close", "dataset=digits")
@@ -178,13 +184,13 @@ def test_a_table_of_ones_own_is_opened_and_then_called_by_its_name(say: Say, led
 def test_what_was_spent_outside_is_recorded_also_where_it_exceeds_the_budget(
     say: Say, ledger: Ledger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     say(*OUTSIDE)
-    assert ledger.statement("digits").reserved == (2.0, 1e-6)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (2.0, 1e-6)
     budget(["charge", "dataset=digits", "--epsilon=30", "--delta=0", "--note", "somebody else"])
     told = capsys.readouterr()
     assert "More epsilon is reserved on digits now than its budget allows" in told.err
-    assert ledger.statement("digits").reserved == (32.0, 1e-6)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (32.0, 1e-6)
     with pytest.raises(BudgetRefused):
         charge(ledger, 1, runs(1))
     assert "Still fits" not in told.out, "there is no charge of this tool's own to compare with"
@@ -232,7 +238,7 @@ def test_what_cannot_be_read_is_one_sentence_and_records_nothing(say: Say, ledge
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     before = entries(ledger)
     with pytest.raises((BadInput, HydraException, OmegaConfBaseException)):
         say(*line.split())
@@ -277,11 +283,11 @@ def test_a_sweep_does_not_choose_a_policy(program: Callable[..., subprocess.Comp
 @pytest.mark.parametrize("amount", ["1e-320", "5e-324", "1e-400", "2e-308"])
 @pytest.mark.parametrize("name", ["--epsilon", "--delta"])
 def test_an_amount_that_a_float_cannot_hold_is_refused(say: Say, ledger: Ledger, name: str, amount: str) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     words = {"--epsilon": "1", "--delta": "0", "--note": "x"} | {name: amount}
     with pytest.raises(BadInput, match="the smallest amount"):
         say("charge", "dataset=digits", *(word for pair in words.items() for word in pair))
-    assert ledger.verify() == 1
+    assert ledger.verify_and_count_entries() == 1
 
 
 @pytest.mark.parametrize("place", ["/", ":memory:", "file:ledger.sqlite?mode=memory", "/dev/null", "."])
@@ -295,7 +301,7 @@ def test_what_is_no_file_is_no_ledger(fresh_program: Program, environment: dict[
 
 def folder_with_receipt(ledger: Ledger, root: Path) -> Path:
     """A sweep folder in which one attempt has begun."""
-    (receipt,) = ledger.start("digits", plan="p", trials=["p0"])
+    (receipt,) = ledger.record_starts_and_return_receipts("digits", plan="p", trials=["p0"])
     receipt.write(root / "trials" / "p0")
     return root
 
@@ -304,7 +310,7 @@ def test_a_tail_that_was_cut_off_is_found_by_a_receipt(
     say: Say, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also on a machine that has never seen the ledger."""
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     shutil.copy(ledger.path, tmp_path / "earlier.sqlite")
     charge(ledger, 1, runs(1))
     root = folder_with_receipt(ledger, tmp_path / "sweep")

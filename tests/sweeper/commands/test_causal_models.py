@@ -179,4 +179,4 @@ def test_a_mistake_is_one_sentence_before_the_charge(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    assert Ledger(folder / "ledger.sqlite").accounts() == ()
+    assert Ledger(folder / "ledger.sqlite").account_names() == ()

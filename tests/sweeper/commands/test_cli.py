@@ -117,7 +117,7 @@ def test_missing_data_say_where_to_put_them_and_cost_nothing(program: Program, l
     assert done.returncode == 2
     assert "nowhere" in done.stderr
     assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_a_missing_vocabulary_is_said_and_costs_nothing(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_a_missing_vocabulary_is_said_and_costs_nothing(program: Program, ledger
     done = program(*line, "accountant=rdp", "accountant.witnesses=[]")
     assert done.returncode == 2
     assert done.stderr.startswith("dataset.vocabulary: Expected package=no-words to be installed: pip install")
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.fixture
 def charged(ledger: Ledger) -> Ledger:
-    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
     cost = Guarantee(epsilon=2.5, delta=1e-5)
-    ledger.charge("digits", plan="p", trials=["a", "b"], cost=cost, record={"reason": "plan"})
+    ledger.charge_trials_and_return_entry("digits", plan="p", trials=["a", "b"], cost=cost, record={"reason": "plan"})
     return ledger
 
 
@@ -163,7 +163,7 @@ def test_a_budget_is_raised_on_the_record_only(program: Program, charged: Ledger
 def test_a_command_that_names_an_earlier_budget_runs_and_says_so(program: Program, ledger: Ledger) -> None:
     old = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=1", "trainer.lr=2", "steps=3", "budget.epsilon=24")
     quick = ("privacy.noise_multiplier=30", "accountant=rdp", "accountant.witnesses=[]")
-    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
     ledger.raise_budget("digits", Guarantee(epsilon=30.0, delta=1e-4))
     done = program(*old, *quick)
     assert done.returncode == 0, done.stderr
@@ -181,14 +181,14 @@ def test_settings_that_the_launcher_refuses_are_refused_before_the_charge(progra
     assert done.returncode == 2
     assert "unexpected keyword argument 'x'" in done.stderr
     assert "nothing was charged" in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_a_plan_that_was_never_charged_is_not_verified(program: Program, ledger: Ledger, tmp_path: Path) -> None:
     planned = program("plan", "dataset=digits", "accountant=rdp", module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     (path,) = tmp_path.rglob("plan.json")
-    ledger.open("digits", Guarantee(epsilon=24.0, delta=1e-4))
+    ledger.open_account("digits", Guarantee(epsilon=24.0, delta=1e-4))
     for trials in (False, True):
         if trials:
             (path.parent / "trials").mkdir()
@@ -283,7 +283,7 @@ def test_again_says_what_it_charges_before_it_charges(program: Program, ledger: 
     told = "2 runs are repeated: this charges epsilon 8.000 more, and leaves epsilon 4.000 and delta 8e-5 on digits."
     assert told in again.stdout
     assert again.stdout.index(told) < again.stdout.index("finished, score")
-    assert 4.0 <= ledger.statement("digits").left[0] < 4.1
+    assert 4.0 <= ledger.statement("digits").remaining_epsilon_and_delta[0] < 4.1
     refused = program(*words, *light, "--again")
     assert refused.returncode == 3
     assert "repeated" not in refused.stdout

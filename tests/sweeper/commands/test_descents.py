@@ -17,8 +17,9 @@ from tests.sweeper.descents import until_the_charge
 pytestmark = pytest.mark.randomized(draws="the tries of a search that never begins", bound=SURE, false_alarm=0.0)
 
 LIGHT = ("dataset=digits", "trainer=dpnsgd", "trainer.regularizer=0.1,1", "trainer.lr=2", "steps=3", "accountant=rdp")
-PRICE, SHOW = "pricing.search_price.price_search", "pricing.outlook.outlook"
-DRAW = "selection.hidden_search.HiddenSearchRule.draw"
+PRICE = "pricing.search_price.solve_and_price_search"
+SHOW = "pricing.outlook.compare_plan_with_account"
+DRAW = "selection.hidden_search.HiddenSearchRule.draw_tries"
 
 
 @pytest.fixture(autouse=True)

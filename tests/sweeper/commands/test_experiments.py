@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.accounting.stored_names.stored_classes import home_of
-from dpsweep.reports.reproduction.finding import Computed, Trained, find_figure, known
-from dpsweep.reports.reproduction.training import PLAN, read_plan_lines, require_allowed
-from dpsweep.sweeper.commands.hydra_app import CONF, FULL, REDUCED, SCALES, merge_scale_into_experiment
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class
+from dpsweep.reports.reproduction.finding import Computed, Trained, figure_names, find_figure
+from dpsweep.reports.reproduction.training import PLAN, check_known_scale_and_no_data_override, run_plan_and_read_lines
+from dpsweep.sweeper.commands.hydra_app import CONF, FULL, REDUCED, SCALES, merge_scale_into_experiment_argument
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -69,16 +69,18 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
     less = LARGE.get(name, ()) if scale == FULL or (name in OPEN and scale == "small") else ()
     less += OWN_COPY.get(name, ()) if scale == FULL else ()
     accountant = REPLACED.get(name, FAST)
-    priced = compose_priced(merge_scale_into_experiment([f"experiment={name}", f"scale={scale}", *accountant, *less]))
-    assert priced.quote.guarantee.fits(priced.plan.budget)
-    assert priced.plan.public == (name in DECLARED_PUBLIC or (scale == "smoke" and name in LOOKED_AT))
+    priced = compose_priced(
+        merge_scale_into_experiment_argument([f"experiment={name}", f"scale={scale}", *accountant, *less])
+    )
+    assert priced.quote.guarantee.is_within_budget(priced.plan.budget)
+    assert priced.plan.has_public_data == (name in DECLARED_PUBLIC or (scale == "smoke" and name in LOOKED_AT))
     assert name in NO_NOISE or all(trial.config["privacy"]["noise_multiplier"] for trial in priced.plan.trials)
-    dataset = declare(priced.plan.trials[0].config).dataset
+    dataset = declaration_from_config(priced.plan.trials[0].config).dataset
     assert not hasattr(dataset, "files") or scale != "smoke", "a smoke run downloads nothing"
     if scale == FULL:
         score = "PublicTest" if dataset.test_records else "PrivateHoldout"
         score = "OnTraining" if name in DECLARED_PUBLIC - {"a_fig1", "a_fig2"} else score
-        assert {home_of(trial.config["score"]) for trial in priced.plan.trials} == {
+        assert {current_path_of_class(trial.config["score"]) for trial in priced.plan.trials} == {
             f"dpsweep.trainers.declarations.scores.{score}"
         }
 
@@ -86,13 +88,13 @@ def test_every_experiment_fits_the_budget_that_it_declares(compose_priced: Compo
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(OPEN))
 def test_open_steps_spend_the_budget_of_the_small_experiment(compose_priced: Compose, name: str) -> None:
-    priced = compose_priced(merge_scale_into_experiment([f"experiment={name}", "scale=small"]))
+    priced = compose_priced(merge_scale_into_experiment_argument([f"experiment={name}", "scale=small"]))
     assert 0.98 * priced.plan.budget.epsilon < priced.quote.epsilon <= priced.plan.budget.epsilon
     assert len({trial.config["steps"] for trial in priced.plan.trials}) >= 4
 
 
 def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> None:
-    assert [name for name in known() if isinstance(find_figure(name), Trained)] == EXPERIMENTS
+    assert [name for name in figure_names() if isinstance(find_figure(name), Trained)] == EXPERIMENTS
     for name in EXPERIMENTS:
         assert tuple(OmegaConf.load(CONF / "experiment" / f"{name}.yaml")[SCALES]) == REDUCED
 
@@ -100,14 +102,14 @@ def test_every_experiment_has_its_figure_and_every_figure_its_experiment() -> No
 @pytest.mark.parametrize("line", [["experiment=b_fig7"], ["experiment=b_fig7_mnist_4_9", "scale=small"]])
 def test_no_composed_configuration_has_the_sizes_that_were_not_chosen(line: list[str]) -> None:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", merge_scale_into_experiment(line))
+        config = compose("config", merge_scale_into_experiment_argument(line))
     assert SCALES not in config
     if len(line) > 1:
         assert (config.steps, config.dataset.name) == (2000, "mnist_4_9"), "b_fig7's changes to its own experiment"
 
 
 def test_a_size_may_be_written_before_the_experiments_name() -> None:
-    assert merge_scale_into_experiment(["experiment=smoke/b_fig7"]) == merge_scale_into_experiment(
+    assert merge_scale_into_experiment_argument(["experiment=smoke/b_fig7"]) == merge_scale_into_experiment_argument(
         ["experiment=b_fig7", "scale=smoke"]
     )
 
@@ -116,8 +118,8 @@ def test_an_experiment_of_the_users_own_needs_no_sizes(tmp_path: Path, monkeypat
     monkeypatch.setattr("dpsweep.sweeper.commands.hydra_app.EXPERIMENTS", tmp_path)
     (tmp_path / "plain.yaml").write_text("# @package _global_\nsteps: 5\n")
     (tmp_path / "broken.yaml").write_text("steps: [")
-    assert merge_scale_into_experiment(["experiment=plain"]) == ["experiment=plain"]
-    assert merge_scale_into_experiment(["experiment=broken"]) == ["experiment=broken"], (
+    assert merge_scale_into_experiment_argument(["experiment=plain"]) == ["experiment=plain"]
+    assert merge_scale_into_experiment_argument(["experiment=broken"]) == ["experiment=broken"], (
         "Hydra names the file and the line"
     )
 
@@ -130,7 +132,7 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
     first = heatmaps.trials[0].config
     assert (first["steps"], first["sampler"]["batch_size"], first["dataset"]["records"]) == (5000, 1000, 50_000)
     assert first["lr_schedule"]["milestones"] == [0.5, 0.75]
-    assert "resnet20" in home_of(first["model"])
+    assert "resnet20" in current_path_of_class(first["model"])
     sentences = compose_priced(["experiment=a_fig4", *PUBLISHED, *FAST]).plan
     first = sentences.trials[0].config
     assert (len(sentences.trials), first["privacy"]["noise_multiplier"]) == (2 * 6 * 5, 0.635)
@@ -144,10 +146,10 @@ def test_the_papers_sizes(compose_priced: Compose) -> None:
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(compose_priced: Compose) -> None:
     own = compose_priced(["experiment=d_fig3", *FAST]).plan.trials[-1].config
-    assert (own["steps"], home_of(own["model"])) == (2000, "dpsweep.trainers.models.convolutional.cnn")
+    assert (own["steps"], current_path_of_class(own["model"])) == (2000, "dpsweep.trainers.models.convolutional.cnn")
     typed = compose_priced(["experiment=d_fig3", "model=logistic", "steps=7", "dataset=fashion_mnist", *FAST]).plan
     assert {trial.config["steps"] for trial in typed.trials} == {7}
-    assert {home_of(trial.config["model"]) for trial in typed.trials} == {
+    assert {current_path_of_class(trial.config["model"]) for trial in typed.trials} == {
         "dpsweep.trainers.models.fully_connected.logistic"
     }
     assert typed.account == "fashion_mnist"
@@ -162,7 +164,7 @@ def test_the_command_line_wins_over_an_experiment_and_that_over_its_data_set(com
 )
 def test_a_scale_that_fits_nothing_is_one_sentence(line: list[str], said: str) -> None:
     with pytest.raises(BadInput) as refused:
-        merge_scale_into_experiment(line)
+        merge_scale_into_experiment_argument(line)
     assert str(refused.value) == said
 
 
@@ -220,8 +222,8 @@ def test_no_figures_own_account_is_charged_for_other_data(program: Program, tmp_
 
 def test_the_launcher_of_a_figure_is_the_users_choice(tmp_path: Path) -> None:
     words = ["hydra/launcher=fork", "hydra.launcher.n_jobs=2"]
-    require_allowed("b_fig6", "smoke", words)
-    lines = read_plan_lines("b_fig6", "smoke", words, tmp_path)
+    check_known_scale_and_no_data_override("b_fig6", "smoke", words)
+    lines = run_plan_and_read_lines("b_fig6", "smoke", words, tmp_path)
     assert any(PLAN.match(line) for line in lines)
     assert any("2 workers" in line for line in lines)
 
@@ -234,8 +236,8 @@ def test_an_unknown_scale_of_a_figure_is_one_sentence(program: Program, tmp_path
 
 
 def test_a_figure_that_trains_nothing_says_how_it_is_made() -> None:
-    computed = [name for name in known() if isinstance(find_figure(name), Computed)]
+    computed = [name for name in figure_names() if isinstance(find_figure(name), Computed)]
     assert {"b_fig1", "b_fig9", "b_table3", "c_bounds"} <= set(computed)
     for name in computed:
         with pytest.raises(BadInput, match=f"make reproduce FIGURE={name}"):
-            merge_scale_into_experiment([f"experiment={name}", "scale=small"])
+            merge_scale_into_experiment_argument([f"experiment={name}", "scale=small"])

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.trainers.data.published_files import digest_of
+from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
@@ -39,7 +39,7 @@ def words(tmp_path: Path) -> Callable[..., tuple[str, ...]]:
         settings = {
             "source": f"{{_target_: {extractors.__name__}.{kind}, file: {file}}}",
             "weights": str(file),
-            "sha256": digest_of(file),
+            "sha256": sha256_of_file_or_folder(file),
             "size": str(SIZE),
             "trained_on": "'invented digits'",
         } | changes
@@ -76,7 +76,7 @@ def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
 ) -> None:
     page = last_line(program("sweep", *words(), module=CLI))
     folder = page.parents[1]
-    digest = digest_of(tmp_path / "weights.pt")
+    digest = sha256_of_file_or_folder(tmp_path / "weights.pt")
     told = page.read_text()
     assert digest is not None
     for text in ("frozen features by TorchModule", "invented digits", digest, "declared public"):
@@ -102,7 +102,7 @@ def test_a_wrong_extractor_is_refused_in_a_sentence_and_nothing_is_charged(
     done = program("sweep", *words(kind), module=CLI)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("These features cannot be computed: Expected")
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_wrong_settings_are_refused_in_a_sentence_and_nothing_is_charged(
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_features_of_other_records_are_refused_before_a_second_charge(
@@ -185,7 +185,7 @@ def test_patients_with_several_records_are_protected_on_features_too(
     settings = {
         "source": f"{{_target_: {extractors.__name__}.Projection, file: {file}}}",
         "weights": str(file),
-        "sha256": digest_of(file),
+        "sha256": sha256_of_file_or_folder(file),
         "size": str(SIZE),
         "trained_on": "'invented digits'",
     }
@@ -205,7 +205,7 @@ def test_augmentation_of_features_is_refused(
     done = program("sweep", *words(), "augmentation=shift_flip", module=CLI)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_a_missing_package_is_said_with_what_runs_without_it(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_missing_package_is_said_with_what_runs_without_it(program: Program, l
         assert "pip install --no-deps not-there" in done.stderr
         assert fallback in done.stderr
         assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_the_models_of_frozen_features_name_their_features(program: Program) -> None:

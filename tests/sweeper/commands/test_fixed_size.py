@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.events.build import flatten, from_json, same
+from dpsweep.accounting.events.build import are_same_events, from_json, leaves_with_counts
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from tests.randomized import TRAINS
@@ -32,9 +32,9 @@ def test_what_ran_is_what_was_charged(program: Program, tmp_path: Path, engine: 
         result = TrialResult.read(folder / "trials" / trial.id)
         assert result is not None
         assert result.status is Status.FINISHED
-        ((step, count),) = flatten(trial.event.training)
+        ((step, count),) = leaves_with_counts(trial.event.training)
         assert (step.sample_size, count) == (720, 3)
-        assert same(from_json(result.event), trial.event.training)
+        assert are_same_events(from_json(result.event), trial.event.training)
         assert "Each step takes exactly 720 of 1435 training records, drawn without replacement, and adds" in page
         assert result.curator["batch_sizes"] == {"smallest": 720, "mean": 720.0, "largest": 720}
 
@@ -59,8 +59,8 @@ def test_epochs_are_charged_and_run_as_such(program: Program, tmp_path: Path, sa
         result = TrialResult.read(folder / "trials" / trial.id)
         assert result is not None
         assert (result.status, result.steps) == (Status.FINISHED, 4)
-        assert same(from_json(result.event), trial.event.training)
-        ((epoch, count),) = flatten(trial.event.training)
+        assert are_same_events(from_json(result.event), trial.event.training)
+        ((epoch, count),) = leaves_with_counts(trial.event.training)
         assert (epoch.steps, count) == (2, 2)
     which = "a secret, random one" if sampler == "random_allocation" else "one"
     assert f"Each step takes its share of the training records (each record is in {which} of every 2 steps) and" in page

@@ -14,7 +14,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.printing import is_visible
+from dpsweep.accounting.printing import has_only_visible_characters
 from dpsweep.sweeper.commands.account_statement import print_account
 from dpsweep.sweeper.commands.budget import budget
 from dpsweep.sweeper.commands.cli import _print_tab_completions
@@ -30,7 +30,7 @@ MARKUP = "[bold red]all is well[/bold red][link=https://example.org]:skull:"
 
 def is_harmless(output: str) -> bool:
     """Whether a terminal that is shown this does nothing but show it."""
-    return all(is_visible(line) for line in output.split("\n"))
+    return all(has_only_visible_characters(line) for line in output.split("\n"))
 
 
 COMMANDS = {
@@ -70,8 +70,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 @pytest.mark.parametrize("name", [HOSTILE, MARKUP, "a\nledger: the chain is whole."])
 def test_an_account_is_shown_as_it_is_called(name: str, here: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     """A ledger refuses such a name, but for the markup; a forged one may have it."""
-    here.open("digits", Guarantee(epsilon=4.0, delta=1e-5))
-    statement = here.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-6), MARKUP)
+    here.open_account("digits", Guarantee(epsilon=4.0, delta=1e-5))
+    statement = here.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-6), MARKUP)
     print_account(replace(statement, account=name))
     shown = capsys.readouterr().out
     assert is_harmless(shown)
@@ -86,7 +86,7 @@ def test_our_colours_stay_and_theirs_do_not(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    print_account(replace(here.open("digits", Guarantee(epsilon=4.0, delta=1e-5)), account=HOSTILE))
+    print_account(replace(here.open_account("digits", Guarantee(epsilon=4.0, delta=1e-5)), account=HOSTILE))
     shown = capsys.readouterr().out
     assert shown.startswith("\x1b[1m")
     assert NAMED in shown
@@ -96,12 +96,12 @@ def test_our_colours_stay_and_theirs_do_not(
 
 @pytest.mark.parametrize("note", ["a\x1b[31m", "a\nb", "\u202ea", "a\u2069", "a\x00", "a\udcff", "a\u2028b"])
 def test_a_note_refuses_what_a_terminal_obeys(note: str, here: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
-    before = here.open("digits", Guarantee(epsilon=4.0, delta=1e-5))
+    before = here.open_account("digits", Guarantee(epsilon=4.0, delta=1e-5))
     with pytest.raises(BadInput, match=r"^Expected note=.*one line without control and bidirectional") as refusal:
         budget(["charge", "dataset=digits", "--epsilon", "1", "--delta", "1e-6", "--note", note])
-    assert is_visible(str(refusal.value))
+    assert has_only_visible_characters(str(refusal.value))
     with pytest.raises(ValueError, match=r"^Expected note="):
-        here.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-6), note)
+        here.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-6), note)
     assert here.statement("digits") == before
     budget(["charge", "dataset=digits", "--epsilon", "1", "--delta", "1e-6", "--note", "경희 ≤ 1: épreuve"])
     assert "경희 ≤ 1: épreuve" in capsys.readouterr().out

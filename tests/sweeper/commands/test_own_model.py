@@ -156,7 +156,7 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    assert Ledger(folder / "ledger.sqlite").accounts() == ()
+    assert Ledger(folder / "ledger.sqlite").account_names() == ()
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.pages import curator_page, page_memory
-from dpsweep.reports.pages.page_memory import current_report
+from dpsweep.reports.pages.page_memory import redraw_report_if_outdated
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper.proposing import run
 from tests.sweeper.search_programs import GRID, Place
@@ -43,9 +43,9 @@ def here(place: Callable[..., Place]) -> Place:
 
 
 def test_an_unchanged_page_is_not_drawn_again(here: Place, drawn: Drawn) -> None:
-    page = current_report(here.folder.root, here.ledger)
+    page = redraw_report_if_outdated(here.folder.root, here.ledger)
     before = {path: path.stat().st_mtime_ns for path in page.parent.iterdir()}
-    assert current_report(here.folder.root, here.ledger) == page
+    assert redraw_report_if_outdated(here.folder.root, here.ledger) == page
     assert len(drawn) == 1
     assert {path: path.stat().st_mtime_ns for path in page.parent.iterdir()} == before
 
@@ -74,10 +74,10 @@ def _deleted(here: Place) -> None:
 )
 def test_a_change_draws_the_page_again(here: Place, drawn: Drawn, change: Callable[[Place], None]) -> None:
     (here.folder.root / "multirun.yaml").write_text("hydra: {}")
-    page = current_report(here.folder.root, here.ledger)
+    page = redraw_report_if_outdated(here.folder.root, here.ledger)
     first = page.read_text()
     change(here)
-    assert current_report(here.folder.root, here.ledger) == page
+    assert redraw_report_if_outdated(here.folder.root, here.ledger) == page
     assert len(drawn) == 2
     if change is not _new_result:
         assert page.read_text() == first
@@ -86,40 +86,40 @@ def test_a_change_draws_the_page_again(here: Place, drawn: Drawn, change: Callab
 def test_other_code_or_other_libraries_draw_the_page_again(
     here: Place, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    current_report(here.folder.root, here.ledger)
-    monkeypatch.setattr(page_memory, "_code", lambda: "another")
-    current_report(here.folder.root, here.ledger)
+    redraw_report_if_outdated(here.folder.root, here.ledger)
+    monkeypatch.setattr(page_memory, "_digest_of_program_and_libraries", lambda: "another")
+    redraw_report_if_outdated(here.folder.root, here.ledger)
     assert len(drawn) == 2
 
 
 def test_a_line_in_the_ledger_draws_the_page_again(here: Place, drawn: Drawn) -> None:
-    current_report(here.folder.root, here.ledger)
+    redraw_report_if_outdated(here.folder.root, here.ledger)
     here.begin(Retry.NONE)  # a launch
-    current_report(here.folder.root, here.ledger)
+    redraw_report_if_outdated(here.folder.root, here.ledger)
     assert len(drawn) == 2
 
 
 def test_a_folder_cannot_say_itself_that_its_page_is_current(here: Place, drawn: Drawn) -> None:
     """The memory is in the private store; a copy of it in the folder is one more file."""
-    page = current_report(here.folder.root, here.ledger)
-    memory = here.folder.private.root / page_memory.MEMORY_FILE
+    page = redraw_report_if_outdated(here.folder.root, here.ledger)
+    memory = here.folder.private_store.root / page_memory.MEMORY_FILE
     assert memory.stat().st_mode & 0o077 == 0
     (here.folder.root / page_memory.MEMORY_FILE).write_bytes(memory.read_bytes())
     page.write_text("forged")
-    current_report(here.folder.root, here.ledger)
+    redraw_report_if_outdated(here.folder.root, here.ledger)
     assert len(drawn) == 2
     assert "forged" not in page.read_text()
 
 
 def test_a_damaged_memory_costs_a_drawing(here: Place, drawn: Drawn) -> None:
-    current_report(here.folder.root, here.ledger)
-    (here.folder.private.root / page_memory.MEMORY_FILE).write_text("{")
-    current_report(here.folder.root, here.ledger)
+    redraw_report_if_outdated(here.folder.root, here.ledger)
+    (here.folder.private_store.root / page_memory.MEMORY_FILE).write_text("{")
+    redraw_report_if_outdated(here.folder.root, here.ledger)
     assert len(drawn) == 2
-    form = json.loads((here.folder.private.root / page_memory.MEMORY_FILE).read_text())
+    form = json.loads((here.folder.private_store.root / page_memory.MEMORY_FILE).read_text())
     assert set(form) == {"inputs", "files"}
 
 
 def test_what_is_no_sweep_is_refused_as_ever(tmp_path: Path, ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="to be the folder of a sweep"):
-        current_report(tmp_path, ledger)
+        redraw_report_if_outdated(tmp_path, ledger)

@@ -52,7 +52,7 @@ def test_a_sweep_is_charged_once_and_its_results_are_values() -> None:
     assert len(figure.axes) > 1
     assert figure._repr_png_().startswith(b"\x89PNG"), "notebooks show it as a picture"  # type: ignore[attr-defined]
     assert dpsweep.sweep(QUICK).epsilon == planned.epsilon
-    assert len(Ledger(Ledger.locate()).statement("digits").charges) == 1
+    assert len(Ledger(Ledger.user_ledger_place()).statement("digits").charges) == 1
     with pytest.raises(BadInput, match="Expected --for sbom to be one of cyclonedx, hf, registry, tre"):
         swept.release(formats=("registry", "sbom"))
     assert not (swept.folder / "release").exists()
@@ -80,7 +80,7 @@ def test_a_rehearsal_is_a_function_too(capsys: pytest.CaptureFixture[str]) -> No
     assert set(rehearsed.trials["state"]) == {"finished"}
     assert any("REHEARSAL of digits" in text.get_text() for text in rehearsed.heatmap().texts)
     assert "this was a REHEARSAL" in capsys.readouterr().out
-    assert Ledger(Ledger.locate()).accounts() == ()
+    assert Ledger(Ledger.user_ledger_place()).account_names() == ()
     assert not dpsweep.sweep(QUICK).rehearsal
 
 
@@ -108,7 +108,7 @@ def test_wrong_words_and_empty_accounts_raise_before_any_charge() -> None:
         dpsweep.sweep(["dataset=digitz"])
     with pytest.raises(BudgetRefused):
         dpsweep.sweep([*QUICK, "privacy.epsilon=4", "budget.epsilon=1"])
-    assert Ledger(Ledger.locate()).statement("digits").charges == ()
+    assert Ledger(Ledger.user_ledger_place()).statement("digits").charges == ()
     with pytest.raises(BadInput, match=r"plan\.json"):
         dpsweep.results("nowhere")
 

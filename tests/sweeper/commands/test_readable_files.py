@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.commands.python_api import compose_request
+from dpsweep.sweeper.commands.python_api import compose_request_within_hydra
 from dpsweep.sweeper.coordinator.request import Verb
 from tests.composing import FILES
 
@@ -86,7 +86,7 @@ def test_a_function_of_the_library_refuses_it_too_and_leaves_hydra_as_it_was(
     search = f"hydra.searchpath=[file://{mine.parents[1]}]"
     with (
         pytest.raises(BadInput, match=r"mine\.yaml, line 2, to be"),
-        compose_request(Verb.PLAN, ["dataset=mine", search]),
+        compose_request_within_hydra(Verb.PLAN, ["dataset=mine", search]),
     ):
         pass
     assert FILES.load_config is before
@@ -94,5 +94,8 @@ def test_a_function_of_the_library_refuses_it_too_and_leaves_hydra_as_it_was(
 
 @pytest.mark.parametrize("word", ["features=null", "model=3", "dataset="])
 def test_a_function_of_the_library_refuses_an_option_that_is_no_name(word: str) -> None:
-    with pytest.raises(BadInput, match=f"Expected {word} to be one of "), compose_request(Verb.PLAN, [word]):
+    with (
+        pytest.raises(BadInput, match=f"Expected {word} to be one of "),
+        compose_request_within_hydra(Verb.PLAN, [word]),
+    ):
         pass

@@ -52,7 +52,7 @@ def test_private_training_learns_at_the_default_budget(
     found = results(program, dataset, *grid, "seed=1")
     assert {result.status for result in found} == {Status.FINISHED}
     assert max(result.score["value"] for result in found if result.score) > accuracy
-    assert ledger.statement(dataset).reserved[0] <= 8.0
+    assert ledger.statement(dataset).reserved_epsilon_and_delta[0] <= 8.0
 
 
 def test_resnet20_on_cifar10_to_the_end(program: Program, ledger: Ledger) -> None:

@@ -17,8 +17,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.rehearsal import ledger_of, scratch_ledger
-from dpsweep.sweeper.planning.public_search import public_winner
+from dpsweep.accounting.rehearsal import ledger_of_sweep_folder, scratch_ledger_of_folder
+from dpsweep.sweeper.planning.public_search import winner_of_public_sweep
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.digits_sweeps import LIGHT, TWO, folder_of, results
 
@@ -86,10 +86,10 @@ def test_a_rehearsal_says_so_wherever_it_is_looked_at(
     with pytest.raises(BadInput, match="A REHEARSAL"):
         values.release()
     with pytest.raises(BadInput, match="rehearsal on generated records"):
-        public_winner(folder)
+        winner_of_public_sweep(folder)
     assert not (tmp_path / "ledger.sqlite").exists()
     assert not (tmp_path / "fingerprint.key").exists()
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @TRAINS
@@ -99,7 +99,7 @@ def test_no_bill_changes_and_the_same_words_go_on(program: Program, ledger: Ledg
     folder = rehearsed(program, *TWO)
     again = program("rehearse", *TWO, "page=false", module=CLI)
     assert "All 2 trials of this plan are finished; nothing is run or charged" in again.stdout
-    assert ledger.accounts() == ("digits",)
+    assert ledger.account_names() == ("digits",)
     assert ledger.statement("digits") == before
     plan, real = (Plan.read(path / "plan.json") for path in (folder, swept))
     assert len(results(folder)) == len(plan.trials) == len(real.trials)
@@ -162,7 +162,7 @@ def test_a_sweep_never_trains_on_generated_records(program: Program, ledger: Led
         done = program(verb, *TWO, f"dataset._target_={home}", *gone, module=CLI)
         assert done.returncode == 2
         assert "generated ones are for `dpsweep rehearse` alone" in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @SEARCHES
@@ -184,7 +184,7 @@ def test_a_folder_from_elsewhere_names_no_ledger_outside_the_rehearsals(
     for word in ("../..", "", 3, None):
         (folder / "rehearsal.json").write_text(json.dumps({"ledger": word}))
         with pytest.raises(BadInput, match="to name the scratch ledger"):
-            ledger_of(folder)
+            ledger_of_sweep_folder(folder)
     (folder / "rehearsal.json").write_text(json.dumps({"ledger": "0" * 32}))
     done = program("verify", str(folder), module=CLI)
     assert done.returncode == 2
@@ -199,11 +199,11 @@ def test_a_rehearsals_stores_and_features_lie_apart_from_real_ones(
     for private in (None, str(tmp_path / "shared")):
         if private is not None:
             monkeypatch.setenv("DPSWEEP_PRIVATE", private)
-        scratch = PrivateStore.of(scratch_ledger(tmp_path), "rehearsal-digits", "p")
-        real = PrivateStore.of(Ledger(Ledger.locate()), "digits", "p")
-        assert scratch.features != real.features
-        assert "rehearsals" in scratch.features.parts
-        assert scratch.handed_over.parent != real.handed_over.parent
+        scratch = PrivateStore.for_plan(scratch_ledger_of_folder(tmp_path), "rehearsal-digits", "p")
+        real = PrivateStore.for_plan(Ledger(Ledger.user_ledger_place()), "digits", "p")
+        assert scratch.features_folder != real.features_folder
+        assert "rehearsals" in scratch.features_folder.parts
+        assert scratch.script_inputs_folder.parent != real.script_inputs_folder.parent
 
 
 WATCHED = """

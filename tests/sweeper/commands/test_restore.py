@@ -13,7 +13,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.searches.folder_audit import remembered_ends
+from dpsweep.accounting.searches.folder_audit import chain_ends_in_receipts
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.commands.account_statement import PANEL
@@ -75,7 +75,7 @@ def say(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_every_verb_refuses_a_ledger_that_was_lost(
     say: Callable[..., str], ledger: Ledger, line: str, loss: Callable[[Ledger], None]
 ) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     loss(ledger)
     with pytest.raises(LedgerDamaged, match=SAYS):
         say(*line.split())
@@ -104,14 +104,14 @@ def test_every_command_refuses_a_ledger_that_was_lost(program: Program, place: C
 
 
 def test_a_lost_ledger_is_restored_by_memory_and_then_shown(say: Callable[..., str], ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     say("charge", "dataset=digits", "--epsilon", "2", "--delta", "1e-6", "--note", "a pilot study")
     deleted(ledger)
     told = say("restore")
     assert "This machine remembers 2 entries of" in told
     assert "digits: epsilon 2.0 and delta 1e-06 charged; opened again." in told
     assert "lost lines up to entry 2, as remembered" in say("dataset=digits")
-    assert ledger.statement("digits").reserved == (2.0, 1e-6)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (2.0, 1e-6)
     assert "Nothing to restore" in say("restore")
     assert say("verify").startswith(ledger.name)
 
@@ -170,13 +170,13 @@ def test_a_sweep_is_charged_by_its_receipts_where_nobody_remembers(
     told = say("restore", str(root))
     assert "1 times its whole price, by receipts in" in told
     after = ledger.statement("digits")
-    assert after.reserved == before.reserved
+    assert after.reserved_epsilon_and_delta == before.reserved_epsilon_and_delta
     assert after.budget == before.budget
     assert "Nothing to restore" in say("restore", str(root))
     done = program(*SWEEP)
     assert done.returncode == ExitCode.BAD_INPUT, done.stderr
     assert "is not in it. Use the ledger that it was run with" in done.stderr
-    assert ledger.statement("digits").reserved == after.reserved
+    assert ledger.statement("digits").reserved_epsilon_and_delta == after.reserved_epsilon_and_delta
 
 
 @pytest.mark.long
@@ -184,13 +184,15 @@ def test_a_sweep_whose_charge_is_remembered_is_not_charged_by_its_receipts_too(
     say: Callable[..., str], program: Program, ledger: Ledger
 ) -> None:
     root = folder_of(program(*SWEEP)).root
-    before = ledger.statement("digits").reserved
+    before = ledger.statement("digits").reserved_epsilon_and_delta
     deleted(ledger)
     told = say("restore", str(root))
     assert "by receipts" not in told
-    assert ledger.statement("digits").reserved == before
+    assert ledger.statement("digits").reserved_epsilon_and_delta == before
     assert "Nothing to restore" in say("restore", str(root))
-    assert ledger.verify(list(remembered_ends(root))) == 3, "the account, the loss, and the data's fingerprint"
+    assert ledger.verify_and_count_entries(list(chain_ends_in_receipts(root))) == 3, (
+        "the account, the loss, and the data's fingerprint"
+    )
 
 
 def test_a_search_that_hides_its_losers_is_charged_by_its_receipts(
@@ -207,14 +209,14 @@ def test_a_search_that_hides_its_losers_is_charged_by_its_receipts(
     copy = shutil.copytree(here.folder.root, tmp_path / "copy")
     told = say("restore", str(here.folder.root), str(copy))
     assert told.count("1 times its whole price, by receipts in") == 1
-    assert ledger.verify(list(remembered_ends(copy))) == 2
+    assert ledger.verify_and_count_entries(list(chain_ends_in_receipts(copy))) == 2
     price = PANEL.epsilon(here.plan.event, here.plan.delta, here.plan.adjacency)
-    assert ledger.statement("digits").reserved == (price, here.plan.delta)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (price, here.plan.delta)
 
 
 def test_a_backup_is_named_on_the_command_line(say: Callable[..., str], ledger: Ledger, tmp_path: Path) -> None:
-    ledger.open("digits", BUDGET)
-    ledger.record_outside("digits", Guarantee(epsilon=2.0, delta=0.0), "elsewhere")
+    ledger.open_account("digits", BUDGET)
+    ledger.record_outside_cost("digits", Guarantee(epsilon=2.0, delta=0.0), "elsewhere")
     shutil.copy(str(ledger.path), tmp_path / "copy.sqlite")
     before = ledger.statement("digits").entries
     emptied(ledger)

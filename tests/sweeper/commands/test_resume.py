@@ -74,7 +74,7 @@ def test_only_what_was_charged_is_continued(program: Program, ledger: Ledger, tm
     done = program("resume", str(folder), module=CLI)
     assert done.returncode == 2
     assert "to be charged in this ledger" in done.stderr
-    assert "digits" not in ledger.accounts()
+    assert "digits" not in ledger.account_names()
     assert program("sweep", *WORDS, "steps=2", module=CLI).returncode == 0
     plan = json.loads((folder / "plan.json").read_text())
     plan["delta"] = plan["delta"] / 2

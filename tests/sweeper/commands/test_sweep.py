@@ -10,11 +10,11 @@ from socket import gethostname
 
 import pytest
 
-from dpsweep.accounting.events.build import from_json, same
+from dpsweep.accounting.events.build import are_same_events, from_json
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from tests.databases import Server
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
@@ -37,7 +37,7 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
         assert result.status is Status.FINISHED
         assert result.randomness == "secret"
         assert result.event is not None
-        assert same(from_json(dict(result.event)), trial.event.training), "what ran is what was charged"
+        assert are_same_events(from_json(dict(result.event)), trial.event.training), "what ran is what was charged"
         assert result.score is not None
         assert 0 <= result.score["low"] <= result.score["value"] <= result.score["high"] <= 1
         files = {path.name for path in (folder / "trials" / trial.id).iterdir()}
@@ -45,11 +45,11 @@ def test_a_sweep_from_command_to_page_and_back_again(program: Program, ledger: L
     statement = ledger.statement("digits")
     (charge,) = statement.charges
     assert charge.plan == plan.id
-    assert statement.reserved == (charge.body["epsilon"], plan.delta)
+    assert statement.reserved_epsilon_and_delta == (charge.body["epsilon"], plan.delta)
     assert 7.9 < charge.body["epsilon"] <= 8
     first_start = next(entry.seq for entry in statement.entries if entry.kind == "start")
     assert charge.seq < first_start
-    assert "4 of 4 results" in verify_folder(folder, ledger)
+    assert "4 of 4 results" in verify_sweep_folder_and_describe(folder, ledger)
     assert sorted(path.name for path in (folder / "curator").glob("*.png")) != []
     study = study_in(folder / "study.log")
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 4
@@ -83,18 +83,18 @@ def test_kill_minus_nine_and_resume(
     folder_of(program(*line))
     after = ledger.statement("digits")
     assert [charge.body["reason"] for charge in after.charges] == ["plan", "repeat"]
-    assert after.reserved[0] > before.reserved[0]
-    assert after.reserved[1] > before.reserved[1]
+    assert after.reserved_epsilon_and_delta[0] > before.reserved_epsilon_and_delta[0]
+    assert after.reserved_epsilon_and_delta[1] > before.reserved_epsilon_and_delta[1]
     (repeated,) = after.charges[1].body["trials"]
     assert repeated not in finished
     assert len(results(folder)) == 8
     assert {trial: result.ended for trial, result in results(folder).items() if trial in finished} == finished
     plan = Plan.read(folder / "plan.json")
-    assert {trial.id: after.started(plan.id, trial.id) for trial in plan.trials} == {
+    assert {trial.id: after.number_of_started_attempts(plan.id, trial.id) for trial in plan.trials} == {
         trial.id: 2 if trial.id == repeated else 1 for trial in plan.trials
     }
     assert after.entries[: len(before.entries)] == before.entries
-    ledger.verify()
+    ledger.verify_and_count_entries()
 
 
 def _results(root: Path) -> int:
@@ -203,7 +203,7 @@ def test_a_ledger_on_a_server_serves_a_sweep(program: Program, environment: dict
     environment["DPSWEEP_LEDGER"] = server.place().address
     folder = folder_of(program(*TWO))
     ledger = Ledger(environment["DPSWEEP_LEDGER"])
-    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     assert "nothing is run or charged" in program(*TWO).stdout
     assert len(ledger.statement("digits").charges) == 1
 

@@ -23,14 +23,14 @@ pytestmark = TRAINS
 def test_a_deleted_folder_does_not_lower_the_bill(program: Program, ledger: Ledger) -> None:
     line = (*TWO, "privacy.epsilon=12")
     folder = folder_of(program(*line))
-    before = ledger.statement("digits").reserved
+    before = ledger.statement("digits").reserved_epsilon_and_delta
     shutil.rmtree(folder)
     assert folder_of(program(*line)) == folder
-    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
+    assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
     shutil.rmtree(folder)
     refused = program(*line)
     assert refused.returncode == 3
-    assert ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
+    assert ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
 
 
 def test_a_folder_from_another_ledger_is_refused_before_the_charge(
@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused_and_says_what_would(program: Program, ledg
     assert "3 of these 4 runs" in refused.stderr
     assert "privacy.epsilon=24" in refused.stderr
     assert "dpsweep budget raise" in refused.stderr
-    assert ledger.statement("digits").reserved == (0.0, 0.0)
+    assert ledger.statement("digits").reserved_epsilon_and_delta == (0.0, 0.0)
     assert ledger.statement("digits").charges == ()
 
 
@@ -105,7 +105,7 @@ def test_ways_round_the_sweeper_train_nothing_and_say_so_in_one_sentence(
     assert done.stdout == ""
     assert done.stderr.splitlines() == [BYPASSES[bypass], "(exit code 2: bad input, nothing was charged)"]
     assert [path.name for path in tmp_path.rglob("*") if path.name != "multirun.yaml"] == []
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 BY_HAND = """
@@ -128,7 +128,7 @@ def test_a_finished_block_is_not_trained_again_by_hand(
     folder = folder_of(program(*TWO))
     plan = Plan.read(folder / "plan.json")
     before = results(folder)
-    store = PrivateStore.of(ledger, plan.account, plan.id).root
+    store = PrivateStore.for_plan(ledger, plan.account, plan.id).root
 
     def by_hand() -> str:
         command = [sys.executable, "-c", BY_HAND, plan.blocks[0].id, str(folder), str(store)]
@@ -170,7 +170,7 @@ class Spy(DataSet):
     def locate(self, folder): pass
     def verify(self, folder): return self.inner.verify(folder)
     def load(self, folder):
-        statement = Ledger(Ledger.locate()).statement(self.name)
+        statement = Ledger(Ledger.user_ledger_place()).statement(self.name)
         started = [entry for entry in statement.entries if entry.kind == "start"]
         with Path(os.environ["SPY"]).open("a") as stream:
             stream.write(json.dumps([len(statement.charges), len(started)]) + "\\n")
@@ -214,9 +214,11 @@ def test_a_failing_trial_is_a_result_stays_charged_and_is_said(
         assert result.status is Status.FAILED
         assert result.error == "OSError: the disk is gone"
         assert "the disk is gone" in (folder / "trials" / trial / "train.log").read_text()
-    before = ledger.statement("digits").reserved
+    before = ledger.statement("digits").reserved_epsilon_and_delta
     again = program(*spy, "+dataset.fail=true")
     assert again.returncode == 4
-    assert ledger.statement("digits").reserved == before, "a failed trial is not paid for again unasked"
+    assert ledger.statement("digits").reserved_epsilon_and_delta == before, (
+        "a failed trial is not paid for again unasked"
+    )
     retried = program(*spy, "+dataset.fail=true", "hydra.sweeper.retry=failed")
-    assert retried.returncode == 3 or ledger.statement("digits").reserved[0] > before[0]
+    assert retried.returncode == 3 or ledger.statement("digits").reserved_epsilon_and_delta[0] > before[0]

@@ -17,7 +17,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_copies, verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_no_attempt_ran_twice, verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.release import write_release
@@ -48,17 +48,17 @@ def begin(here: Place, retry: Retry = Retry.NONE) -> RunQueue:
 
 def hand_out(here: Place, started: RunQueue, trials: Sequence[Trial]) -> None:
     """Starts attempts and puts their receipts into the folder, which nobody claims yet."""
-    for receipt in started.log.start(trials):
-        receipt.write(here.folder.trial(receipt.trial))
+    for receipt in started.log.start_and_issue_receipts(trials):
+        receipt.write(here.folder.trial_folder(receipt.trial))
 
 
 def train(here: Place, trials: Sequence[Trial], fate: float | str | None = 0.5) -> list[str]:
     """A worker's part: claims what it can and returns that; a fate is a score, a status, or None for a death."""
     trained = []
     for trial in trials:
-        files = here.folder.trial(trial.id)
+        files = here.folder.trial_folder(trial.id)
         try:
-            receipt = Receipt.claim(files, here.folder.private, plan=here.plan.id, trial=trial.id)
+            receipt = Receipt.claim_from_folder(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         except NoReceipt:
             continue
         trained.append(trial.id)
@@ -72,7 +72,7 @@ def finish(here: Place, retry: Retry = Retry.NONE, fate: float | str | None = 0.
     started = begin(here, retry)
     hand_out(here, started, started.due)
     trained = train(here, started.due, fate)
-    started.log.settle()
+    started.log.record_ended_attempts()
     return trained
 
 
@@ -97,7 +97,7 @@ def test_unused_receipts_in_two_copies_are_trained_once(pair: tuple[Place, Place
     assert len(finish(first)) == 4
     assert finish(second) == []
     started = begin(second)
-    assert len(started.log.states().killed) == 4, "they ended elsewhere, and their results are not here"
+    assert len(started.log.states_of_runs().killed) == 4, "they ended elsewhere, and their results are not here"
     assert started.due == ()
 
 
@@ -111,7 +111,9 @@ def test_a_receipt_is_void_once_another_copy_is_launched(pair: tuple[Place, Plac
     hand_out(second, again, again.due)
     trial = started.due[0]
     with pytest.raises(NoReceipt, match="is void: the sweep was launched again since"):
-        Receipt.claim(first.folder.trial(trial.id), first.folder.private, plan=first.plan.id, trial=trial.id)
+        Receipt.claim_from_folder(
+            first.folder.trial_folder(trial.id), first.folder.private_store, plan=first.plan.id, trial=trial.id
+        )
     assert len(train(second, again.due)) == 4
 
 
@@ -123,7 +125,9 @@ def test_two_copies_that_hold_one_valid_receipt_claim_it_once(pair: tuple[Place,
     assert len(train(first, started.due[:2])) == 2
     trial = started.due[0]
     with pytest.raises(ReceiptUsed):
-        Receipt.claim(second.folder.trial(trial.id), second.folder.private, plan=second.plan.id, trial=trial.id)
+        Receipt.claim_from_folder(
+            second.folder.trial_folder(trial.id), second.folder.private_store, plan=second.plan.id, trial=trial.id
+        )
     assert len(train(second, started.due)) == 2
 
 
@@ -133,7 +137,7 @@ def test_a_trial_that_ended_is_never_fresh_again(place: Places, gone: Sequence[s
     finish(here)
     for trial in here.plan.trials:
         for name in gone:
-            (here.folder.trial(trial.id) / name).unlink()
+            (here.folder.trial_folder(trial.id) / name).unlink()
     assert finish(here) == []
     before = len(here.ledger.statement("digits").charges)
     assert len(finish(here, Retry.KILLED)) == 4
@@ -158,14 +162,14 @@ def test_without_the_newest_private_store_nothing_goes_on(place: Places, tmp_pat
     started = begin(here)
     hand_out(here, started, started.due)
     train(here, started.due[:1])
-    store = here.folder.private.root
+    store = here.folder.private_store.root
     shutil.copytree(store, tmp_path / "backup")
     hand_out(here, begin(here), ())
     shutil.rmtree(store)
     if restored:
         shutil.copytree(tmp_path / "backup", store)
     assert finish(here) == []
-    where = begin(here).log.states()
+    where = begin(here).log.states_of_runs()
     assert (len(where.finished), len(where.killed)) == (1, 3)
 
 
@@ -173,10 +177,13 @@ def test_a_job_without_the_private_store_refuses(place: Places) -> None:
     here = place(GRID)
     started = begin(here)
     hand_out(here, started, started.due)
-    shutil.rmtree(here.folder.private.root)
+    shutil.rmtree(here.folder.private_store.root)
     with pytest.raises(NoReceipt, match=r"private store .* without it nothing trains"):
-        Receipt.claim(
-            here.folder.trial(started.due[0].id), here.folder.private, plan=here.plan.id, trial=started.due[0].id
+        Receipt.claim_from_folder(
+            here.folder.trial_folder(started.due[0].id),
+            here.folder.private_store,
+            plan=here.plan.id,
+            trial=started.due[0].id,
         )
 
 
@@ -187,11 +194,11 @@ def test_a_paid_folder_that_is_put_back_is_not_overwritten(pair: tuple[Place, Pl
     assert len(finish(here, Retry.KILLED, fate=0.6)) == 4
     shutil.rmtree(here.folder.root)
     shutil.copytree(tmp_path / "kept", here.folder.root)
-    results = {path: path.read_bytes() for path in here.folder.trials.glob("*/result.json")}
+    results = {path: path.read_bytes() for path in here.folder.trials_folder.glob("*/result.json")}
     for retry in (Retry.KILLED, Retry.NONE, Retry.FAILED):
         with pytest.raises(BadInput, match=r"which is paid, and the ledger knows attempt 2\. Nothing was overwritten"):
             begin(here, retry)
-    assert {path: path.read_bytes() for path in here.folder.trials.glob("*/result.json")} == results
+    assert {path: path.read_bytes() for path in here.folder.trials_folder.glob("*/result.json")} == results
     assert len(here.ledger.statement("digits").charges) == 2
 
 
@@ -202,33 +209,33 @@ def edited(path: Path, **changes: object) -> None:
 def test_verify_and_release_find_an_edited_score(place: Places) -> None:
     here = place(GRID)
     finish(here)
-    verify_folder(here.folder.root, here.ledger)
-    path = here.folder.trial(here.plan.trials[0].id) / RESULT_FILE
+    verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    path = here.folder.trial_folder(here.plan.trials[0].id) / RESULT_FILE
     edited(path, score={"value": 0.99, "low": 0.9, "high": 1.0})
-    for check in (verify_folder, write_release):
+    for check in (verify_sweep_folder_and_describe, write_release):
         with pytest.raises(ContractBroken, match="is not the one that its attempt ended with"):
             check(here.folder.root, here.ledger)
-    assert not here.folder.release.exists()
+    assert not here.folder.release_folder.exists()
 
 
 @pytest.mark.parametrize("name", ["receipt.json", RESULT_FILE])
 def test_verify_finds_the_papers_of_another_trial(place: Places, name: str) -> None:
     here = place(GRID)
     finish(here)
-    one, other = (here.folder.trial(trial.id) for trial in here.plan.trials[:2])
+    one, other = (here.folder.trial_folder(trial.id) for trial in here.plan.trials[:2])
     shutil.copy(other / name, one / name)
     with pytest.raises(ContractBroken, match="is one of another trial"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_verify_compares_copies_with_one_another(pair: tuple[Place, Place]) -> None:
     first, second = pair
     finish(first)
     copied(first, second)
-    verify_copies([first.folder.root, second.folder.root])
-    edited(second.folder.trial(first.plan.trials[0].id) / RESULT_FILE, salt="another")
+    verify_no_attempt_ran_twice([first.folder.root, second.folder.root])
+    edited(second.folder.trial_folder(first.plan.trials[0].id) / RESULT_FILE, salt="another")
     with pytest.raises(ContractBroken, match="on one charge: result of attempt 1 is there twice"):
-        verify_copies([first.folder.root, second.folder.root])
+        verify_no_attempt_ran_twice([first.folder.root, second.folder.root])
 
 
 def test_a_settle_line_tells_nothing_of_a_score_to_who_has_the_ledger_alone(place: Places) -> None:
@@ -238,11 +245,11 @@ def test_a_settle_line_tells_nothing_of_a_score_to_who_has_the_ledger_alone(plac
     digests = {body["result"] for body in ends}
     assert len(digests) == 4
     for trial in here.plan.trials:
-        result = TrialResult.read(here.folder.trial(trial.id))
+        result = TrialResult.read(here.folder.trial_folder(trial.id))
         assert result is not None
         assert len(result.salt) == 32
-        replace(result, salt="").write(here.folder.trial(trial.id))
-        assert TrialResult.digest(here.folder.trial(trial.id)) not in digests
+        replace(result, salt="").write(here.folder.trial_folder(trial.id))
+        assert TrialResult.digest_of_result_file(here.folder.trial_folder(trial.id)) not in digests
 
 
 FATES: Mapping[int, float] = {0: 0.5, 1: 0.4, 2: 0.7}
@@ -274,13 +281,13 @@ def test_a_search_that_is_restored_is_not_made_again(place: Places, tmp_path: Pa
 def test_a_try_that_was_taken_away_or_edited_stops_its_search(place: Places, name: str) -> None:
     here = place(SELECTION)
     log = here.plant(Draw(tries=(0, 1)))
-    trial = log.tries()[0].trial
-    (receipt,) = log.start([trial])
-    files = here.folder.trial(trial.id)
+    trial = log.drawn_tries_in_current_state()[0].trial
+    (receipt,) = log.start_and_issue_receipts([trial])
+    files = here.folder.trial_folder(trial.id)
     receipt.write(files)
-    Receipt.claim(files, here.folder.private, plan=here.plan.id, trial=trial.id)
+    Receipt.claim_from_folder(files, here.folder.private_store, plan=here.plan.id, trial=trial.id)
     result_of(trial, 0.2).write(files)
-    log.settle()
+    log.record_ended_attempts()
     shutil.rmtree(files) if name == "all" else (files / name).unlink()
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
@@ -289,7 +296,7 @@ def test_a_try_that_was_taken_away_or_edited_stops_its_search(place: Places, nam
 def test_without_its_private_store_a_search_goes_on_nowhere(place: Places) -> None:
     here = place(SELECTION)
     here.plant(Draw(tries=(0, 1)))
-    shutil.rmtree(here.folder.private.root)
+    shutil.rmtree(here.folder.private_store.root)
     with pytest.raises(BadInput, match=r"private store .* it is lost, or an older copy of it, so nothing trains"):
         here.admit()
 
@@ -298,7 +305,7 @@ def test_a_search_that_is_over_is_idle_without_its_private_store(place: Places) 
     here = place(SELECTION)
     work(here.plant(Draw(tries=(0, 1))), FATES)
     before = here.ledger.statement("digits").entries
-    shutil.rmtree(here.folder.private.root)
+    shutil.rmtree(here.folder.private_store.root)
     assert work(here.admit(), {}) == []
     assert here.ledger.statement("digits").entries == before
 
@@ -310,18 +317,18 @@ def test_a_charge_has_one_winner(place: Places) -> None:
     copied(first, second)
     write_release(first.folder.root, first.ledger)
     write_release(second.folder.root, second.ledger)
-    SearchOutcome(attempt=1, winner=1).write(second.folder.outcome)
+    SearchOutcome(attempt=1, winner=1).write(second.folder.outcome_path)
     with pytest.raises(ContractBroken, match="names another winner"):
         write_release(second.folder.root, second.ledger)
-    shutil.rmtree(second.folder.private.root)
+    shutil.rmtree(second.folder.private_store.root)
     with pytest.raises(BadInput, match="its charge pays for one winner, and this folder has another one"):
         write_release(second.folder.root, second.ledger)
     kinds = [entry.kind for entry in first.ledger.statement("digits").entries]
     assert kinds.count(Kind.RELEASE) == 1
-    verify_folder(first.folder.root, first.ledger)
-    (first.folder.release / "config.yaml").write_text("lr: 1\n")
+    verify_sweep_folder_and_describe(first.folder.root, first.ledger)
+    (first.folder.release_folder / "config.yaml").write_text("lr: 1\n")
     with pytest.raises(ContractBroken, match="is not the one that was released by the ledger"):
-        verify_folder(first.folder.root, first.ledger)
+        verify_sweep_folder_and_describe(first.folder.root, first.ledger)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +355,7 @@ def test_statuses_of_results_that_are_there_are_kept(pair: tuple[Place, Place]) 
     finish(first, fate=Status.DIVERGED.value)
     copied(first, second)
     assert finish(second) == []
-    assert len(begin(second).log.states().finished) == 4
+    assert len(begin(second).log.states_of_runs().finished) == 4
 
 
 @pytest.mark.usefixtures("pages")
@@ -370,4 +377,4 @@ def test_a_launcher_of_other_machines_needs_a_private_store_that_they_share(prog
     done = program(*GRID, "hydra/launcher=submitit_slurm")
     assert done.returncode == 2
     assert "Expected DPSWEEP_PRIVATE to name a folder that all machines of this sweep share" in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import nothing, same
-from dpsweep.accounting.ledger.bodies import plan_charge_body
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.open_search import read_final, store_final
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.accounting.events.build import are_same_events, no_access
+from dpsweep.accounting.ledger.bodies import require_plan_charge_body
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.open_search import read_chosen_final_run, store_choice_of_final_run
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.randomized import TRAINS
@@ -48,42 +48,42 @@ def test_the_best_point_runs_once_more_when_the_search_is_over(place: MakePlace,
     assert work.more(9) == ()
     run(here, work, [work.due[3]], 0.5)
     (final,) = work.more(9)
-    assert final == here.plan.finals[2] == read_final(here.plan, here.folder.final)
+    assert final == here.plan.final_runs[2] == read_chosen_final_run(here.plan, here.folder.final_point_path)
     assert work.more(9) == ()
     run(here, work, [final], 0.4)
     assert attempts(here).started[final.id] == 1
     assert len(here.ledger.statement("digits").charges) == 1
     again = begin(here)
     assert again.due == again.more(9) == ()
-    assert "all paid" in verify_folder(here.folder.root, here.ledger)
+    assert "all paid" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_a_sampler_proposes_and_the_best_of_its_points_runs_once_more(place: MakePlace) -> None:
     here = place(PROPOSED)
     work = begin(here)
     search(here, work, [0.7, 0.8, 0.7])  # the second wins also where its point is proposed again
-    second = json.loads(here.folder.proposals.read_text())["proposals"][1]
+    second = json.loads(here.folder.proposals_path.read_text())["proposals"][1]
     (final,) = work.more(9)
-    assert final == here.plan.finals[second]
+    assert final == here.plan.final_runs[second]
     run(here, work, [final], 0.4)
     assert begin(here).due == ()
-    assert "all paid" in verify_folder(here.folder.root, here.ledger)
+    assert "all paid" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_the_final_run_is_handed_over_and_the_map_is_the_searches_alone(place: MakePlace) -> None:
     here = place(DISJOINT)
     work = begin(here)
     search(here, work, [0.3, 0.6, 0.9, 0.5])
-    unfinished = read(here.folder.root, here.ledger)
-    assert (unfinished.winner, unfinished.runs.over) == (None, False)
+    unfinished = read_sweep(here.folder.root, here.ledger)
+    assert (unfinished.winner_id, unfinished.runs.over) == (None, False)
     (final,) = work.more(9)
     run(here, work, [final], 0.4)
-    sweep = read(here.folder.root, here.ledger)
-    assert sweep.winner == final.id
-    assert sweep.row(final.id)["accuracy"] == 0.4
-    assert list(sweep.table["accuracy"]) == list(sweep.cells["accuracy"]) == [0.3, 0.6, 0.9, 0.5]
-    assert sweep.labels == (1, 2, 3, 4, "final")
-    assert list(sweep.all_runs["accuracy"]) == [0.3, 0.6, 0.9, 0.5, 0.4]
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert sweep.winner_id == final.id
+    assert sweep.row_of_trial(final.id)["accuracy"] == 0.4
+    assert list(sweep.table["accuracy"]) == list(sweep.map_rows["accuracy"]) == [0.3, 0.6, 0.9, 0.5]
+    assert sweep.run_labels == (1, 2, 3, 4, "final")
+    assert list(sweep.all_run_rows["accuracy"]) == [0.3, 0.6, 0.9, 0.5, 0.4]
 
 
 def test_a_killed_run_of_the_search_is_repeated_before_the_final_run(place: MakePlace) -> None:
@@ -94,8 +94,8 @@ def test_a_killed_run_of_the_search_is_repeated_before_the_final_run(place: Make
     again = begin(here)
     (killed,) = again.due
     run(here, again, [killed], 0.9)
-    assert again.more(9) == (here.plan.finals[2],)
-    repeat = plan_charge_body(here.ledger.statement("digits").charges[-1])
+    assert again.more(9) == (here.plan.final_runs[2],)
+    repeat = require_plan_charge_body(here.ledger.statement("digits").charges[-1])
     assert repeat.reason == "repeat"
     assert repeat.plan_event is not None
     assert repeat.plan_event.final is None
@@ -105,7 +105,7 @@ def test_without_repeats_the_final_run_does_not_wait(place: MakePlace) -> None:
     here = place(DISJOINT)
     work = begin(here, Retry.NONE)
     search(here, work, [0.3, 0.6, None, 0.5])
-    assert work.more(9) == (here.plan.finals[1],)
+    assert work.more(9) == (here.plan.final_runs[1],)
 
 
 def test_a_search_in_which_nothing_finished_has_no_final_run(place: MakePlace) -> None:
@@ -113,7 +113,7 @@ def test_a_search_in_which_nothing_finished_has_no_final_run(place: MakePlace) -
     work = begin(here)
     search(here, work, ["failed"] * 4)
     assert work.more(9) == ()
-    assert work.unproposed_runs == 1
+    assert work.number_of_unproposed_runs == 1
 
 
 @pytest.mark.parametrize("line", [DISJOINT, (*DISJOINT, "subsample=shared")], ids=["independent", "shared"])
@@ -123,12 +123,12 @@ def test_a_killed_final_run_is_repeated_at_the_price_of_a_final_run(place: MakeP
     search(here, work, [0.3, 0.6, 0.9, 0.5])
     run(here, work, work.more(9), None)
     again = begin(here)
-    assert again.due == (here.plan.finals[2],)
-    repeat = plan_charge_body(here.ledger.statement("digits").charges[-1]).plan_event
+    assert again.due == (here.plan.final_runs[2],)
+    repeat = require_plan_charge_body(here.ledger.statement("digits").charges[-1]).plan_event
     assert repeat is not None
     assert repeat.final is not None
-    assert same(repeat.final.training, here.plan.finals[2].event.training)
-    assert same(repeat.training, nothing())
+    assert are_same_events(repeat.final.training, here.plan.final_runs[2].event.training)
+    assert are_same_events(repeat.training, no_access())
     run(here, again, again.due, 0.4)
     assert begin(here).due == ()
 
@@ -139,10 +139,10 @@ def test_a_deleted_folder_keeps_the_choice_and_its_attempt(place: MakePlace) -> 
     search(here, work, [0.3, 0.6, 0.9, 0.5])
     run(here, work, work.more(9), 0.4)
     shutil.rmtree(here.folder.root)
-    here.folder.make()
+    here.folder.create_folder()
     again = begin(here, Retry.NONE)
     assert again.due == ()
-    assert read_final(here.plan, here.folder.final) == here.plan.finals[2]
+    assert read_chosen_final_run(here.plan, here.folder.final_point_path) == here.plan.final_runs[2]
 
 
 def test_a_second_final_run_is_not_paid_for(place: MakePlace) -> None:
@@ -151,11 +151,11 @@ def test_a_second_final_run_is_not_paid_for(place: MakePlace) -> None:
     search(here, work, [0.3, 0.6, 0.9, 0.5])
     run(here, work, work.more(9), 0.4)
     with pytest.raises(BadInput, match="never chosen again"):
-        store_final(here.plan, here.folder.final, 0)
-    here.folder.final.unlink()
-    other = store_final(here.plan, here.folder.final, 0)
+        store_choice_of_final_run(here.plan, here.folder.final_point_path, 0)
+    here.folder.final_point_path.unlink()
+    other = store_choice_of_final_run(here.plan, here.folder.final_point_path, 0)
     with pytest.raises(ContractBroken, match="covered by no charge"):
-        work.log.start([other])
+        work.log.start_and_issue_receipts([other])
 
 
 def test_the_choice_of_another_plan_or_of_no_point_is_refused(place: MakePlace) -> None:
@@ -167,9 +167,9 @@ def test_the_choice_of_another_plan_or_of_no_point_is_refused(place: MakePlace) 
         ({"plan": here.plan.id, "point": -1}, "to be whole and readable"),
         ({"plan": here.plan.id}, "to be whole and readable"),
     ):
-        here.folder.final.write_text(json.dumps(content))
+        here.folder.final_point_path.write_text(json.dumps(content))
         with pytest.raises(BadInput, match=reason):
-            here.search.runs()
+            here.search.search_and_final_runs()
 
 
 @pytest.mark.long
@@ -182,11 +182,11 @@ def test_from_command_to_release(program: Program) -> None:
     assert "All 4 trials" in again.stdout
     release = program("release", str(folder.root), module="dpsweep.sweeper.commands.cli")
     assert release.returncode == 0, release.stderr
-    page = (folder.release / "report.html").read_text()
+    page = (folder.release_folder / "report.html").read_text()
     assert "Final run" in page
     assert "The search read one part of the records, about 20%" in page
     assert all(f'data-fact="{name}"' in page for name in ("search_epsilon", "final_epsilon"))
-    config = (folder.release / "config.yaml").read_text()
+    config = (folder.release_folder / "config.yaml").read_text()
     assert "use: final" in config
     verified = program("verify", str(folder.root), module="dpsweep.sweeper.commands.cli")
     assert "5 of 5 results are there, all paid" in verified.stdout

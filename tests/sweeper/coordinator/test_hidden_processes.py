@@ -124,7 +124,7 @@ def watched(here: Place, line: Sequence[str], environment: dict[str, str], tmp_p
                 time.sleep(0.01)
             done = run.wait(HANGS)
         assert done.code == 0, done.err
-    assert SearchOutcome.read(here.folder.outcome) is not None
+    assert SearchOutcome.read(here.folder.outcome_path) is not None
     return watch
 
 
@@ -149,7 +149,7 @@ def test_every_draw_shows_the_same_processes_that_all_compute(
         log = here.plant(Draw(tries=draw))
         where = {**environment, "DPSWEEP_LEDGER": str(own.path)}
         watch = watched(here, line, where, tmp_path / str(number), fresh=fresh)
-        assert [one.result is not None for one in log.tries()] == [True] * len(draw)
+        assert [one.result is not None for one in log.drawn_tries_in_current_state()] == [True] * len(draw)
         shown.append(watch.shown)
         computed = sorted(watch.seconds.values())[-2:]
         assert computed[0] > computed[1] / 3, "a worker without a try would tell how many tries there are"
@@ -164,8 +164,8 @@ def test_workers_take_each_try_once_and_leave_what_cannot_win(place: Callable[..
     log = here.plant(Draw(tries=tuple(range(4)) * 5, threshold=0.01))
     done = program(*line)
     assert done.returncode == 0, done.stderr
-    begun = [one for one in log.tries() if one.begun]
-    assert 1 <= len(begun) < len(log.tries())
+    begun = [one for one in log.drawn_tries_in_current_state() if one.begun]
+    assert 1 <= len(begun) < len(log.drawn_tries_in_current_state())
     assert all(one.result is not None for one in begun)
     assert "lost jobs" not in done.stderr
 
@@ -178,14 +178,14 @@ def test_a_search_is_over_although_a_worker_before_the_winner_was_killed(
     here = place(line)
     log = here.plant(Draw(tries=(0, 1, 2, 3, 0, 1, 2, 3), threshold=0.01))
     with Run(line, tmp_path, environment, module="sweeper") as run:
-        lock = here.folder.trial(log.tries()[0].trial.id) / ".lock.holder"
-        while sum(one.begun for one in log.tries()) < 2:
+        lock = here.folder.trial_folder(log.drawn_tries_in_current_state()[0].trial.id) / ".lock.holder"
+        while sum(one.begun for one in log.drawn_tries_in_current_state()) < 2:
             time.sleep(0.01)
         os.kill(json.loads(lock.read_text())["pid"], 9)
         done = run.wait(HANGS)
     assert done.code == 4, done.err
-    assert [one.begun for one in log.tries()] == [True, True, *[False] * 6]
-    assert SearchOutcome.read(here.folder.outcome) == SearchOutcome(attempt=1, winner=1)
+    assert [one.begun for one in log.drawn_tries_in_current_state()] == [True, True, *[False] * 6]
+    assert SearchOutcome.read(here.folder.outcome_path) == SearchOutcome(attempt=1, winner=1)
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
     log = here.plant(Draw(tries=(0, 1, 2, 3, 0)))
     with Run(line, tmp_path, environment, module="sweeper") as run:
         watch = Watch(pid=run.pid)
-        while sum(one.begun for one in log.tries()) < 2:
+        while sum(one.begun for one in log.drawn_tries_in_current_state()) < 2:
             watch.look()
         first = set(watch.processes)
         for pid in first:
@@ -208,7 +208,7 @@ def test_tries_of_a_lost_worker_are_taken_by_as_many_workers_again(
         done = run.wait(HANGS)
     assert done.code == 4, done.err
     assert "2 of 5 tries failed or were killed" in done.err
-    assert [one.result is None for one in log.tries()] == [True, True, False, False, False]
+    assert [one.result is None for one in log.drawn_tries_in_current_state()] == [True, True, False, False, False]
     assert len(first) == 2
     assert len(watch.processes) == 4, "two more, whatever is left to try"
 
@@ -235,14 +235,14 @@ def run_with(here: Place, log: HiddenSearchLog, launch: Launch, monkeypatch: pyt
         workers=2,
         batch=2,
     )
-    return runner.run_workers_in_turn([one.trial for one in log.tries()])
+    return runner.run_tries_on_workers_and_collect_errors([one.trial for one in log.drawn_tries_in_current_state()])
 
 
 def take(log: HiddenSearchLog, place: int) -> None:
     """Does what a worker does for the try at this place."""
-    trial = log.tries()[place].trial
-    folder = log.folder.trial(trial.id)
-    receipt = Receipt.claim(folder, log.folder.private, plan=log.search.plan.id, trial=trial.id)
+    trial = log.drawn_tries_in_current_state()[place].trial
+    folder = log.sweep_folder.trial_folder(trial.id)
+    receipt = Receipt.claim_from_folder(folder, log.sweep_folder.private_store, plan=log.search.plan.id, trial=trial.id)
     result_of(trial, 0.5, receipt.attempt).write(folder)
 
 
@@ -271,7 +271,7 @@ def test_the_number_of_threads_does_not_follow_from_the_number_of_tries(
             started.clear()
             assert run_with(here, log, launch, patch) == ()
         counts.append(len(started))
-        assert SearchOutcome.read(here.folder.outcome) is not None
+        assert SearchOutcome.read(here.folder.outcome_path) is not None
     assert counts[0] == counts[1]
 
 
@@ -279,15 +279,15 @@ def test_a_damaged_receipt_of_an_ended_try_stops_no_other_try(place: Callable[..
     line = [*SELECTION, *FORK]
     here = place(line)
     log = here.plant(Draw(tries=(0, 1, 2)))
-    first = log.tries()[0].trial
-    for receipt in log.start([first]):
-        receipt.write(here.folder.trial(first.id))
+    first = log.drawn_tries_in_current_state()[0].trial
+    for receipt in log.start_and_issue_receipts([first]):
+        receipt.write(here.folder.trial_folder(first.id))
     take(log, 0)
-    log.settle()
-    (here.folder.trial(first.id) / RECEIPT_FILE).write_text("damaged")
+    log.record_ended_attempts()
+    (here.folder.trial_folder(first.id) / RECEIPT_FILE).write_text("damaged")
     done = program(*line)
     assert done.returncode == 0, done.stderr
-    assert [one.result is not None for one in log.tries()] == [True, True, True]
+    assert [one.result is not None for one in log.drawn_tries_in_current_state()] == [True, True, True]
 
 
 @pytest.mark.parametrize(("taken", "refused"), [(2, False), (0, True)], ids=["others took all", "nobody took any"])
@@ -305,7 +305,7 @@ def test_a_worker_that_refuses_ends_the_search_only_if_a_try_is_left(
 
     with pytest.raises(ContractBroken, match="refused its tries") if refused else nullcontext():
         assert run_with(here, log, launch, monkeypatch) == ()
-    assert (SearchOutcome.read(here.folder.outcome) is None) is refused
+    assert (SearchOutcome.read(here.folder.outcome_path) is None) is refused
 
 
 def test_more_processes_for_each_try_are_refused_before_the_charge_and_named_by_the_plan(
@@ -315,19 +315,19 @@ def test_more_processes_for_each_try_are_refused_before_the_charge_and_named_by_
     refused = program(*line)
     assert refused.returncode == 2
     assert "its tries are secret" in refused.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
     planned = program("plan", *line, module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     assert "its tries are secret" in " ".join(planned.stdout.split())
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_where_jobs_may_be_listed_a_draw_is_one_job() -> None:
-    known = Workers.of({"_target_": min(HERE), "n_jobs": 3}, cores=4)
-    assert known.workers_for_secret_draw() == known
+    known = Workers.from_launcher_settings({"_target_": min(HERE), "n_jobs": 3}, cores=4)
+    assert known.limited_for_secret_draw() == known
     for unknown in ({"_target_": "hydra_plugins.somebody.Launcher"}, {"array_parallelism": 256, "cpus_per_task": 4}):
-        workers = Workers.of(unknown, cores=4)
-        assert workers.workers_for_secret_draw() == replace(workers, jobs=1, batch=1)
+        workers = Workers.from_launcher_settings(unknown, cores=4)
+        assert workers.limited_for_secret_draw() == replace(workers, jobs=1, batch=1)
 
 
 @pytest.mark.long
@@ -342,11 +342,11 @@ def test_a_queue_lists_one_job_for_the_whole_search(
     )
     jobs = {path.name.partition("_")[0] for path in tmp_path.rglob("*_submitted.pkl")}
     assert len(jobs) == 1, "whatever the draw and whether a final run follows"
-    search = SecretDraw(plan=Plan.read(folder.plan), folder=folder)
-    stored, outcome = search.stored, SearchOutcome.read(folder.outcome)
+    search = SecretDraw(plan=Plan.read(folder.plan_path), folder=folder)
+    stored, outcome = search.stored_draw, SearchOutcome.read(folder.outcome_path)
     assert stored is not None
     assert outcome is not None
-    assert all(one.result is not None for one in search.drawn_trials(stored))
-    assert (search.final_run() is not None) is (bool(words) and outcome.winner is not None)
+    assert all(one.result is not None for one in search.states_of_tries_and_final_run(stored))
+    assert (search.chosen_final_run() is not None) is (bool(words) and outcome.winner is not None)
     printed = b"".join(path.read_bytes() for path in tmp_path.rglob("*_log.*"))
-    assert not any(one.trial.id.encode() in printed for one in search.drawn_trials(stored))
+    assert not any(one.trial.id.encode() in printed for one in search.states_of_tries_and_final_run(stored))

@@ -14,12 +14,12 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.searches.secret_draw import SecretDraw
 from dpsweep.accounting.searches.stored_draw import StoredDraw
 from dpsweep.accounting.selection.interface import Draw
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.trial.session import Session
 from tests.randomized import SEARCHES
@@ -55,16 +55,16 @@ IDS = ["selection", "best of grid", "rest", "all"]
 )
 def test_the_winner_runs_once_more_on_the_charge_of_the_search(place: MakePlace, line: Sequence[str]) -> None:
     here = place(line)
-    assert kind_of(here.plan) is SecretDraw
+    assert search_class_for_plan(here.plan) is SecretDraw
     log = here.plant(Draw(tries=(0, 1, 2, 3)))
     final = finish(log, {0: 0.3, 1: 0.8, 2: None, 3: 0.4}, 0.6)
-    assert final == here.plan.finals[1]
+    assert final == here.plan.final_runs[1]
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == ["open", *ONCE, "launch"]
     assert here.admit().receipt.launch == "", "it is over"
-    assert here.admit().next_final(1) == ()
-    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
-    sweep = read(here.folder.root, here.ledger)
-    assert (sweep.winner, sweep.runs.over, sweep.row(final.id)["accuracy"]) == (final.id, True, 0.6)
+    assert here.admit().final_run_if_due(1) == ()
+    assert "ran nothing but its draw" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert (sweep.winner_id, sweep.runs.over, sweep.row_of_trial(final.id)["accuracy"]) == (final.id, True, 0.6)
     out = released(here)
     assert out[MODEL_FILE] == f"trained at {dict(final.axes)}".encode()
     page = out["report.html"].decode()
@@ -82,9 +82,9 @@ def test_a_killed_final_run_is_never_repeated_and_the_searches_winner_stays(
     assert final is not None
     again = here.admit()
     assert again.receipt.launch == ""
-    assert [trial.id for trial in again.states().killed] == [final.id]
-    sweep = read(here.folder.root, here.ledger)
-    assert sweep.winner == log.tries()[1].trial.id
+    assert [trial.id for trial in again.states_of_runs().killed] == [final.id]
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert sweep.winner_id == log.drawn_tries_in_current_state()[1].trial.id
     assert b"80.0 %" in released(here)["report.html"]
 
 
@@ -92,15 +92,15 @@ def test_a_coordinator_that_died_before_the_final_run_goes_on_with_it(place: Mak
     here = place(SUBSAMPLED)
     log = here.plant(Draw(tries=(3, 0)))
     work(log, {0: 0.8, 1: 0.3})
-    unfinished = read(here.folder.root, here.ledger)
+    unfinished = read_sweep(here.folder.root, here.ledger)
     assert not unfinished.runs.over
     with pytest.raises(BadInput, match="to be finished: an interrupted search"):
         write_release(here.folder.root, here.ledger)
     again = here.admit()
     assert again.receipt.launch
-    assert [trial.id for trial in again.states().fresh] == [here.plan.finals[3].id]
+    assert [trial.id for trial in again.states_of_runs().fresh] == [here.plan.final_runs[3].id]
     finish(again, {}, 0.7)
-    assert read(here.folder.root, here.ledger).winner == here.plan.finals[3].id
+    assert read_sweep(here.folder.root, here.ledger).winner_id == here.plan.final_runs[3].id
 
 
 def test_a_search_without_a_winner_has_no_final_run(place: MakePlace) -> None:
@@ -108,8 +108,8 @@ def test_a_search_without_a_winner_has_no_final_run(place: MakePlace) -> None:
     log = here.plant(Draw(tries=()))
     assert finish(log, {}, None) is None
     assert here.admit().receipt.launch == ""
-    sweep = read(here.folder.root, here.ledger)
-    assert (sweep.winner, sweep.runs.over, sweep.plan.finals != ()) == (None, True, True)
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert (sweep.winner_id, sweep.runs.over, sweep.plan.final_runs != ()) == (None, True, True)
     assert released(here)
 
 
@@ -129,18 +129,18 @@ def test_a_result_of_the_final_run_that_was_changed_is_found(place: MakePlace) -
     here = place(SUBSAMPLED)
     final = finish(here.plant(Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
     assert final is not None
-    path = here.folder.trial(final.id) / "result.json"
+    path = here.folder.trial_folder(final.id) / "result.json"
     path.write_text(path.read_text().replace("0.6", "0.9"))
     with pytest.raises(ContractBroken, match=f"result that trial {final.id} ended with"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_a_deleted_final_run_is_not_made_again(place: MakePlace) -> None:
     here = place(SUBSAMPLED)
     final = finish(here.plant(Draw(tries=(0, 1))), {0: 0.3, 1: 0.8}, 0.6)
     assert final is not None
-    shutil.rmtree(here.folder.trial(final.id))
-    assert here.admit().next_final(1) == ()
+    shutil.rmtree(here.folder.trial_folder(final.id))
+    assert here.admit().final_run_if_due(1) == ()
 
 
 @pytest.mark.parametrize("knows_winner", [True, False])
@@ -152,14 +152,14 @@ def test_an_older_copy_of_the_folder_makes_no_second_final_run(
     work(log, {0: 0.3, 1: 0.8})
     older = shutil.copytree(here.folder.root, tmp_path / "older")
     if not knows_winner:
-        (older / here.folder.outcome.name).unlink()
+        (older / here.folder.outcome_path.name).unlink()
     assert finish(log, {}, 0.6)
     shutil.rmtree(here.folder.root)
     shutil.copytree(older, here.folder.root)
     with pytest.raises(BadInput, match=r"does not show that trial \w+ began"):
         here.admit()
     with pytest.raises(ContractBroken, match=r"does not show that trial \w+ began"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: MakePlace) -> None:
@@ -168,13 +168,15 @@ def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: M
     coins = log.stored.coins
     assert len(bytes.fromhex(coins)) == 32
     assert coins not in repr(log)
-    trial = here.plan.finals[0]
-    session = Session(trial=trial, receipt=log.receipt, place=here.folder.place(trial.id))
-    assert session.coins == coins
-    assert Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).coins == ""
-    here.folder.draw.unlink()
+    trial = here.plan.final_runs[0]
+    session = Session(trial=trial, receipt=log.receipt, place=here.folder.trial_folder_and_private_record(trial.id))
+    assert session.secret_coin_bits_hex == coins
+    assert (
+        Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).secret_coin_bits_hex == ""
+    )
+    here.folder.draw_path.unlink()
     with pytest.raises(ContractBroken, match="Expected the draw of plan"):
-        _ = session.coins
+        _ = session.secret_coin_bits_hex
 
 
 @pytest.mark.long
@@ -182,22 +184,24 @@ def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: M
 @pytest.mark.parametrize("line", [SUBSAMPLED, AGAIN], ids=["subsampled", "selection"])
 def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequence[str]) -> None:
     folder = folder_of(program(*line))
-    plan, stored = Plan.read(folder.plan), StoredDraw.read(folder.draw)
+    plan, stored = Plan.read(folder.plan_path), StoredDraw.read(folder.draw_path)
     assert stored is not None
-    final = SecretDraw(plan=plan, folder=folder).final_run()
+    final = SecretDraw(plan=plan, folder=folder).chosen_final_run()
     assert final is not None
-    result = TrialResult.read(folder.trial(final.id))
+    result = TrialResult.read(folder.trial_folder(final.id))
     assert result is not None
     assert result.status is Status.FINISHED
-    assert result.value is not None
+    assert result.score_value is not None
     assert [entry.kind for entry in ledger.statement("digits").entries] == ["open", "data", *ONCE]
-    assert "ran nothing but its draw" in verify_folder(folder.root, ledger)
+    assert "ran nothing but its draw" in verify_sweep_folder_and_describe(folder.root, ledger)
     page = write_release(folder.root, ledger)
-    assert f"{100 * result.value:.1f} %" in page.read_text()
+    assert f"{100 * result.score_value:.1f} %" in page.read_text()
     config = yaml.safe_load((page.parent / "config.yaml").read_text())
     assert config["trainer"]["lr"] == final.config["trainer"]["lr"]
     everything = b"".join(path.read_bytes() for path in page.parent.iterdir())
-    assert not any(one.trial.id.encode() in everything for one in SecretDraw(plan=plan, folder=folder).tries(stored))
+    assert not any(
+        one.trial.id.encode() in everything for one in SecretDraw(plan=plan, folder=folder).states_of_tries(stored)
+    )
     assert not stored.coins or stored.coins.encode() not in everything
     curators = (folder.root / "curator" / "report.html").read_text()
     topic = "joined it with probability 0.1, by a coin of its own" if stored.coins else "once more on the same records"
@@ -205,4 +209,4 @@ def test_from_command_to_release(program: Program, ledger: Ledger, line: Sequenc
     assert topic in page.read_text()
     again = program(*line)
     assert "nothing more is run or charged" in again.stdout
-    assert json.loads(folder.draw.read_text())["salt"] == stored.salt
+    assert json.loads(folder.draw_path.read_text())["salt"] == stored.salt

@@ -12,7 +12,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.stored_draw import SearchOutcome
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.reports.pages.curator_page import write_report
@@ -72,7 +72,7 @@ def test_a_draw_of_no_tries_is_released_as_nothing(program: Program, place: Call
     here.plant(Draw(tries=()))
     folder = folder_of(program(*POISSON))
     assert folder.root == here.folder.root
-    assert SearchOutcome.read(folder.outcome) == SearchOutcome(attempt=1, winner=None)
+    assert SearchOutcome.read(folder.outcome_path) == SearchOutcome(attempt=1, winner=None)
     assert [entry.kind for entry in here.ledger.statement("digits").entries] == [
         "open",
         *ONCE,
@@ -100,8 +100,8 @@ def test_what_comes_after_the_winner_changes_nothing(place: Callable[..., Place]
     log = here.plant(Draw(tries=(0, 1)))
     work(log, {0: None, 1: 0.4})
     before = released(here)
-    late = log.tries()[0].trial
-    result_of(late, 0.99).write(here.folder.trial(late.id))
+    late = log.drawn_tries_in_current_state()[0].trial
+    result_of(late, 0.99).write(here.folder.trial_folder(late.id))
     work(here.admit(), {})
     assert released(here) == before
 
@@ -116,9 +116,9 @@ def test_the_curators_page_shows_every_try_and_says_that_none_may_leave(place: C
     assert "of 3 finished" in re.sub(r"<[^>]*>", "", html)
     assert "Try 2: OSError: gone" in html
     assert "<figure" not in html, "a map would show points that were not drawn as missing"
-    here.folder.draw.unlink()
+    here.folder.draw_path.unlink()
     write_report(here.folder.root, here.ledger)
-    assert "its draw is lost" in verify_folder(here.folder.root, here.ledger)
+    assert "its draw is lost" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_a_seed_makes_no_release_even_if_nothing_was_tried(place: Callable[..., Place]) -> None:
@@ -132,17 +132,17 @@ def test_verify_finds_a_run_that_was_not_drawn_and_one_that_was_not_declared(pla
     here = place(SELECTION)
     log = here.plant(Draw(tries=(0, 1)))
     work(log, {0: 0.5, 1: 0.6})
-    assert "ran nothing but its draw" in verify_folder(here.folder.root, here.ledger)
-    trial = log.tries()[0].trial
-    result = here.folder.trial(trial.id) / "result.json"
+    assert "ran nothing but its draw" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    trial = log.drawn_tries_in_current_state()[0].trial
+    result = here.folder.trial_folder(trial.id) / "result.json"
     kept = result.read_text()
     form = json.loads(kept)
     form["event"] = events.to_json(events.repeat(trial.event.training, 2))
     result.write_text(json.dumps(form))
     with pytest.raises(ContractBroken, match="ran something else"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
     result.write_text(kept)
-    (here.folder.trial("another") / "claim-1").parent.mkdir()
-    (here.folder.trial("another") / "claim-1").touch()
+    (here.folder.trial_folder("another") / "claim-1").parent.mkdir()
+    (here.folder.trial_folder("another") / "claim-1").touch()
     with pytest.raises(ContractBroken, match="without a place in the draw"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)

@@ -18,15 +18,15 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.records.plan import Block
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.interface import kind_of
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import THE_WINNER, Search, rule_from_config
 from dpsweep.accounting.selection.median_of_repeats import MedianOfRepeats
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.stored_names import tags
-from dpsweep.reports.content.panels import Mark, arrange_panels
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.reports.content.panels import Mark, build_map_panels
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import SEARCHES
@@ -48,28 +48,28 @@ ACCOUNTING = '''
         noun, nouns = "point", "points"
 
         @property
-        def paid_by_name(self):
-            return tuple(run.id for run in self.search_runs())
+        def names_of_paid_attempts(self):
+            return tuple(run.id for run in self.search_trials_so_far())
 
         @property
-        def total(self):
-            return len(self.search_runs())
+        def number_of_search_runs(self):
+            return len(self.search_trials_so_far())
 
-        def search_runs(self):
+        def search_trials_so_far(self):
             return self.plan.trials[::2]
 
-        def points(self):
+        def point_index_of_each_search_run(self):
             return range(0, len(self.plan.trials), 2)
 
-        def untried(self):
+        def trials_of_unproposed_points(self):
             return self.plan.trials[1::2]
 
         @classmethod
-        def sample(cls, plan, rng):
+        def sample_search_for_attack(cls, plan, rng):
             return Sample(trials=plan.trials[::2])
 
         @classmethod
-        def released_runs(cls, plan, alone):
+        def trials_seen_by_attacker(cls, plan, alone):
             return plan.trials[::2]
 '''
 SWEEPER = '''
@@ -87,7 +87,7 @@ SWEEPER = '''
 class HalfOfThePoints(Composition):
     """A composition of every second point."""
 
-    def kind(self, search: Search) -> str:
+    def search_kind(self, search: Search) -> str:
         """A kind that this test adds."""
         return "every_second_point"
 
@@ -128,7 +128,7 @@ def fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: None) -> str:
 def under(here: Place, rule: str) -> Place:
     """The same points under another rule, at its price."""
     made = rule_from_config({"kind": rule})
-    event = made.event(here.plan.paid)
+    event = made.event(here.plan.priced_events)
     quote = here.priced.panel.quote(event, here.plan.delta, here.plan.adjacency, here.plan.unit)
     plan = replace(here.plan, rule={"kind": rule}, event=event)
     folder = replace(here.folder, root=here.folder.root.parent / plan.id)
@@ -138,15 +138,15 @@ def under(here: Place, rule: str) -> Place:
 def test_a_fifth_kind_of_search_is_charged_run_verified_and_released(place: Places, fifth: str) -> None:
     grid = place(GRID)
     here = under(grid, fifth)
-    assert kind_of(here.plan).__name__ == "EverySecondPoint"
+    assert search_class_for_plan(here.plan).__name__ == "EverySecondPoint"
     work = here.begin()
     assert [trial.id for trial in work.due] == [trial.id for trial in here.plan.trials[::2]]
-    assert here.ledger.statement("digits").reserved[0] < grid.priced.quote.epsilon
+    assert here.ledger.statement("digits").reserved_epsilon_and_delta[0] < grid.priced.quote.epsilon
     proposing.go_on(here, work, fates=iter((0.5, 0.7)))
-    assert "2 of 2 results are there" in verify_folder(here.folder.root, here.ledger)
-    sweep = read(here.folder.root, here.ledger)
-    assert sweep.winner == here.plan.trials[2].id
-    assert len(sweep.cells) == 4
+    assert "2 of 2 results are there" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert sweep.winner_id == here.plan.trials[2].id
+    assert len(sweep.map_rows) == 4
     page = write_release(here.folder.root, here.ledger)
     assert len(json.loads((page.parent / "report.json").read_text())["trials"]["rows"]) == 2
     again = here.begin()
@@ -154,9 +154,9 @@ def test_a_fifth_kind_of_search_is_charged_run_verified_and_released(place: Plac
     assert not again.due
     other = here.plan.trials[1]
     with pytest.raises(BadInput, match="to be among what plan"):
-        here.search.block(other.id)
-    result_of(other, 0.9).write(here.folder.trial(other.id))
-    assert read(here.folder.root, here.ledger).winner == here.plan.trials[2].id
+        here.search.block_with_id(other.id)
+    result_of(other, 0.9).write(here.folder.trial_folder(other.id))
+    assert read_sweep(here.folder.root, here.ledger).winner_id == here.plan.trials[2].id
 
 
 MEDIAN = (*GRID, "tuning=median_of_repeats")
@@ -165,14 +165,14 @@ MEDIAN = (*GRID, "tuning=median_of_repeats")
 def test_the_median_of_three_repeats_is_priced_run_chosen_and_released(place: Places) -> None:
     here = place(MEDIAN)
     assert len(here.plan.trials) == 12, "the rule says how often each point runs"
-    assert here.plan.event.same_as(place((*GRID, "repeats=3")).plan.event)
+    assert here.plan.event.is_same_as(place((*GRID, "repeats=3")).plan.event)
     work = here.begin()
     scores = ((0.99, 0.1, 0.1), (0.5, 0.6, 0.7), (0.2, 0.55, 0.56), (0.4, 0.4, 0.4))
     proposing.go_on(here, work, fates=iter([score for point in scores for score in point]))
-    verify_folder(here.folder.root, here.ledger)
-    sweep = read(here.folder.root, here.ledger)
-    assert sweep.winner == here.plan.trials[3].id, "the first run of the best point, not the luckiest run"
-    assert "repeat" not in sweep.axes
+    verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    sweep = read_sweep(here.folder.root, here.ledger)
+    assert sweep.winner_id == here.plan.trials[3].id, "the first run of the best point, not the luckiest run"
+    assert "repeat" not in sweep.swept_keys
     assert list(sweep.table["repeat"]) == [1, 2, 3] * 4
     page = write_release(here.folder.root, here.ledger)
     report = json.loads((page.parent / "report.json").read_text())
@@ -188,7 +188,7 @@ def test_points_that_run_less_often_have_no_median(place: Places) -> None:
     here = place(MEDIAN)
     fewer = replace(here.plan, blocks=(Block(trials=here.plan.trials[::3]),))
     with pytest.raises(BadInput, match="repeats=1 to be at least 3"):
-        kind_of(replace(fewer, event=MedianOfRepeats().event(fewer.paid)))
+        search_class_for_plan(replace(fewer, event=MedianOfRepeats().event(fewer.priced_events)))
     assert len(place((*MEDIAN, "repeats=4")).plan.trials) == 16
 
 
@@ -208,7 +208,7 @@ def test_points_that_run_less_often_have_no_median(place: Places) -> None:
 def test_the_winner_is_a_point(
     scores: dict[int, float], points: Sequence[int], repeats: int, winner: int | None
 ) -> None:
-    assert Composition().winner(scores, points, repeats) == winner
+    assert Composition().index_of_winning_run(scores, points, repeats) == winner
 
 
 @pytest.mark.usefixtures("rules")
@@ -243,13 +243,13 @@ def test_a_point_wins_by_the_mean_of_its_repeats(place: Places, words: Sequence[
     work = here.begin(Retry.NONE)
     proposing.go_on(here, work, fates=iter(fates))
     chosen = here.plan.trials[2]
-    assert read(here.folder.root, here.ledger).winner == (chosen.final or chosen).id
+    assert read_sweep(here.folder.root, here.ledger).winner_id == (chosen.final or chosen).id
 
 
 def test_the_map_and_the_winner_name_the_same_point(place: Places) -> None:
     here = place((*GRID, "repeats=2"))
     proposing.go_on(here, here.begin(), fates=iter((0.9, 0.1, 0.6, 0.6, 0.3, 0.3, 0.5, 0.5)))
-    sweep = read(here.folder.root, here.ledger)
-    cells = [cell for panel in arrange_panels(sweep.cells, sweep.axes) for cell in panel.cells.values()]
+    sweep = read_sweep(here.folder.root, here.ledger)
+    cells = [cell for panel in build_map_panels(sweep.map_rows, sweep.swept_keys) for cell in panel.cells.values()]
     assert [cell.accuracy for cell in cells if cell.mark is Mark.BEST] == [0.6]
-    assert sweep.winner == here.plan.trials[2].id
+    assert sweep.winner_id == here.plan.trials[2].id

@@ -12,13 +12,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.cautions import is_large
+from dpsweep.accounting.cautions import is_large_delta
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import factor_up
+from dpsweep.accounting.notation import exponential_text_rounded_up
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.commands.hydra_app import CONF, merge_scale_into_experiment
-from dpsweep.sweeper.searches.admission import charge, require_accepted_delta
+from dpsweep.sweeper.commands.hydra_app import CONF, merge_scale_into_experiment_argument
+from dpsweep.sweeper.searches.admission import charge_event_to_account, require_accepted_delta
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import folder_of
 
@@ -49,7 +49,7 @@ def test_it_is_refused_in_a_sentence_before_anything_is_charged(program: Program
     assert done.returncode == 2
     assert "Expected privacy.delta=0.05 to be below 1 / 1797, one over the declared number of records" in done.stderr
     assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.mark.long
@@ -68,7 +68,7 @@ def test_once_accepted_it_stands_in_the_ledger_and_on_everything_that_leaves(
     for path in ("curator/report.html", "release/report.html", "export/README.md"):
         text = (folder / path).read_text()
         assert acceptance in text, path
-        assert f"e^epsilon = {factor_up(entry.body['epsilon'])}" in text, path
+        assert f"e^epsilon = {exponential_text_rounded_up(entry.body['epsilon'])}" in text, path
     for path in ("curator/report.json", "release/report.json"):
         form = json.loads((folder / path).read_text())
         assert acceptance in form["cautions"][1]
@@ -87,15 +87,15 @@ def test_acceptance_is_no_part_of_what_a_plan_is(compose_priced: Compose) -> Non
     assert bare.plan.id == accepted.plan.id
     assert [trial.id for trial in bare.plan.trials] == [trial.id for trial in accepted.plan.trials]
     assert "accept_delta" not in json.dumps(accepted.plan.to_json())
-    assert (bare.accepted_delta, accepted.accepted_delta) == (None, 0.05)
+    assert (bare.large_accepted_delta_or_none, accepted.large_accepted_delta_or_none) == (None, 0.05)
 
 
 def test_every_charge_asks(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced(LINE)
-    ledger.open("digits", priced.plan.budget)
+    ledger.open_account("digits", priced.plan.budget)
     with pytest.raises(BadInput, match="accept_delta"):
-        charge(ledger, priced, priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"])
-    charge(
+        charge_event_to_account(ledger, priced, priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"])
+    charge_event_to_account(
         ledger, replace(priced, accept_delta=0.05), priced.plan.trials, priced.plan.event, priced.quote, "plan", ["t"]
     )
     assert len(ledger.statement("digits").charges) == 1
@@ -121,7 +121,7 @@ def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_pri
     public = ("dataset.public=true", "privacy.noise_multiplier=1", "score=training")
     priced = compose_priced([*line, *public])
     require_accepted_delta(priced)
-    assert priced.accepted_delta is None
+    assert priced.large_accepted_delta_or_none is None
 
 
 OPEN = ("hugging_face", "image_folder", "npz", "table", "text_sequences", "text_table", "torch_dataset")
@@ -136,10 +136,10 @@ CHOICES = [
 @pytest.mark.parametrize("choice", CHOICES)
 def test_no_data_set_and_no_papers_sweep_has_a_delta_to_accept(choice: str) -> None:
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose("config", overrides=merge_scale_into_experiment([choice]))
+        config = compose("config", overrides=merge_scale_into_experiment_argument([choice]))
     if OmegaConf.is_missing(config.privacy, "delta"):
         assert choice.removeprefix("dataset=") in OPEN, "the user says it"
         return
     units = config.dataset.get("units") or config.dataset.records
-    assert not is_large(config.privacy.delta, units)
-    assert not is_large(config.budget.delta, units)
+    assert not is_large_delta(config.privacy.delta, units)
+    assert not is_large_delta(config.budget.delta, units)

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 
-from dpsweep.accounting.notation import agreement, epsilon_up
+from dpsweep.accounting.notation import accountants_upper_bounds_text, epsilon_text_rounded_up
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,8 +33,8 @@ def test_two_accountants_that_agree_on_the_scores_alone_are_not_said_to_agree(
     assert quote.bounds == scored
     assert training["classical"] - training["PLD"] > 2 * (scored["classical"] - scored["PLD"])
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
-        f"training records: {agreement(training)}",
-        f"scored records: {agreement(scored)}",
+        f"training records: {accountants_upper_bounds_text(training)}",
+        f"scored records: {accountants_upper_bounds_text(scored)}",
     ]
 
 
@@ -52,5 +52,5 @@ def test_public_scores_have_no_line_and_an_accountant_without_a_bound_is_named(
     words = ("dataset=adult", *every_row, *TWO[1:], "score=public", "privacy.adjacency=replace_one")
     (bound,) = compose_priced(words).quote.bounds_by_part["training"].items()
     assert printed(program("plan", *words, module="dpsweep.sweeper.commands.cli")) == [
-        f"training records: {bound[0]} {epsilon_up(bound[1])} alone; RDP gives no bound"
+        f"training records: {bound[0]} {epsilon_text_rounded_up(bound[1])} alone; RDP gives no bound"
     ]

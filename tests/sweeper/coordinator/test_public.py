@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.errors import BadInput, BudgetRefused
-from dpsweep.accounting.events.build import non_private, repeat, same
+from dpsweep.accounting.events.build import are_same_events, non_private, repeat
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.reports.pages.comparison import write_beside
-from dpsweep.reports.pages.model_export import write_export
+from dpsweep.reports.pages.comparison import write_comparison_page
+from dpsweep.reports.pages.model_export import write_release_and_export
 from dpsweep.sweeper.commands import account_statement as passbook
-from dpsweep.sweeper.searches.admission import open_account
+from dpsweep.sweeper.searches.admission import open_account_or_check_budget
 from tests.randomized import TRAINS
 from tests.reports.disclosure.forms import FORMATS
 
@@ -45,10 +45,10 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
         assert result.curator["curve"][-1]["training_accuracy"] == pytest.approx(result.score["value"])
     ledger = Ledger(tmp_path / "ledger.sqlite")
     statement = ledger.statement("digits")
-    assert statement.budget.vacuous
+    assert statement.budget.promises_nothing
     assert [entry.kind for entry in statement.entries][:3] == ["open", "data", "charge"], "before anything starts"
-    write_export(folder, ledger, tuple(FORMATS.values()))
-    beside = write_beside([folder, folder], ledger, tmp_path / "beside")
+    write_release_and_export(folder, ledger, tuple(FORMATS.values()))
+    beside = write_comparison_page([folder, folder], ledger, tmp_path / "beside")
     assert "digits was declared public: its records are not protected." in beside.read_text()
     forms = [f"release/{one.file}" for one in FORMATS.values()]
     for page in ("curator/report.html", "release/report.html", "release/statement.html", "export/README.md", *forms):
@@ -68,9 +68,9 @@ def test_they_are_charged_run_and_shown_as_what_they_are(program: Program, tmp_p
 def test_no_account_is_both(compose_priced: Compose, ledger: Ledger, order: int) -> None:
     plans = [compose_priced(["dataset=digits"]), compose_priced([*PUBLIC, "trainer=sgd"])]
     first, second = plans[::order]
-    open_account(first, ledger)
+    open_account_or_check_budget(first, ledger)
     with pytest.raises(BudgetRefused) as refused:
-        open_account(second, ledger)
+        open_account_or_check_budget(second, ledger)
     assert refused.value.exit_code == 3
     assert "public" in str(refused.value)
     assert not ledger.statement("digits").charges
@@ -80,15 +80,17 @@ def test_no_account_is_both(compose_priced: Compose, ledger: Ledger, order: int)
 def test_every_access_is_one_that_protects_nobody(compose_priced: Compose, trainer: str) -> None:
     plan = compose_priced([*PUBLIC, f"trainer={trainer}"]).plan
     assert {trial.config["privacy"]["noise_multiplier"] for trial in plan.trials} == {0.0}
-    assert all(same(trial.event.training, repeat(non_private(), 3)) for trial in plan.trials)
-    assert plan.public
+    assert all(are_same_events(trial.event.training, repeat(non_private(), 3)) for trial in plan.trials)
+    assert plan.has_public_data
 
 
 @pytest.mark.parametrize("noise", [0, 1.5])
 def test_private_methods_may_be_run_with_any_noise_that_is_given(compose_priced: Compose, noise: float) -> None:
     plan = compose_priced([*PUBLIC, "trainer=dpsgd", f"privacy.noise_multiplier={noise}"]).plan
     assert {trial.config["privacy"]["noise_multiplier"] for trial in plan.trials} == {noise}
-    assert all(same(trial.event.training, repeat(non_private(), 3)) for trial in plan.trials), "still no promise"
+    assert all(are_same_events(trial.event.training, repeat(non_private(), 3)) for trial in plan.trials), (
+        "still no promise"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.sqlite_file import refuse_changed_file
+from dpsweep.accounting.chain.sqlite_file import refuse_file_changed_during_read
 from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -77,7 +77,7 @@ def is_bound(folder: Path) -> bool:
     "what", ["folder", pytest.param("file", marks=pytest.mark.long), pytest.param("all", marks=pytest.mark.long)]
 )
 def test_a_read_only_ledger_is_shown_and_left_alone(bound: Program, ledger: Ledger, what: str) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     assert ledger.path is not None
     forbid(ledger, what)
     if not is_bound(ledger.path if what == "file" else ledger.path.parent):
@@ -117,13 +117,13 @@ def test_a_sweep_of_a_read_only_ledger_is_verified_and_reported(
 @pytest.fixture
 def with_log(ledger: Ledger, tmp_path: Path) -> Path:
     """A ledger whose last line is in its write-ahead log alone, as a copy of it made at work is."""
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     assert ledger.path is not None
     copy = tmp_path / "copy"
     copy.mkdir()
     with closing(sqlite3.connect(ledger.path)) as other:
         other.execute("SELECT count(*) FROM entries").fetchone()
-        ledger.open("mnist", BUDGET)
+        ledger.open_account("mnist", BUDGET)
         for name in ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"):
             shutil.copy(ledger.path.parent / name, copy / name)
     assert (copy / "ledger.sqlite-wal").stat().st_size > 0
@@ -158,18 +158,21 @@ def test_a_ledger_that_is_written_while_it_is_read_as_still_is_refused(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user may write what this one may only read."""
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     assert ledger.path is not None
     monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
-    with refuse_changed_file(ledger.path):
+    with refuse_file_changed_during_read(ledger.path):
         pass
-    with pytest.raises(LedgerDamaged, match="was written while it was read"), refuse_changed_file(ledger.path):
+    with (
+        pytest.raises(LedgerDamaged, match="was written while it was read"),
+        refuse_file_changed_during_read(ledger.path),
+    ):
         os.utime(ledger.path)
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
 def test_a_ledger_on_a_read_only_mount_is_shown(ledger: Ledger, tmp_path: Path, environment: dict[str, str]) -> None:
-    ledger.open("digits", BUDGET)
+    ledger.open_account("digits", BUDGET)
     books = tmp_path / "books"
     mount = f"mount --bind {books} {books} && mount -o remount,ro,bind {books} {books}"
 

@@ -18,11 +18,11 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.sweeper.coordinator.preflight import (
-    changed_since,
-    fingerprint_of,
-    predict_recognition,
-    read_contents,
-    warn_data_changed,
+    data_changed_during_sweep_message,
+    data_new_to_account_message,
+    keyed_fingerprint_of_contents,
+    new_data_message_that_sweep_would_give,
+    read_verified_private_contents,
 )
 from dpsweep.trainers.data.official_files import verify_contents
 from tests.randomized import TRAINS
@@ -73,8 +73,10 @@ def visits(key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose) -
     """The plan of a table whose account is open and knows its data."""
     write_visits(tmp_path)
     plan = compose_priced([*TABLE, "dataset.name=visits"]).plan
-    ledger.open("visits", BUDGET)
-    ledger.recognise("visits", fingerprint_of(read_contents(plan, tmp_path), ledger))
+    ledger.open_account("visits", BUDGET)
+    ledger.record_data_and_return_message(
+        "visits", keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger)
+    )
     return plan
 
 
@@ -87,14 +89,14 @@ def test_a_new_name_is_refused_and_opens_nothing(program: Program, ledger: Ledge
     assert renamed.returncode == 2
     assert "Expected dataset.name=patients to be visits" in renamed.stderr
     assert "nothing was charged" in renamed.stderr
-    assert ledger.accounts() == ("visits",)
+    assert ledger.account_names() == ("visits",)
     assert ledger.statement("visits").entries == entries
 
     write_visits(tmp_path, rows=330)
     appended = program(*TABLE, "dataset.name=visits", "trainer.lr=3")
     assert appended.returncode == 0, appended.stderr
     assert "not those that were charged before" in appended.stderr
-    assert ledger.accounts() == ("visits",)
+    assert ledger.account_names() == ("visits",)
     assert len(ledger.statement("visits").charges) == 2
     plan = json.loads((folder_of(appended) / "plan.json").read_text())
     assert any("not those that were charged before" in note for note in plan["notes"])
@@ -107,12 +109,12 @@ def test_another_folder_and_another_file_name_are_the_same_data(
     (tmp_path / "visits.csv").rename(tmp_path / "elsewhere" / "copy.csv")
     for name, said in (("visits", None), ("patients", "to be visits")):
         plan = compose_priced([*TABLE, f"dataset.name={name}", "dataset.file=copy.csv"]).plan
-        data = fingerprint_of(read_contents(plan, tmp_path / "elsewhere"), ledger)
+        data = keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path / "elsewhere"), ledger)
         if said is None:
-            assert warn_data_changed(name, data, ledger) == ""
+            assert data_new_to_account_message(name, data, ledger) == ""
         else:
             with pytest.raises(BadInput, match=said):
-                warn_data_changed(name, data, ledger)
+                data_new_to_account_message(name, data, ledger)
 
 
 def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp_path: Path) -> None:
@@ -121,24 +123,24 @@ def test_a_file_is_the_same_whether_packed_or_not(key: Path, ledger: Ledger, tmp
     (tmp_path / "images").write_bytes(content)
     md5 = {"images": hashlib.md5(content).hexdigest()}
     packed, plain = (
-        fingerprint_of(verify_contents((tmp_path / name,), md5, ("images",)), ledger)
+        keyed_fingerprint_of_contents(verify_contents((tmp_path / name,), md5, ("images",)), ledger)
         for name in ("images.gz", "images")
     )
-    ledger.open("mnist", BUDGET)
-    ledger.recognise("mnist", packed)
-    assert warn_data_changed("mnist", plain, ledger) == ""
+    ledger.open_account("mnist", BUDGET)
+    ledger.record_data_and_return_message("mnist", packed)
+    assert data_new_to_account_message("mnist", plain, ledger) == ""
     with pytest.raises(BadInput, match="to be mnist"):
-        warn_data_changed("my_mnist", plain, ledger)
+        data_new_to_account_message("my_mnist", plain, ledger)
 
 
 def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: Ledger) -> None:
     """One law in two places: the ledger's own, in its transaction, and the one that changes nothing."""
-    own = Key.open(key)
-    one, other, third = (own.fingerprint([Content.of([text])]) for text in (b"a", b"b", b"c"))
-    both = own.fingerprint([Content.of([b"a"]), Content.of([b"b"])])
-    strange = Key(secret=bytes(32)).fingerprint([Content.of([b"a"])])
-    ledger.open("first", BUDGET)
-    ledger.open("second", BUDGET)
+    own = Key.read_or_create(key)
+    one, other, third = (own.fingerprint([Content.from_chunks([text])]) for text in (b"a", b"b", b"c"))
+    both = own.fingerprint([Content.from_chunks([b"a"]), Content.from_chunks([b"b"])])
+    strange = Key(secret=bytes(32)).fingerprint([Content.from_chunks([b"a"])])
+    ledger.open_account("first", BUDGET)
+    ledger.open_account("second", BUDGET)
     for account, data in (
         ("first", one),
         ("first", one),
@@ -153,12 +155,14 @@ def test_what_is_said_beforehand_is_what_the_ledger_decides(key: Path, ledger: L
         ("first", one),
         ("first", third),
     ):
-        before, after = (_answer(ask, account, data) for ask in (_beforehand(ledger), ledger.recognise))
+        before, after = (
+            _answer(ask, account, data) for ask in (_beforehand(ledger), ledger.record_data_and_return_message)
+        )
         assert before == after
 
 
 def _beforehand(ledger: Ledger) -> Callable[[str, Fingerprint], str]:
-    return lambda account, data: warn_data_changed(account, data, ledger)
+    return lambda account, data: data_new_to_account_message(account, data, ledger)
 
 
 def _answer(ask: Callable[[str, Fingerprint], str], account: str, data: Fingerprint) -> str:
@@ -172,18 +176,18 @@ def _answer(ask: Callable[[str, Fingerprint], str], account: str, data: Fingerpr
 def test_a_lost_key_is_one_sentence_and_none_is_made_in_its_place(
     visits: Plan, key: Path, ledger: Ledger, tmp_path: Path
 ) -> None:
-    contents = read_contents(visits, tmp_path)
+    contents = read_verified_private_contents(visits, tmp_path)
     kept = key.read_text()
     key.unlink()
     with pytest.raises(BadInput, match=r"fingerprint.key to be the key .* there is none.* DPSWEEP_KEY"):
-        fingerprint_of(contents, ledger)
+        keyed_fingerprint_of_contents(contents, ledger)
     assert not key.exists()
     key.write_text("0" * 64)
     key.chmod(0o600)
     with pytest.raises(BadInput, match="to be the key"):
-        warn_data_changed("visits", fingerprint_of(contents, ledger), ledger)
+        data_new_to_account_message("visits", keyed_fingerprint_of_contents(contents, ledger), ledger)
     key.write_text(kept)
-    assert warn_data_changed("visits", fingerprint_of(contents, ledger), ledger) == ""
+    assert data_new_to_account_message("visits", keyed_fingerprint_of_contents(contents, ledger), ledger) == ""
 
 
 def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
@@ -191,43 +195,43 @@ def test_the_first_key_is_made_by_a_sweep_and_never_by_a_plan(
 ) -> None:
     write_visits(tmp_path)
     plan = compose_priced([*TABLE, "dataset.name=visits"]).plan
-    assert predict_recognition(plan, tmp_path, ledger) == ""
+    assert new_data_message_that_sweep_would_give(plan, tmp_path, ledger) == ""
     assert not key.exists()
-    fingerprint_of(read_contents(plan, tmp_path), ledger)
+    keyed_fingerprint_of_contents(read_verified_private_contents(plan, tmp_path), ledger)
     assert key.exists()
 
 
 def test_a_plan_says_what_a_sweep_would_say(
     visits: Plan, key: Path, ledger: Ledger, tmp_path: Path, compose_priced: Compose
 ) -> None:
-    assert predict_recognition(visits, tmp_path, ledger) == ""
+    assert new_data_message_that_sweep_would_give(visits, tmp_path, ledger) == ""
     renamed = compose_priced([*TABLE, "dataset.name=patients"]).plan
-    assert "to be visits" in predict_recognition(renamed, tmp_path, ledger)
+    assert "to be visits" in new_data_message_that_sweep_would_give(renamed, tmp_path, ledger)
     write_visits(tmp_path, rows=301)
-    assert "not those that were charged before" in predict_recognition(visits, tmp_path, ledger)
-    assert len(ledger.data_sets()) == 1, "a plan records nothing"
+    assert "not those that were charged before" in new_data_message_that_sweep_would_give(visits, tmp_path, ledger)
+    assert len(ledger.account_and_fingerprint_pairs()) == 1, "a plan records nothing"
     (tmp_path / "visits.csv").unlink()
-    assert "needs" in predict_recognition(visits, tmp_path, ledger)
+    assert "needs" in new_data_message_that_sweep_would_give(visits, tmp_path, ledger)
     key.unlink()
     write_visits(tmp_path)
-    assert "there is none" in predict_recognition(visits, tmp_path, ledger)
+    assert "there is none" in new_data_message_that_sweep_would_give(visits, tmp_path, ledger)
     assert not key.exists()
 
 
 def test_a_plan_downloads_nothing_to_recognise_it(visits: Plan, ledger: Ledger, compose_priced: Compose) -> None:
     """A data set of official files is met by its checksums; only a sweep fetches it."""
     line = ["dataset=cifar10", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd", "trainer.lr=1"]
-    assert predict_recognition(compose_priced(line).plan, Path("/nowhere"), ledger) == ""
+    assert new_data_message_that_sweep_would_give(compose_priced(line).plan, Path("/nowhere"), ledger) == ""
 
 
 def test_a_table_that_changed_while_the_sweep_ran_is_said(visits: Plan, ledger: Ledger, tmp_path: Path) -> None:
-    data = fingerprint_of(read_contents(visits, tmp_path), ledger)
-    assert changed_since(data, visits, tmp_path, ledger) == ""
+    data = keyed_fingerprint_of_contents(read_verified_private_contents(visits, tmp_path), ledger)
+    assert data_changed_during_sweep_message(data, visits, tmp_path, ledger) == ""
     write_visits(tmp_path, rows=299)
-    assert "changed while this sweep ran" in changed_since(data, visits, tmp_path, ledger)
+    assert "changed while this sweep ran" in data_changed_during_sweep_message(data, visits, tmp_path, ledger)
     (tmp_path / "visits.csv").unlink()
-    assert "can no longer be read" in changed_since(data, visits, tmp_path, ledger)
-    assert len(ledger.data_sets()) == 1, "the time of a search's end is kept out of the ledger"
+    assert "can no longer be read" in data_changed_during_sweep_message(data, visits, tmp_path, ledger)
+    assert len(ledger.account_and_fingerprint_pairs()) == 1, "the time of a search's end is kept out of the ledger"
 
 
 SWAPPING = """
@@ -283,4 +287,4 @@ def test_a_sweep_says_that_its_table_was_changed_by_somebody_meanwhile(
     done = program("dataset=swapping", searchpath, "privacy.epsilon=2", *TABLE[8:])
     assert done.returncode == 0, done.stderr
     assert "changed while this sweep ran" in done.stderr
-    assert len(ledger.data_sets()) == 1
+    assert len(ledger.account_and_fingerprint_pairs()) == 1

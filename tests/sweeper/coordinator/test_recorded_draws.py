@@ -9,7 +9,7 @@ import pytest
 from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.accounting.searches.stored_draw import SearchOutcome, SearchRecord
 from dpsweep.sweeper.searches.admission import Retry
 from tests.randomized import SEARCHES
@@ -28,7 +28,10 @@ def drawn_twice(place: Places, monkeypatch: pytest.MonkeyPatch) -> tuple[Place, 
         raise KeyboardInterrupt
 
     first, second = place(SELECTION, root="a"), place(SELECTION, root="b")
-    for here, owner, step in ((first, SearchRecord, "begin"), (second, Ledger, "start")):
+    for here, owner, step in (
+        (first, SearchRecord, "store_digest_of_draw"),
+        (second, Ledger, "record_starts_and_return_receipts"),
+    ):
         monkeypatch.setattr(owner, step, killed)
         with pytest.raises(KeyboardInterrupt):
             here.admit()
@@ -40,9 +43,9 @@ def test_a_draw_that_the_store_knows_is_not_replaced_by_an_earlier_one(drawn_twi
     first, second = drawn_twice
     with pytest.raises(BadInput, match="it holds another draw"):
         first.admit()
-    stored = second.folder.draw.read_bytes()
+    stored = second.folder.draw_path.read_bytes()
     assert second.admit().stored.attempt == 1
-    assert second.folder.draw.read_bytes() == stored
+    assert second.folder.draw_path.read_bytes() == stored
     assert len(first.ledger.statement("digits").charges) == 1
 
 
@@ -57,15 +60,15 @@ def test_a_draw_that_the_store_knows_is_not_made_again(drawn_twice: tuple[Place,
     assert second.admit().stored.attempt == 1, "both are paid for"
     lines = [entry.kind for entry in third.ledger.statement("digits").entries if entry.plan == third.plan.id]
     assert lines.count(Kind.CHARGE) == lines.count(Kind.START) == lines.count(Kind.SETTLE) == 2
-    verify_folder(third.folder.root, third.ledger)
-    verify_folder(second.folder.root, second.ledger)
+    verify_sweep_folder_and_describe(third.folder.root, third.ledger)
+    verify_sweep_folder_and_describe(second.folder.root, second.ledger)
 
 
 def test_of_two_outcomes_the_first_one_stays(place: Places) -> None:
     """Two jobs that a cluster runs as one may both end the search; neither reads what the other is about to write."""
-    record = place(SELECTION).admit().record
+    record = place(SELECTION).admit().private_record_of_attempt
     first, second = (SearchOutcome(attempt=record.attempt, winner=winner) for winner in (0, 1))
-    assert record.conclude(first) == first
-    assert record.conclude(second) == first
+    assert record.store_outcome_once(first) == first
+    assert record.store_outcome_once(second) == first
     assert record.outcome == first
     assert not list(record.store.root.glob("outcome-1-*")), "nothing else is left"

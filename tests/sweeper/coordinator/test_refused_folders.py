@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.coordinator.guards import remove_folder_if_empty
+from dpsweep.sweeper.coordinator.guards import remove_new_empty_folder_at_end
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, folder_of
 
@@ -30,9 +30,9 @@ def test_a_folder_stays_that_was_there_before_or_holds_something(tmp_path: Path)
         folder = SweepFolder(root=tmp_path / name)
         if before:
             folder.root.mkdir()
-        with remove_folder_if_empty(folder):
+        with remove_new_empty_folder_at_end(folder):
             folder.root.mkdir(exist_ok=True)
-            folder.lock.touch()
+            folder.coordinator_lock_path.touch()
             if within:
-                folder.plan.touch()
+                folder.plan_path.touch()
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "full"}

@@ -24,8 +24,8 @@ def test_a_repetition_beyond_the_budget_is_refused_with_what_is_left_to_do(place
     here = place((*GRID, *words, "budget.epsilon=30", "budget.delta=1e-3"))
     work = here.begin()
     proposing.go_on(here, work, many=1)
-    rest = here.ledger.statement("digits").left[0] - 0.001
-    here.ledger.record_outside("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
+    rest = here.ledger.statement("digits").remaining_epsilon_and_delta[0] - 0.001
+    here.ledger.record_outside_cost("digits", replace(here.plan.budget, epsilon=rest, delta=1e-6), "by hand")
     with pytest.raises(BudgetRefused) as refusal:
         here.begin(Retry.ALL)
     assert "neither their noise nor their rule can be another one" in str(refusal.value)

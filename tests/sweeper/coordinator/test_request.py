@@ -62,7 +62,7 @@ def leaves(value: object) -> Iterator[object]:
 def test_a_request_is_typed(read: Read) -> None:
     request = read("compute.threads=3", "data=somewhere", "fit=true", verb="plan", retry="all")
     assert (request.verb, request.retry, request.fit) == (Verb.PLAN, Retry.ALL, True)
-    assert (request.most_threads, request.data) == (3, Path("somewhere"))
+    assert (request.max_threads_per_job, request.data) == (3, Path("somewhere"))
     assert [dict(point.axes)["trainer.lr"] for point in request.points] == [1, 2]
     assert request.plan.keys >= {"trainer", "trainer.lr"}
 
@@ -81,7 +81,7 @@ def test_a_request_does_not_change(read: Read) -> None:
 
 def test_the_jobs_of_a_plan_leave_the_request_as_it_is(read: Read) -> None:
     jobs = read().jobs
-    assert jobs.of_plan("0123456789ab").folder == Path("sweeps/digits/0123456789ab").absolute()
+    assert jobs.for_plan("0123456789ab").sweep_folder_path == Path("sweeps/digits/0123456789ab").absolute()
     assert "plan" not in jobs.config or "id" not in jobs.config.plan
 
 
@@ -121,4 +121,4 @@ def test_a_class_that_is_no_launcher_is_not_even_imported(
     assert done.stderr.startswith("Expected hydra.launcher._target_=my_model.Bait to be a launcher")
     assert "Traceback" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"my_model.py"}
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()

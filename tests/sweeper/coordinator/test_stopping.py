@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from dpsweep.sweeper.coordinator import signals as stopping
-from dpsweep.sweeper.coordinator.signals import SIGNALS, command_to_repeat, stop_on_signals
+from dpsweep.sweeper.coordinator.signals import SIGNALS, command_to_repeat, create_stop_file_on_signals
 from tests.waiting import HANGS
 
 ALONE = """
 import os, signal, sys, time
 from pathlib import Path
-from dpsweep.sweeper.coordinator.signals import stop_on_signals
-with stop_on_signals(Path(sys.argv[1])):
+from dpsweep.sweeper.coordinator.signals import create_stop_file_on_signals
+with create_stop_file_on_signals(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGINT)
     deadline = time.monotonic() + 120
     while not Path(sys.argv[1]).exists() and time.monotonic() < deadline:
@@ -61,7 +61,7 @@ def send(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_once_makes_the_file_and_says_so(stop: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
-    with stop_on_signals(stop):
+    with create_stop_file_on_signals(stop):
         assert not stop.exists()
         send(number)
         assert stop.exists()
@@ -72,14 +72,14 @@ def test_once_makes_the_file_and_says_so(stop: Path, number: signal.Signals, cap
 @pytest.mark.parametrize("number", SIGNALS)
 def test_twice_is_out(stop: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "SAME_SECONDS", 0.0)
-    with pytest.raises(KeyboardInterrupt), stop_on_signals(stop):
+    with pytest.raises(KeyboardInterrupt), create_stop_file_on_signals(stop):
         send(number)
         send(number)
 
 
 def test_signals_that_come_together_are_one_request(stop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "SAME_SECONDS", 1e9)
-    with stop_on_signals(stop):
+    with create_stop_file_on_signals(stop):
         send(signal.SIGTERM)
         send(signal.SIGTERM)
     assert stop.exists()
@@ -87,12 +87,12 @@ def test_signals_that_come_together_are_one_request(stop: Path, monkeypatch: pyt
 
 def test_an_earlier_stop_is_over(stop: Path) -> None:
     stop.touch()
-    with stop_on_signals(stop):
+    with create_stop_file_on_signals(stop):
         assert not stop.exists()
 
 
 def test_where_no_file_can_be_made_once_is_out(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), stop_on_signals(tmp_path / "gone" / "stop"):
+    with pytest.raises(KeyboardInterrupt), create_stop_file_on_signals(tmp_path / "gone" / "stop"):
         send(signal.SIGINT)
 
 
@@ -100,7 +100,7 @@ def test_a_thread_leaves_signals_alone(stop: Path) -> None:
     found = []
 
     def run() -> None:
-        with stop_on_signals(stop):
+        with create_stop_file_on_signals(stop):
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=run)
@@ -118,7 +118,7 @@ def test_workers_are_born_deaf_to_ctrl_c_and_nobody_else_is(stop: Path) -> None:
     def born() -> str:
         return subprocess.run([sys.executable, "-c", IS_DEAF], capture_output=True, text=True, check=True).stdout
 
-    with stop_on_signals(stop):
+    with create_stop_file_on_signals(stop):
         assert born() == "True\n"
     assert born() == "False\n"
 

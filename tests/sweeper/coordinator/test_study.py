@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.sweeper.coordinator.study import record_results_in_study, require_reachable
+from dpsweep.sweeper.coordinator.study import record_results_in_study, require_reachable_study
 from tests.sweeper.search_programs import GRID, SELECTION, Place, Program, result_of
 
 NOWHERE = "postgresql://me:secret@localhost:1/studies"
@@ -30,7 +30,7 @@ def test_results_are_recorded_once_where_the_user_says(place: Callable[..., Plac
         ("COMPLETE", 0.0),
     ]
     assert [trial.params["trainer.lr"] for trial in study.trials] == [trial.axes["trainer.lr"] for trial in trials]
-    assert not here.folder.study.exists()
+    assert not here.folder.optuna_study_path.exists()
 
 
 def test_axes_of_lists_are_recorded_as_text(place: Callable[..., Place], tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_study_that_can_not_be_reached_is_one_sentence_without_a_password(
     with pytest.raises(
         BadInput, match=r"^Expected hydra\.sweeper\.study=.* to be a study that can be written"
     ) as refusal:
-        require_reachable(here.plan, here.folder, address)
+        require_reachable_study(here.plan, here.folder, address)
     assert "secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -70,5 +70,5 @@ def test_a_study_that_may_not_be_is_refused_before_the_charge(
     assert refused.returncode == 2
     assert reason in refused.stderr
     assert "secret" not in refused.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
     assert not (tmp_path / "shared.db").exists()

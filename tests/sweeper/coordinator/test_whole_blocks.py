@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.events.build import from_json, same, share
+from dpsweep.accounting.events.build import are_same_events, from_json, runs_on_shared_batches
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from tests.forked_programs import Run
 from tests.randomized import TRAINS
 from tests.waiting import strike_when
@@ -61,22 +61,24 @@ def test_points_at_once_from_command_to_page(program: Program, ledger: Ledger, t
     folder = folder_of(tmp_path)
     plan, found = Plan.read(folder / "plan.json"), results(folder)
     assert [len(block.trials) for block in plan.blocks] == [6]
-    assert plan.shared == (subsample == "shared")
+    assert plan.has_shared_subsamples == (subsample == "shared")
     assert len(found) == 6
     for trial, result in zip(plan.trials, found, strict=True):
         assert result.status is Status.FINISHED
         assert result.event is not None
-        assert same(from_json(dict(result.event)), trial.event.training)
+        assert are_same_events(from_json(dict(result.event)), trial.event.training)
         assert "trained with 5 others" in (folder / "trials" / trial.id / "train.log").read_text()
     (charge,) = ledger.statement("digits").charges
     assert 3.9 < charge.body["epsilon"] <= 4
-    if plan.shared:
-        assert same(plan.event.training, share(trial.event.training for trial in plan.trials))
+    if plan.has_shared_subsamples:
+        assert are_same_events(
+            plan.event.training, runs_on_shared_batches(trial.event.training for trial in plan.trials)
+        )
         assert len({json.dumps(result.curator["batch_sizes"]) for result in found}) == 1
-    assert "6 of 6 results" in verify_folder(folder, ledger)
+    assert "6 of 6 results" in verify_sweep_folder_and_describe(folder, ledger)
     page = (folder / "curator" / "report.html").read_text()
-    assert ("the same ones for all runs" in page) == plan.shared
-    other = "independent" if plan.shared else "shared"
+    assert ("the same ones for all runs" in page) == plan.has_shared_subsamples
+    other = "independent" if plan.has_shared_subsamples else "shared"
     assert f"with subsample={other} about" in " ".join(done.stdout.split())
     again = program(*line)
     assert "nothing is run or charged" in again.stdout
@@ -121,7 +123,7 @@ def test_ctrl_c_keeps_all_and_the_same_command_goes_on_without_a_charge(
     assert done.returncode == 0, done.stderr
     assert len(ledger.statement("digits").charges) == 1
     assert {(result.status, result.steps) for result in results(folder)} == {(Status.FINISHED, 8000)}
-    assert "6 of 6 results" in verify_folder(folder, ledger)
+    assert "6 of 6 results" in verify_sweep_folder_and_describe(folder, ledger)
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("joblib", marks=pytest.mark.long), "fork"])

@@ -10,8 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ExitCode, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.ledger.witness import VARIABLE, named_witness
-from dpsweep.accounting.restoration.restore import restore
+from dpsweep.accounting.ledger.witness import VARIABLE, witness_from_environment
+from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.searches import secret_draw
 from tests.conftest import Program
@@ -56,9 +56,9 @@ def test_the_moves_of_a_witness_do_not_tell_the_number_of_tries(
     log = here.plant(Draw(tries=tries))
     work(log, dict.fromkeys(range(99), 0.5))
     here.admit()
-    witness = named_witness()
+    witness = witness_from_environment()
     assert witness is not None
-    state = witness.read(here.ledger.identity())
+    state = witness.read_state(here.ledger.identity())
     assert state is not None
     assert len(state.earlier) == MOVES
 
@@ -78,12 +78,12 @@ def test_a_hidden_search_does_not_go_on_from_before_its_last_launch(
     put_back()
     with pytest.raises(LedgerDamaged, match="restored from a backup or a snapshot"):
         here.admit()
-    told = restore(str(ledger.path), backup=None, folders=())
+    told = restore_ledger_and_describe(str(ledger.path), backup=None, folders=())
     assert "searches that hide their losers do not go on" in told[-1]
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
-    assert ledger.verify()
-    assert log.tries()
+    assert ledger.verify_and_count_entries()
+    assert log.drawn_tries_in_current_state()
 
 
 def test_a_hidden_search_does_not_go_on_where_only_the_memory_noticed_a_loss(
@@ -98,7 +98,7 @@ def test_a_hidden_search_does_not_go_on_where_only_the_memory_noticed_a_loss(
     here.admit()
     work(here.admit(), dict.fromkeys(range(9), 0.5))
     put_back()
-    told = restore(str(ledger.path), backup=None, folders=())
+    told = restore_ledger_and_describe(str(ledger.path), backup=None, folders=())
     assert "searches that hide their losers do not go on" in told[-1]
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
@@ -120,7 +120,9 @@ def killed_before(step: str, here: Place, monkeypatch: pytest.MonkeyPatch) -> No
             here.admit()
 
 
-BEFORE_ITS_LAUNCH = pytest.mark.parametrize("step", ["_record_search_start", "_record_search_ends", "record_launch"])
+BEFORE_ITS_LAUNCH = pytest.mark.parametrize(
+    "step", ["_record_start_of_search_attempt", "_record_ends_of_search_attempts", "record_launch_and_return_nonce"]
+)
 
 
 @BEFORE_ITS_LAUNCH
@@ -134,7 +136,7 @@ def test_a_hidden_search_does_not_go_on_from_before_its_first_launch(
     here.admit()
     here.admit()
     put_back()
-    restore(str(ledger.path), backup=None, folders=())
+    restore_ledger_and_describe(str(ledger.path), backup=None, folders=())
     with pytest.raises(BadInput, match="nothing trains"):
         here.admit()
 
@@ -148,7 +150,7 @@ def test_a_copy_does_not_go_on_with_a_hidden_search_from_before_its_first_launch
     (machine / "copy").mkdir()
     shutil.copy(str(ledger.path), machine / "copy" / "ledger.sqlite")
     shutil.copytree(machine / "sweeps", machine / "copy" / "sweeps")
-    restore(machine / "copy" / "ledger.sqlite", backup=None, folders=(), as_another=True)
+    restore_ledger_and_describe(machine / "copy" / "ledger.sqlite", backup=None, folders=(), as_another=True)
     with pytest.raises(BadInput, match="nothing trains"):
         place(SELECTION, root="copy", own=Ledger(machine / "copy" / "ledger.sqlite")).admit()
     assert here.admit().receipt.launch, "the first one goes on"
@@ -169,7 +171,7 @@ def test_a_restored_machine_neither_trains_nor_releases_again_on_one_charge(
     swept = program(*SWEEP)
     assert swept.returncode == 0, swept.stderr
     monkeypatch.setenv("DPSWEEP_LEDGER", environment["DPSWEEP_LEDGER"])
-    before = Ledger(Ledger.locate()).statement("digits").reserved
+    before = Ledger(Ledger.user_ledger_place()).statement("digits").reserved_epsilon_and_delta
     put_back()
     again = program(*SWEEP)
     assert again.returncode == ExitCode.LEDGER_DAMAGED
@@ -178,4 +180,4 @@ def test_a_restored_machine_neither_trains_nor_releases_again_on_one_charge(
     restored = program("budget", "restore", module=CLI)
     assert restored.returncode == 0, restored.stderr
     assert "The witness knows" in restored.stdout
-    assert Ledger(Ledger.locate()).statement("digits").reserved >= before
+    assert Ledger(Ledger.user_ledger_place()).statement("digits").reserved_epsilon_and_delta >= before

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.job.stop_requests import LOOK_SECONDS, SIGNALS, stop_requests
+from dpsweep.sweeper.job.stop_requests import LOOK_SECONDS, SIGNALS, stop_request_checker
 
 HANDLED = (*SIGNALS, signal.SIGINT)
 
@@ -38,14 +38,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 def test_the_file_is_a_request_from_the_first_question_on(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
-    with stop_requests(tmp_path / "stop") as should_stop:
+    with stop_request_checker(tmp_path / "stop") as should_stop:
         assert should_stop()
         (tmp_path / "stop").unlink()
         assert should_stop(), "a request is never taken back"
 
 
 def test_the_file_is_looked_for_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with clock(monkeypatch) as now, stop_requests(tmp_path / "stop") as should_stop:
+    with clock(monkeypatch) as now, stop_request_checker(tmp_path / "stop") as should_stop:
         assert not should_stop()
         (tmp_path / "stop").touch()
         now[0] = 0.9 * LOOK_SECONDS
@@ -57,17 +57,17 @@ def test_the_file_is_looked_for_now_and_then(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_to_a_worker_is_a_request_to_its_job_alone(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with stop_requests(tmp_path / "stop") as should_stop:
+    with stop_request_checker(tmp_path / "stop") as should_stop:
         assert not should_stop()
         os.kill(os.getpid(), number)
         assert should_stop()
     assert signal.getsignal(number) == before
-    with stop_requests(tmp_path / "stop") as should_stop:
+    with stop_request_checker(tmp_path / "stop") as should_stop:
         assert not should_stop()
 
 
 def test_a_worker_is_deaf_to_the_terminal_while_it_works(tmp_path: Path) -> None:
-    with stop_requests(tmp_path / "stop") as should_stop:
+    with stop_request_checker(tmp_path / "stop") as should_stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert not should_stop()
     with pytest.raises(KeyboardInterrupt):
@@ -78,7 +78,7 @@ def test_in_the_coordinators_process_signals_stay_the_coordinators(tmp_path: Pat
     heard: list[int] = []
     for number in HANDLED:
         signal.signal(number, lambda number, _: heard.append(number))
-    with stop_requests(tmp_path / "stop") as should_stop:
+    with stop_request_checker(tmp_path / "stop") as should_stop:
         for number in HANDLED:
             os.kill(os.getpid(), number)
         assert not should_stop(), "the coordinator makes the file"
@@ -89,7 +89,7 @@ def test_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
     found: list[object] = []
 
     def work() -> None:
-        with stop_requests(tmp_path / "stop") as should_stop:
+        with stop_request_checker(tmp_path / "stop") as should_stop:
             found.append((signal.getsignal(signal.SIGINT), should_stop()))
 
     thread = threading.Thread(target=work)
@@ -101,8 +101,8 @@ def test_a_thread_leaves_signals_alone(tmp_path: Path) -> None:
 def test_a_process_that_was_started_deaf_still_hears_its_own_signals(tmp_path: Path) -> None:
     """A shell starts what runs in its background with SIGINT ignored."""
     program = (
-        "import os, signal, pathlib; from dpsweep.sweeper.job.stop_requests import stop_requests\n"
-        "with stop_requests(pathlib.Path('stop')) as should_stop:\n"
+        "import os, signal, pathlib; from dpsweep.sweeper.job.stop_requests import stop_request_checker\n"
+        "with stop_request_checker(pathlib.Path('stop')) as should_stop:\n"
         "    os.kill(os.getpid(), signal.SIGTERM); print(should_stop())"
     )
     shell = 'trap "" INT; exec "$0" -c "$1"'

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpsweep.sweeper.job import secret_tries
-from dpsweep.sweeper.trial.build import load
+from dpsweep.sweeper.trial.build import load_split_records
 from dpsweep.sweeper.trial.session import Machine
 from tests.randomized import TRAINS
 from tests.sweeper.search_programs import SELECTION, Compose
@@ -21,13 +21,13 @@ def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
     splits: list[Any] = []
 
     def watched(*arguments: Any) -> Any:
-        splits.append(load(*arguments))
+        splits.append(load_split_records(*arguments))
         return splits[-1]
 
-    monkeypatch.setattr(secret_tries, "load", watched)
+    monkeypatch.setattr(secret_tries, "load_split_records", watched)
     monkeypatch.setattr(secret_tries, "LOOK_SECONDS", 0.0)
     config = compose_priced(SELECTION).plan.trials[0].config
-    secret_tries.compute_until_over(
+    secret_tries.imitate_training_until_search_over(
         config, Machine(device="cpu", threads=1, chunk=None, data=None), lambda: len(splits) > 2
     )
     assert len(splits) == 3

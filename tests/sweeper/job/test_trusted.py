@@ -10,8 +10,8 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Block, Plan
-from dpsweep.sweeper.job.block_job import _refuse_untrusted
-from dpsweep.sweeper.launchers.hydra_jobs import overrides
+from dpsweep.sweeper.job.block_job import _refuse_untrusted_classes
+from dpsweep.sweeper.launchers.hydra_jobs import overrides_from_values
 from tests.conftest import Program
 from tests.randomized import TRAINS
 
@@ -31,19 +31,22 @@ def plan_naming(path: str) -> Plan:
 
 def test_a_job_trusts_what_it_is_told_to() -> None:
     plan = plan_naming("my_model.Net")
-    assert plan.foreign_names == {"my_model.Net", "their_heads.Head"}
-    _refuse_untrusted(plan, ["my_model.Net", "their_heads.Head"])
+    assert plan.names_of_user_classes_and_scripts == {"my_model.Net", "their_heads.Head"}
+    _refuse_untrusted_classes(plan, ["my_model.Net", "their_heads.Head"])
     with pytest.raises(
         BadInput,
         match=r"^Expected their_heads\.Head in plan .* no class is imported and no script run because a file names it",
     ):
-        _refuse_untrusted(plan, ["my_model.Net"])
-    _refuse_untrusted(Plan.read(FROZEN), [])
+        _refuse_untrusted_classes(plan, ["my_model.Net"])
+    _refuse_untrusted_classes(Plan.read(FROZEN), [])
 
 
 def test_what_is_trusted_is_told_in_an_override() -> None:
-    assert overrides({"trusted": ["my_model.Net", "a.B"], "part": 0}) == ["trusted=['my_model.Net','a.B']", "part=0"]
-    assert overrides({"trusted": []}) == ["trusted=[]"]
+    assert overrides_from_values({"trusted": ["my_model.Net", "a.B"], "part": 0}) == [
+        "trusted=['my_model.Net','a.B']",
+        "part=0",
+    ]
+    assert overrides_from_values({"trusted": []}) == ["trusted=[]"]
 
 
 def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
@@ -51,7 +54,7 @@ def test_a_stored_plan_keeps_the_users_paths(tmp_path: Path) -> None:
     form = json.loads((tmp_path / "plan.json").read_text())
     model = form["blocks"][0][0]["config"]["model"]
     assert model == {"_target_": "my_model.Net", "head": {"_target_": "their_heads.Head"}}
-    assert Plan.read(tmp_path / "plan.json").foreign_names == {"my_model.Net", "their_heads.Head"}
+    assert Plan.read(tmp_path / "plan.json").names_of_user_classes_and_scripts == {"my_model.Net", "their_heads.Head"}
 
 
 @pytest.mark.parametrize(

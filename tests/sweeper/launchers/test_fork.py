@@ -18,7 +18,7 @@ from hydra.core.utils import JobReturn
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.job.locks import file_lock
-from dpsweep.sweeper.launchers.fork_launcher import can_fork, fork_each
+from dpsweep.sweeper.launchers.fork_launcher import can_fork, run_each_in_forked_process
 from tests.sweeper import forking
 from tests.sweeper.forking import LONG, SOON, end_by, is_gone
 from tests.waiting import wait
@@ -37,11 +37,11 @@ def say(text: str) -> bytes:
 @pytest.mark.parametrize("at_once", [1, 2, 20])
 def test_what_is_said_comes_back_in_order(at_once: int) -> None:
     works = [partial(say, f"{place}") for place in range(7)]
-    assert fork_each(works, at_once) == [f"{place}".encode() for place in range(7)]
+    assert run_each_in_forked_process(works, at_once) == [f"{place}".encode() for place in range(7)]
 
 
 def test_no_work_is_no_result() -> None:
-    assert fork_each([], 2) == []
+    assert run_each_in_forked_process([], 2) == []
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
@@ -59,14 +59,14 @@ def test_so_many_run_at_once_and_no_more(tmp_path: Path, at_once: int) -> None:
         mine.unlink()
         return f"{seen}".encode()
 
-    seen = [int(said) for said in fork_each([work] * 6, at_once) if isinstance(said, bytes)]
+    seen = [int(said) for said in run_each_in_forked_process([work] * 6, at_once) if isinstance(said, bytes)]
     assert len(seen) == 6
     assert full.exists(), "so many were at work at once"
     assert max(seen) <= at_once
 
 
 def test_much_comes_back_whole_from_several_at_once() -> None:
-    assert fork_each([lambda: bytes(3_000_000)] * 3, 3) == [bytes(3_000_000)] * 3
+    assert run_each_in_forked_process([lambda: bytes(3_000_000)] * 3, 3) == [bytes(3_000_000)] * 3
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,16 @@ def test_much_comes_back_whole_from_several_at_once() -> None:
     ],
 )
 def test_a_lost_worker_is_one_sentence_and_its_neighbours_go_on(work: Callable[[], bytes], sentence: str) -> None:
-    before, lost, *after = fork_each([partial(say, "a"), work, partial(say, "b"), partial(say, "c")], 2)
+    before, lost, *after = run_each_in_forked_process(
+        [partial(say, "a"), work, partial(say, "b"), partial(say, "c")], 2
+    )
     assert (before, after) == (b"a", [b"b", b"c"])
     assert isinstance(lost, ChildProcessError)
     assert str(lost) == sentence
 
 
 def test_a_worker_is_deaf_to_the_terminal() -> None:
-    assert fork_each([partial(end_by, signal.SIGINT)], 1) == [b"it lives"]
+    assert run_each_in_forked_process([partial(end_by, signal.SIGINT)], 1) == [b"it lives"]
 
 
 def test_a_worker_handles_signals_as_a_new_program_does(tmp_path: Path) -> None:
@@ -101,8 +103,8 @@ def test_a_worker_handles_signals_as_a_new_program_does(tmp_path: Path) -> None:
         for number in (signal.SIGTERM, signal.SIGUSR2)
     }
     try:
-        assert fork_each([handlers], 1) == [repr(expected).encode()]
-        (lost,) = fork_each([partial(end_by, signal.SIGUSR2)], 1)
+        assert run_each_in_forked_process([handlers], 1) == [repr(expected).encode()]
+        (lost,) = run_each_in_forked_process([partial(end_by, signal.SIGUSR2)], 1)
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
@@ -117,7 +119,7 @@ def test_nothing_that_the_parent_has_open_is_open_in_a_worker(tmp_path: Path) ->
 
     outputs = {str(Path(f"/proc/self/fd/{number}").readlink()) for number in (1, 2)}
     with file_lock(tmp_path / "lock", "It"), (tmp_path / "open").open("w") as file:
-        (said,) = fork_each([files], 1)
+        (said,) = run_each_in_forked_process([files], 1)
         assert file.write("the parent's still") > 0
     assert isinstance(said, bytes)
     found = said.decode().splitlines()
@@ -130,15 +132,17 @@ def test_nothing_that_the_parent_has_open_is_open_in_a_worker(tmp_path: Path) ->
 def test_a_number_that_an_object_of_the_parents_knows_leads_nowhere_but_stays_taken(tmp_path: Path) -> None:
     """Else a worker's own file could get it, and be closed by that object."""
     with (tmp_path / "open").open("w") as file:
-        (said,) = fork_each([lambda: os.fsencode(Path(f"/proc/self/fd/{file.fileno()}").readlink())], 1)
+        (said,) = run_each_in_forked_process(
+            [lambda: os.fsencode(Path(f"/proc/self/fd/{file.fileno()}").readlink())], 1
+        )
     assert said == os.fsencode(os.devnull)
 
 
 def test_a_lock_stays_its_holders_whatever_workers_do(tmp_path: Path) -> None:
     """Letting go of an inherited lock would let go of the parent's."""
     with file_lock(tmp_path / "lock", "It"):
-        fork_each([partial(say, "a"), partial(end_by, signal.SIGKILL)], 2)
-        (said,) = fork_each([partial(_is_refused, tmp_path / "lock")], 1)
+        run_each_in_forked_process([partial(say, "a"), partial(end_by, signal.SIGKILL)], 2)
+        (said,) = run_each_in_forked_process([partial(_is_refused, tmp_path / "lock")], 1)
         assert said == b"True"
     with file_lock(tmp_path / "lock", "It"):
         pass
@@ -169,7 +173,7 @@ def test_an_object_of_the_parents_is_not_finalised_in_a_worker(tmp_path: Path) -
         return f"{gc.collect() and 0}".encode()
 
     Connection()
-    fork_each([collect] * 2, 1)
+    run_each_in_forked_process([collect] * 2, 1)
     import gc
 
     gc.collect()
@@ -190,7 +194,7 @@ def test_ctrl_c_ends_all_at_once_and_forgets_none_that_just_began(monkeypatch: p
     monkeypatch.setattr(os, "pidfd_open", slow)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        fork_each([lambda: time.sleep(LONG) or b"", interrupt], 2)
+        run_each_in_forked_process([lambda: time.sleep(LONG) or b"", interrupt], 2)
     assert time.monotonic() - started < SOON
 
 
@@ -212,7 +216,7 @@ def test_ctrl_c_waits_until_a_worker_is_recorded_also_where_another_thread_recei
     monkeypatch.setattr(os, "pidfd_open", opened)
     try:
         with pytest.raises(KeyboardInterrupt):
-            fork_each([lambda: time.sleep(LONG) or b""], 1)
+            run_each_in_forked_process([lambda: time.sleep(LONG) or b""], 1)
     finally:
         over.set()
         other.join()
@@ -231,7 +235,7 @@ def test_ctrl_c_during_a_fork_that_fails_is_not_lost(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "pidfd_open", refused)
     try:
         with pytest.raises(KeyboardInterrupt):
-            fork_each([lambda: time.sleep(LONG) or b""], 1)
+            run_each_in_forked_process([lambda: time.sleep(LONG) or b""], 1)
     finally:
         over.set()
         other.join()
@@ -239,13 +243,13 @@ def test_ctrl_c_during_a_fork_that_fails_is_not_lost(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_two_hundred_come_and_go() -> None:
-    assert fork_each([partial(say, "done")] * 200, 2) == [b"done"] * 200
+    assert run_each_in_forked_process([partial(say, "done")] * 200, 2) == [b"done"] * 200
 
 
 def test_where_the_system_keeps_no_word_of_children_their_results_still_come() -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert fork_each([partial(say, "a")] * 3, 2) == [b"a"] * 3
+        assert run_each_in_forked_process([partial(say, "a")] * 3, 2) == [b"a"] * 3
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -259,7 +263,7 @@ def test_nobody_waits_for_a_workers_own_children(tmp_path: Path) -> None:
         os._exit(0)
 
     started = time.monotonic()
-    (lost,) = fork_each([leave_one_behind], 1)
+    (lost,) = run_each_in_forked_process([leave_one_behind], 1)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert "SIGKILL" in str(lost)
     assert time.monotonic() - started < SOON
@@ -270,7 +274,7 @@ def test_where_no_more_processes_may_start_the_rest_is_told(monkeypatch: pytest.
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    (lost,) = fork_each([partial(say, "a")], 1)
+    (lost,) = run_each_in_forked_process([partial(say, "a")], 1)
     assert str(lost) == "A worker could not be started: Resource temporarily unavailable."
 
 
@@ -278,7 +282,7 @@ ORPHANS = f"""
 import os, sys, time
 from pathlib import Path
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.sweeper.launchers.fork_launcher import fork_each
+from dpsweep.sweeper.launchers.fork_launcher import run_each_in_forked_process
 from dpsweep.sweeper.job.locks import file_lock
 
 def work():
@@ -289,7 +293,7 @@ def work():
 
 print("the parent's word")
 with file_lock(Path("lock"), "It"):
-    fork_each([work] * 2, 2)
+    run_each_in_forked_process([work] * 2, 2)
 """
 
 

@@ -203,8 +203,8 @@ def test_other_systems_are_refused(launch: Launch, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("device", "threads", "said"), [("cuda", 1, "device=cuda"), ("cpu", 2, "threads=2")])
 def test_what_a_forked_job_cannot_use_is_refused(device: str, threads: int, said: str) -> None:
     with pytest.raises(BadInput, match=f"Expected compute.{said} to be"):
-        forked_jobs.prepare_fork(device, threads)
-    forked_jobs.prepare_fork("cpu", 1)
+        forked_jobs.import_trial_modules_before_fork(device, threads)
+    forked_jobs.import_trial_modules_before_fork("cpu", 1)
 
 
 def test_no_workers_at_all_are_refused(launch: Launch) -> None:
@@ -229,7 +229,7 @@ def test_hydras_door_is_light() -> None:
 
 def results(folder: SweepFolder) -> list[TrialResult | None]:
     """What came out, without the times, the random salts, and the last digits of the weights."""
-    found = [TrialResult.read(folder.trial(trial.id)) for trial in Plan.read(folder.plan).trials]
+    found = [TrialResult.read(folder.trial_folder(trial.id)) for trial in Plan.read(folder.plan_path).trials]
     return [one and replace(one, seconds=0.0, started="", ended="", salt="", model=None) for one in found]
 
 
@@ -290,4 +290,4 @@ def test_more_threads_are_refused_before_the_charge(program: Program, ledger: Le
     done = program(*SEEDED, "hydra/launcher=fork", "compute.threads=2")
     assert done.returncode == 2
     assert "Expected compute.threads=2 to be 1 or null" in done.stderr
-    assert "digits" not in ledger.accounts()
+    assert "digits" not in ledger.account_names()

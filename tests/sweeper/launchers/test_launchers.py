@@ -84,7 +84,7 @@ def launched(name: str, environment: dict[str, str], tmp_path: Path) -> Launched
 
 
 def results(folder: SweepFolder) -> list[TrialResult]:
-    found = (TrialResult.read(folder.trial(trial.id)) for trial in Plan.read(folder.plan).trials)
+    found = (TrialResult.read(folder.trial_folder(trial.id)) for trial in Plan.read(folder.plan_path).trials)
     return [result for result in found if result is not None]
 
 
@@ -100,10 +100,10 @@ def test_trials_come_back_through_every_launcher(
     run = program if name == "fork" else fresh_program
     folder = folder_of(run(*TWO, *launched.overrides))
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 2
-    plan = Plan.read(folder.plan)
-    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    plan = Plan.read(folder.plan_path)
+    attempts = ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
     assert [attempts.started[trial.id] for trial in plan.trials] == [1, 1]
-    assert list(attempts.unsettled_attempts()) == []
+    assert list(attempts.last_sessions_without_recorded_end()) == []
 
 
 @pytest.fixture
@@ -153,12 +153,12 @@ def test_ctrl_c_spares_the_workers_and_the_same_command_goes_on(
     assert "exit code 130" in errors
     assert "Traceback" not in errors
     folder = the_folder(tmp_path)
-    assert folder.stop.exists()
-    plan = Plan.read(folder.plan)
+    assert folder.stop_file_path.exists()
+    plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account, plan.id)
     assert len(statement.charges) == 1
-    assert {trial for trial, _, _ in statement.attempts(plan.id).unsettled_attempts()} <= {
-        trial.id for trial in plan.trials if not (folder.trial(trial.id) / "claim-1").exists()
+    assert {trial for trial, _, _ in statement.attempts_of_plan(plan.id).last_sessions_without_recorded_end()} <= {
+        trial.id for trial in plan.trials if not (folder.trial_folder(trial.id) / "claim-1").exists()
     }
 
 
@@ -173,7 +173,7 @@ def test_a_second_ctrl_c_is_out_at_once_without_a_traceback(
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         os.killpg(process.pid, signal.SIGINT)
-        wait(the_folder(tmp_path).stop.exists)
+        wait(the_folder(tmp_path).stop_file_path.exists)
         time.sleep(2 * SAME_SECONDS)  # signals that come closer together are one request
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
@@ -199,8 +199,8 @@ def test_a_killed_worker_costs_what_ran_and_nothing_else(
     assert (launched.complaint or "") in errors
     finished = 3 if launched.neighbours_live else 2
     assert [result.status for result in results(the_folder(tmp_path))] == [Status.FINISHED] * finished
-    plan = Plan.read(the_folder(tmp_path).plan)
-    attempts = ledger.statement(plan.account, plan.id).attempts(plan.id)
+    plan = Plan.read(the_folder(tmp_path).plan_path)
+    attempts = ledger.statement(plan.account, plan.id).attempts_of_plan(plan.id)
     assert set(attempts.started.values()) == {1}
     assert sorted(str(body["status"]) for body in attempts.settled.values()) == [
         *["finished"] * finished,
@@ -227,7 +227,7 @@ def test_a_job_that_is_told_that_its_time_is_up_waits_at_a_checkpoint_for_the_sa
     assert len(results(folder)) == 3
     assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
-    plan = Plan.read(folder.plan)
+    plan = Plan.read(folder.plan_path)
     assert len(ledger.statement(plan.account, plan.id).charges) == 1
 
 
@@ -250,7 +250,7 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
     assert results(folder) == []
     assert folder_of(fresh_program(*FOUR_RUNS, *launched.overrides, "steps=3000")).root == folder.root
     assert [result.status for result in results(folder)] == [Status.FINISHED] * 4
-    plan = Plan.read(folder.plan)
+    plan = Plan.read(folder.plan_path)
     statement = ledger.statement(plan.account, plan.id)
     assert [charge.body["reason"] for charge in statement.charges] == ["plan", "repeat"]
     assert len(statement.charges[1].body["trials"]) == 2

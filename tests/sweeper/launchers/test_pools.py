@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.launchers.hydra_jobs import is_pool, prepare_joblib_launcher
+from dpsweep.sweeper.launchers.hydra_jobs import is_joblib_launcher, prepare_joblib_launcher
 
 pytest.importorskip("joblib", reason="needs dpsweep[parallel]")
 pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs dpsweep[parallel]")
@@ -26,7 +26,7 @@ from pathlib import Path
 from joblib import Parallel, delayed
 from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
 from dpsweep.sweeper.launchers.hydra_jobs import prepare_joblib_launcher
-from dpsweep.sweeper.coordinator.signals import stop_on_signals
+from dpsweep.sweeper.coordinator.signals import create_stop_file_on_signals
 
 PLACE = Path(sys.argv[1])
 
@@ -36,7 +36,7 @@ def work(number):
         time.sleep(0.05)
 
 if __name__ == "__main__":
-    with stop_on_signals(PLACE / "stop"):
+    with create_stop_file_on_signals(PLACE / "stop"):
         launcher = JoblibLauncher(n_jobs={WORKERS}, backend="loky")
         prepare_joblib_launcher(launcher)
         Parallel(**launcher.joblib)(delayed(work)(number) for number in range(2))
@@ -110,7 +110,7 @@ def test_other_launchers_stay_as_they_are() -> None:
 
     launcher = BasicLauncher()
     before = dict(vars(launcher))
-    assert not is_pool(launcher)
+    assert not is_joblib_launcher(launcher)
     prepare_joblib_launcher(launcher)
     assert vars(launcher) == before
 

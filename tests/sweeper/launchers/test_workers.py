@@ -36,7 +36,7 @@ LOCAL = {"tasks_per_node": 1, "nodes": 1}
     ],
 )
 def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, threads: int, batch: int) -> None:
-    workers = Workers.of(OmegaConf.create(launcher), cores=8)
+    workers = Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8)
     assert (workers.jobs, workers.threads, workers.batch) == (jobs, threads, batch)
 
 
@@ -51,13 +51,13 @@ def test_a_launchers_settings_say_how_many(launcher: dict[str, Any], jobs: int, 
     ],
 )
 def test_a_queue_and_a_running_cluster_may_use_other_machines(launcher: dict[str, Any], elsewhere: bool) -> None:
-    assert Workers.of(OmegaConf.create(launcher), cores=8).elsewhere is elsewhere
+    assert Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8).elsewhere is elsewhere
 
 
 @pytest.mark.parametrize("cores", [1, 2, 7, 64])
 @pytest.mark.parametrize("launcher", [{"n_jobs": 2}, {"n_jobs": -1}, {"ray": {}}, LOCAL | {"cpus_per_task": 1}])
 def test_workers_of_one_machine_share_its_cores(launcher: dict[str, Any], cores: int) -> None:
-    workers = Workers.of(OmegaConf.create(launcher), cores)
+    workers = Workers.from_launcher_settings(OmegaConf.create(launcher), cores)
     assert workers.threads >= 1
     assert workers.jobs * workers.threads <= max(cores, workers.jobs)
 
@@ -65,9 +65,9 @@ def test_workers_of_one_machine_share_its_cores(launcher: dict[str, Any], cores:
 @pytest.mark.parametrize("key", ["nodes", "tasks_per_node"])
 def test_several_processes_of_one_job_are_refused(key: str) -> None:
     with pytest.raises(BadInput, match=f"hydra.launcher.{key}=2 to be 1"):
-        Workers.of(OmegaConf.create(SLURM | {"cpus_per_task": 1, key: 2}), cores=8)
+        Workers.from_launcher_settings(OmegaConf.create(SLURM | {"cpus_per_task": 1, key: 2}), cores=8)
 
 
 def test_no_workers_are_refused() -> None:
     with pytest.raises(BadInput, match="n_jobs=0"):
-        Workers.of(OmegaConf.create({"n_jobs": 0}), cores=8)
+        Workers.from_launcher_settings(OmegaConf.create({"n_jobs": 0}), cores=8)

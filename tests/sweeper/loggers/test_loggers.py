@@ -13,7 +13,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep, check_loggers
+from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep, check_loggers_allowed_and_installed
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import TWO, Program, folder_of, results
 from tests.sweeper.loggers import readers
@@ -64,7 +64,7 @@ def test_a_library_reads_back_hyperparameters_and_charged_scores_alone(
     assert done.stderr == ""
     folder = folder_of(done)
     stored = read_back(logger, tmp_path)
-    scores = sorted(float(result.value or 0) for result in results(folder).values())
+    scores = sorted(float(result.score_value or 0) for result in results(folder).values())
     assert sorted(run.scores["accuracy"] for run in stored) == pytest.approx(scores, abs=1e-6)
     assert {float(run.hyperparameters["trainer.regularizer"]) for run in stored} == {0.1, 1.0}
     for run in stored:
@@ -118,7 +118,7 @@ def test_rules_that_hide_scores_refuse_a_logger_before_the_charge(
     refused = program(*TWO, f"tuning={rule}", *more, "logger=tensorboard")
     assert refused.returncode == 2
     assert f"Expected logger=tensorboard to be none under {rule}: it would show every run" in refused.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
     assert not list(tmp_path.glob("sweeps/*/*/tensorboard"))
 
 
@@ -135,7 +135,7 @@ class Elsewhere:
 
 def test_a_library_that_is_not_installed_is_one_sentence() -> None:
     with pytest.raises(BadInput, match=r"^Expected Nothing for logger=mine: it needs the package nothing"):
-        check_loggers({"mine": Elsewhere()}, Composition())
+        check_loggers_allowed_and_installed({"mine": Elsewhere()}, Composition())
 
 
 @TRAINS
@@ -177,4 +177,4 @@ def test_wrong_words_charge_nothing(words: tuple[str, ...], sentence: str, progr
     refused = program(*TWO, *words)
     assert refused.returncode == 2
     assert sentence in refused.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()

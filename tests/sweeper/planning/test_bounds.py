@@ -12,12 +12,19 @@ import pytest
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import compose, flatten, poisson_gaussian, repeat, same, steps_of
+from dpsweep.accounting.events.build import (
+    are_same_events,
+    compose,
+    leaves_with_counts,
+    number_of_steps,
+    poisson_gaussian,
+    repeat,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.sweeper.planning.declared_point import KINDS, declared_anew
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.planning.declared_point import KINDS, declared_point_of_trial
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -44,7 +51,9 @@ def test_a_trials_event_is_that_of_its_own_declaration(compose_priced: Compose, 
     """Planning takes it from the point's; the noise of the score may have been open then."""
     plan = compose_priced([*LINE, *score, "privacy.epsilon=2", "steps=5", "clip_schedule=linear"]).plan
     for trial in plan.trials:
-        assert trial.event == declare(trial.config).event(trial.config["privacy"]["noise_multiplier"])
+        assert trial.event == declaration_from_config(trial.config).training_and_scoring_dp_event(
+            trial.config["privacy"]["noise_multiplier"]
+        )
 
 
 def usual_rate(plan: Plan) -> float:
@@ -57,7 +66,7 @@ def test_absolute_noise_is_a_step_of_its_own_each(compose_priced: Compose) -> No
     relative = compose_priced([*GIVEN, "steps=5", "clip_schedule=linear", "clip_schedule.noise=multiplier"])
     rate = usual_rate(usual.plan)
     steps = [poisson_gaussian(sample_rate=rate, noise_multiplier=20 * (1 + t / 5)) for t in range(5)]
-    assert all(same(trial.event.training, compose(steps)) for trial in falling.plan.trials)
+    assert all(are_same_events(trial.event.training, compose(steps)) for trial in falling.plan.trials)
     assert relative.plan.trials[0].event == usual.plan.trials[0].event
     assert relative.plan.id != usual.plan.id
     assert falling.quote.epsilon < usual.quote.epsilon == relative.quote.epsilon
@@ -78,10 +87,10 @@ def test_the_search_for_a_noise_begins_with_few_kinds_of_step_that_cost_no_less(
     compose_priced: Compose, schedule: str
 ) -> None:
     plan = compose_priced([*GIVEN, "steps=200", f"clip_schedule={schedule}"]).plan
-    run = declared_anew(plan.trials[0])
-    exact, rough = run.training(3.0), run.rough_training(3.0)
-    assert len(flatten(exact)) > KINDS >= len(flatten(rough))
-    assert steps_of(rough) == steps_of(exact) == 200
+    run = declared_point_of_trial(plan.trials[0])
+    exact, rough = run.training_event(3.0), run.training_event_with_rounded_factors(3.0)
+    assert len(leaves_with_counts(exact)) > KINDS >= len(leaves_with_counts(rough))
+    assert number_of_steps(rough) == number_of_steps(exact) == 200
     for accountant in (Rdp(), Pld()):
         prices = [accountant.epsilon(event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE) for event in (exact, rough)]
         assert prices[0] <= prices[1] <= 1.05 * prices[0]

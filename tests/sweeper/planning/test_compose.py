@@ -10,11 +10,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.events.build import leaves_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.stored_names.stored_classes import fields_of, home_of
+from dpsweep.accounting.stored_names.stored_classes import current_path_of_class, fields_without_class_name
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.planning.grid import Grid
 from dpsweep.sweeper.planning.resolution import BY_GRID
@@ -76,8 +76,8 @@ def test_every_method_has_a_sweep_of_its_own_out_of_the_box(compose_priced: Comp
     few = ("auto_s", "sgd", "adam", "adadp", "output_perturbation")
     assert len(priced.plan.trials) == (4 if trainer in few else 16)
     for trial in priced.plan.trials:
-        assert fields_of(trial.config["trainer"]).keys() == fields_of(written).keys()
-        assert home_of(trial.config["trainer"]) == written["_target_"]
+        assert fields_without_class_name(trial.config["trainer"]).keys() == fields_without_class_name(written).keys()
+        assert current_path_of_class(trial.config["trainer"]) == written["_target_"]
 
 
 def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Compose) -> None:
@@ -94,7 +94,7 @@ def test_several_methods_models_and_noises_unite_in_one_plan(compose_priced: Com
     )
     assert len(priced.plan.trials) == 2 * 2 * 2 * 2
     assert dict(priced.plan.trials[0].axes) == {"model": "logistic", "trainer.lr": 1, "privacy.noise_multiplier": 2.0}
-    assert len(flatten(priced.plan.event.training)) == 2, "unequal noise is composed as it is"
+    assert len(leaves_with_counts(priced.plan.event.training)) == 2, "unequal noise is composed as it is"
     assert priced.plan.target_epsilon is None
 
 
@@ -132,7 +132,7 @@ def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) ->
     priced = compose_priced(
         [*FAST, "trainer=dpnsgd", "trainer.lr=1", "trainer.regularizer=1", "sampler.batch_size=250"]
     )
-    ((step, count),) = flatten(priced.plan.trials[0].event.training)
+    ((step, count),) = leaves_with_counts(priced.plan.trials[0].event.training)
     dataset = priced.plan.trials[0].config["dataset"]
     assert step.sampling_probability == 250 / round(dataset["records"] * 0.8)
     assert count == priced.plan.trials[0].config["steps"]
@@ -141,7 +141,7 @@ def test_sample_rate_and_steps_are_the_declared_ones(compose_priced: Compose) ->
 def test_a_public_test_set_costs_nothing_and_leaves_all_records_to_train_on(compose_priced: Compose) -> None:
     priced = compose_priced(["dataset=adult", "accountant=rdp", "score=public", "trainer=dpsgd", "trainer.lr=1,2"])
     assert priced.plan.event.validation is None
-    ((step, _),) = flatten(priced.plan.trials[0].event.training)
+    ((step, _),) = leaves_with_counts(priced.plan.trials[0].event.training)
     assert step.sampling_probability == 1000 / 30162
 
 
@@ -264,12 +264,12 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
         "sampler=random_allocation": ["steps=80"],
     }.get(choice, [])
     plan = compose_priced([*line, *light, choice, *more]).plan
-    assert len(set(plan.points)) == 1
+    assert len(set(plan.point_index_of_each_trial)) == 1
     group, _, name = choice.partition("=")
     if group in plan.trials[0].config:
         written = OmegaConf.load(CONF / group / f"{name}.yaml")
         written = written.get(group, written)  # a model with its features is a file of both
-        assert home_of(plan.trials[0].config[group]) == written["_target_"]
+        assert current_path_of_class(plan.trials[0].config[group]) == written["_target_"]
 
 
 def test_words_are_for_models_of_words_and_their_file_is_part_of_a_trial(compose_priced: Compose) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.notation import all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.planning.plan_settings import LIMITS, Point, require_meant
+from dpsweep.sweeper.planning.plan_settings import LIMITS, Point, require_settings_within_limits
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,7 +45,7 @@ NOISE = "privacy.noise_multiplier=4"
 )
 def test_beyond_its_limits_a_number_is_a_typo(compose_priced: Compose, override: str) -> None:
     key = override.partition("=")[0]
-    least, most = map(all_digits, LIMITS[key])
+    least, most = map(text_with_all_digits, LIMITS[key])
     with pytest.raises(BadInput) as refusal:
         compose_priced([one for one in LINE if not one.startswith(f"{key}=")] + [override])
     sentence = str(refusal.value)
@@ -58,8 +58,10 @@ def test_beyond_its_limits_a_number_is_a_typo(compose_priced: Compose, override:
 def test_a_number_of_a_part_has_the_limits_of_the_whole() -> None:
     trainer = {"kind": "method", "lr": 1.0, "transform": {"kind": "clip", "clip_norm": 1e30}}
     with pytest.raises(BadInput, match=r"Expected trainer\.transform\.clip_norm=1e30 in 1e-6 to 1000000: "):
-        require_meant([Point(method="mine", axes={}, config={"trainer": trainer})])
-    require_meant([Point(method="mine", axes={}, config={"trainer": trainer | {"transform": {"clip_norm": 1e6}}})])
+        require_settings_within_limits([Point(method="mine", axes={}, config={"trainer": trainer})])
+    require_settings_within_limits(
+        [Point(method="mine", axes={}, config={"trainer": trainer | {"transform": {"clip_norm": 1e6}}})]
+    )
 
 
 def test_at_its_limits_a_number_is_taken_at_its_word(compose_priced: Compose) -> None:
@@ -72,7 +74,7 @@ def test_the_program_says_so_with_exit_code_2_and_opens_no_account(program: Prog
     assert done.returncode == 2
     assert "Expected trainer.clip_norm=1e30 in 1e-6 to 1000000: anything else is taken for a typo." in done.stderr
     assert "Traceback" not in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.mark.parametrize("line", ["open dataset=digits budget.epsilon=1e30", "open dataset=digits budget.delta=1e-45"])
@@ -80,7 +82,7 @@ def test_a_budget_has_limits_too(program: Program, ledger: Ledger, line: str) ->
     done = program("budget", *line.split(), module="dpsweep.sweeper.commands.cli")
     assert done.returncode == 2
     assert "taken for a typo" in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 def test_what_was_spent_elsewhere_is_believed_up_to_a_limit(program: Program, ledger: Ledger) -> None:
@@ -95,4 +97,4 @@ def test_what_was_spent_elsewhere_is_believed_up_to_a_limit(program: Program, le
 def test_the_documentation_lists_the_limits() -> None:
     text = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
     for key, (least, most) in LIMITS.items():
-        assert f"| `{key}` | {all_digits(least)} | {all_digits(most)} |" in text
+        assert f"| `{key}` | {text_with_all_digits(least)} | {text_with_all_digits(most)} |" in text

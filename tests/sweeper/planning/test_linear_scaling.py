@@ -13,10 +13,15 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Phase, Plan, Proposed
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.proposed_points import choices_of, read_proposals, run_at, runs_of
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.proposed_points import (
+    read_proposed_point_indices,
+    require_allowed_point_indices_per_turn,
+    trial_of_point_at_turn,
+    trials_of_proposals,
+)
 from dpsweep.sweeper.job.locks import training_lock
-from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
 from dpsweep.sweeper.searches.interface import RunQueue
 from tests.sweeper.search_programs import Compose, Place, result_of
 
@@ -65,7 +70,7 @@ def scored(plan: Plan, best: dict[float, float | None]) -> list[Seen]:
 
 
 def rate_after(plan: Plan, best: dict[float, float | None]) -> float:
-    return float(plan.trials[propose(plan, scored(plan, best))].axes["trainer.lr"] or 0)
+    return float(plan.trials[propose_next_point_index(plan, scored(plan, best))].axes["trainer.lr"] or 0)
 
 
 def test_every_phase_is_paid_for_at_its_own_price_and_all_of_them_meet_the_target(compose_priced: Compose) -> None:
@@ -80,16 +85,16 @@ def test_every_phase_is_paid_for_at_its_own_price_and_all_of_them_meet_the_targe
     )
     first, second, final = (plan.trials[points_at(plan, noise)[0.1]].event for noise in (40.0, 20.0, last))
     spent = [events.repeat(first.training, 3), events.repeat(second.training, 3), final.training]
-    assert events.same(plan.event.training, events.compose(spent))
+    assert events.are_same_events(plan.event.training, events.compose(spent))
     assert 0.99 * 4 < priced.quote.epsilon <= 4
     anywhere = replace(plan, proposed=replace(plan.proposed, phases=()))
-    event = priced.rule.event(anywhere.paid)
+    event = priced.rule.event(anywhere.priced_events)
     assert priced.panel.epsilon(event, plan.delta, plan.adjacency) > 1.5 * priced.quote.epsilon
 
 
 def test_a_stored_plan_keeps_its_phases_and_they_are_part_of_what_it_is(plan: Plan) -> None:
     assert Plan.from_json(plan.to_json()).id == plan.id
-    assert Plan.from_json(plan.to_json()).turns == plan.turns
+    assert Plan.from_json(plan.to_json()).allowed_point_indices_per_turn == plan.allowed_point_indices_per_turn
     assert plan.proposed is not None
     assert replace(plan, proposed=replace(plan.proposed, phases=())).id != plan.id
 
@@ -113,7 +118,7 @@ def test_the_last_run_is_at_the_rate_that_the_line_says(
 
 
 def test_without_any_score_the_last_run_is_at_some_rate_of_its_phase(plan: Plan) -> None:
-    chosen = propose(plan, scored(plan, {40.0: None, 20.0: None}))
+    chosen = propose_next_point_index(plan, scored(plan, {40.0: None, 20.0: None}))
     assert chosen in points_at(plan, last_noise(plan)).values()
 
 
@@ -125,7 +130,7 @@ def test_cheap_runs_try_different_rates_and_the_seed_says_which(compose_priced: 
         plan = compose_priced([*LINE, *arguments]).plan
         seen: list[Seen] = []
         for _ in range(6):
-            seen.append(Seen(point=propose(plan, seen), ended=True, score=0.5))
+            seen.append(Seen(point=propose_next_point_index(plan, seen), ended=True, score=0.5))
         points = [run.point for run in seen]
         assert set(points[:3]) <= set(points_at(plan, 40.0).values())
         assert set(points[3:]) <= set(points_at(plan, 20.0).values())
@@ -167,7 +172,7 @@ def test_what_cannot_be_scaled_is_one_sentence(compose_priced: Compose, argument
 def test_a_point_of_another_phase_is_no_run(plan: Plan) -> None:
     dear = points_at(plan, last_noise(plan))[0.1]
     with pytest.raises(BadInput, match="turn 0 of plan"):
-        runs_of(plan, [dear])
+        trials_of_proposals(plan, [dear])
     with pytest.raises(BadInput, match=r"search\.trials=4 to be those of its phases"):
         Proposed(trials=4, sampler={}, phases=(Phase(trials=3, noise_multiplier=1.0),))
 
@@ -182,23 +187,27 @@ def test_a_phase_begins_when_the_one_before_it_is_over_and_all_of_it_is_paid(pla
     lengths = []
     while runs := work.more(20):
         lengths.append(len(runs))
-        receipts = work.log.start(runs)
+        receipts = work.log.start_and_issue_receipts(runs)
         for receipt, trial in zip(receipts, runs, strict=True):
-            folder = here.folder.trial(trial.id)
+            folder = here.folder.trial_folder(trial.id)
             receipt.write(folder)
-            Receipt.claim(folder, here.folder.private, plan=here.plan.id, trial=trial.id)
+            Receipt.claim_from_folder(folder, here.folder.private_store, plan=here.plan.id, trial=trial.id)
         with ExitStack() as at_work:
             for trial in runs:
-                at_work.enter_context(training_lock(here.folder.trial(trial.id)))
+                at_work.enter_context(training_lock(here.folder.trial_folder(trial.id)))
             for receipt, trial in zip(receipts, runs, strict=True):
                 assert work.more(20) == (), "not before the last one has ended"
-                result_of(trial, 0.5, receipt.attempt).write(here.folder.trial(trial.id))
-        work.log.settle()
+                result_of(trial, 0.5, receipt.attempt).write(here.folder.trial_folder(trial.id))
+        work.log.record_ended_attempts()
     assert lengths == [3, 3, 1]
-    assert "7 of 7 runs were proposed; 7 of 7 results" in verify_folder(here.folder.root, here.ledger)
-    assert here.ledger.statement("digits").attempts(here.plan.id).spares == 0
-    stored = read_proposals(here.plan, here.folder.proposals)
-    assert all(point in choice for point, choice in zip(stored, choices_of(here.plan), strict=True))
+    assert "7 of 7 runs were proposed; 7 of 7 results" in verify_sweep_folder_and_describe(
+        here.folder.root, here.ledger
+    )
+    assert here.ledger.statement("digits").attempts_of_plan(here.plan.id).number_of_spare_attempts == 0
+    stored = read_proposed_point_indices(here.plan, here.folder.proposals_path)
+    assert all(
+        point in choice for point, choice in zip(stored, require_allowed_point_indices_per_turn(here.plan), strict=True)
+    )
 
 
 def test_a_dear_run_at_a_cheap_turn_is_found_out(place: Callable[..., Place]) -> None:
@@ -206,10 +215,10 @@ def test_a_dear_run_at_a_cheap_turn_is_found_out(place: Callable[..., Place]) ->
     start(here)
     dear = points_at(here.plan, last_noise(here.plan))[0.1]
     with pytest.raises(BadInput, match="to be among what plan"):
-        here.search.block(run_at(here.plan, 0, dear).id)
-    write_json(here.folder.proposals, {"plan": here.plan.id, "proposals": [dear]})
+        here.search.block_with_id(trial_of_point_at_turn(here.plan, 0, dear).id)
+    write_json(here.folder.proposals_path, {"plan": here.plan.id, "proposals": [dear]})
     with pytest.raises(BadInput, match="turn 0 of plan"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 def test_a_refused_search_says_what_its_last_run_could_have(place: Callable[..., Place]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.commands.hydra_app import options_first
+from dpsweep.sweeper.commands.hydra_app import move_options_before_overrides
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
@@ -131,7 +131,7 @@ def test_a_folder_of_configurations_is_named_anywhere(
     ],
 )
 def test_options_stand_before_overrides(line: str, told: str) -> None:
-    assert options_first(line.split()) == told.split()
+    assert move_options_before_overrides(line.split()) == told.split()
 
 
 def test_the_default_is_shown_in_fewer_than_a_hundred_lines_without_plumbing(program: Program) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.notation import epsilon_up
-from dpsweep.accounting.pricing.alternatives import envelope_price
+from dpsweep.accounting.notation import epsilon_text_rounded_up
+from dpsweep.accounting.pricing.alternatives import price_by_envelope_bound
 from dpsweep.accounting.records.plan import Plan
 from tests.forked_programs import Run
 from tests.sweeper.search_programs import Compose
@@ -104,9 +104,9 @@ def test_random_stopping_has_the_envelope_price_of_its_law_beside_it(compose_pri
     words = [*LIGHT, "accountant=pld", "accountant.witnesses=[]", "privacy.noise_multiplier=9", "score.noise_std=9"]
     stopping = compose_priced([*words, "tuning=random_stopping", "tuning.gamma=0.25"])
     selection = compose_priced([*words, "tuning=private_selection", "tuning.gamma=0.25"])
-    price = envelope_price(stopping)
+    price = price_by_envelope_bound(stopping)
     assert price is not None
     assert stopping.quote.lower <= price <= selection.quote.epsilon * (1 + 1e-6) < stopping.quote.epsilon
-    assert envelope_price(selection) is None
+    assert price_by_envelope_bound(selection) is None
     done = program("plan", *words, "tuning=random_stopping", "tuning.gamma=0.25", module="dpsweep.sweeper.commands.cli")
-    assert f"epsilon {epsilon_up(price)} by the envelope bound" in " ".join(done.stdout.split())
+    assert f"epsilon {epsilon_text_rounded_up(price)} by the envelope bound" in " ".join(done.stdout.split())

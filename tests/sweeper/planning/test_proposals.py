@@ -12,9 +12,9 @@ from dpsweep.accounting.errors import BadInput, BudgetRefused, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.searches.interface import search_of
-from dpsweep.reports.content.sweep_table import read
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.searches.interface import search_for_plan
+from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.sweeper.searches.admission import Retry
@@ -27,10 +27,10 @@ from tests.sweeper.search_programs import GRID, Compose, Place, Program, folder_
 def test_as_many_runs_are_priced_as_are_proposed_and_each_as_the_dearest(compose_priced: Compose) -> None:
     plan = compose_priced(SIX).plan
     assert len(plan.trials) == 4
-    assert events.same(plan.event.training, events.repeat(plan.trials[0].event.training, 6))
+    assert events.are_same_events(plan.event.training, events.repeat(plan.trials[0].event.training, 6))
     unequal = compose_priced([*SIX, "privacy.noise_multiplier=3,6"]).plan
-    worst = events.worst(trial.event.training for trial in unequal.trials)
-    assert events.same(unequal.event.training, events.repeat(worst, 6))
+    worst = events.worst_of_events(trial.event.training for trial in unequal.trials)
+    assert events.are_same_events(unequal.event.training, events.repeat(worst, 6))
     assert "charges the worst" in unequal.notes[-1]
     finer = compose_priced([*SIX, "trainer.lr=1,2,3,4,5,6,7,8"])
     assert finer.quote == compose_priced(SIX).quote, "a finer grid costs nothing"
@@ -105,8 +105,8 @@ def test_the_charge_names_no_run_and_pays_for_every_turn(place: Callable[..., Pl
     assert proposals(here) == (), "nothing is proposed before it can be run"
     assert go_on(here, work) == 6
     assert work.more(99) == ()
-    assert attempts(here).spares == 1
-    assert len(proposals(here)) == len(work.runs) == work.total == 6
+    assert attempts(here).number_of_spare_attempts == 1
+    assert len(proposals(here)) == len(work.known_runs) == work.total == 6
     before = here.ledger.statement("digits").entries
     again = begin(here)
     assert go_on(here, again) == 0
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused_and_says_how_many_runs_would(place: Callab
     with pytest.raises(BudgetRefused, match=r"What would fit: \d+ of these 100 runs"):
         begin(here)
     assert attempts(here).charges == ()
-    assert not here.folder.proposals.exists()
+    assert not here.folder.proposals_path.exists()
 
 
 def test_what_was_proposed_before_a_crash_runs_and_nothing_else(place: Callable[..., Place]) -> None:
@@ -142,9 +142,9 @@ def point_of(here: Place, run: Trial) -> Trial:
 def test_nothing_is_proposed_while_the_sweep_is_being_stopped(place: Callable[..., Place]) -> None:
     here = place(SIX)
     work = begin(here)
-    here.folder.stop.touch()
+    here.folder.stop_file_path.touch()
     assert work.more(1) == ()
-    here.folder.stop.unlink()
+    here.folder.stop_file_path.unlink()
     assert len(work.more(1)) == 1
 
 
@@ -164,11 +164,13 @@ def test_a_killed_run_is_repeated_without_taking_a_turn(place: Callable[..., Pla
         assert attempts(here).charges[1].body["epsilon"] < here.priced.quote.epsilon
     assert go_on(here, again) == 5
     assert attempts(here).started[killed[1].id] == 2
-    assert len(again.log.states().finished) == 6
-    assert attempts(here).spares == 0
+    assert len(again.log.states_of_runs().finished) == 6
+    assert attempts(here).number_of_spare_attempts == 0
     with pytest.raises(ContractBroken, match="covered by no charge"):
-        again.log.start(killed[:1])
-    assert "6 of 6 runs were proposed; 6 of 6 results" in verify_folder(here.folder.root, here.ledger)
+        again.log.start_and_issue_receipts(killed[:1])
+    assert "6 of 6 runs were proposed; 6 of 6 results" in verify_sweep_folder_and_describe(
+        here.folder.root, here.ledger
+    )
 
 
 def test_a_killed_run_that_is_not_paid_for_again_has_used_its_turn(place: Callable[..., Place]) -> None:
@@ -184,12 +186,12 @@ def test_a_killed_run_that_is_not_paid_for_again_has_used_its_turn(place: Callab
 def test_a_deleted_folder_is_a_new_charge_for_what_had_begun(place: Callable[..., Place]) -> None:
     here = place(SIX)
     go_on(here, begin(here), fates=iter([0.5] * 3 + [None] * 3))
-    before, lost = here.ledger.statement("digits").reserved, proposals(here)
+    before, lost = here.ledger.statement("digits").reserved_epsilon_and_delta, proposals(here)
     shutil.rmtree(here.folder.root)
     again = begin(here)
     assert proposals(here) == lost, "the ledger knows what had begun"
     assert {trial.id for trial in again.due} == set(attempts(here).started)
-    assert here.ledger.statement("digits").reserved[0] == pytest.approx(2 * before[0])
+    assert here.ledger.statement("digits").reserved_epsilon_and_delta[0] == pytest.approx(2 * before[0])
     assert go_on(here, again) == 6
 
 
@@ -198,7 +200,7 @@ def test_what_has_not_begun_when_its_folder_is_deleted_costs_nothing_more(place:
     work = begin(here)
     run(here, work, work.more(1))
     work.more(1)
-    here.folder.proposals.unlink()
+    here.folder.proposals_path.unlink()
     again = begin(here)
     assert len(proposals(here)) == 1
     assert go_on(here, again) == 5
@@ -208,11 +210,11 @@ def test_what_has_not_begun_when_its_folder_is_deleted_costs_nothing_more(place:
 def test_a_run_that_nobody_proposed_contradicts_the_plan(place: Callable[..., Place]) -> None:
     here = place(SIX)
     go_on(here, begin(here))
-    assert "all paid" in verify_folder(here.folder.root, here.ledger)
-    form = json.loads(here.folder.proposals.read_text())
-    here.folder.proposals.write_text(json.dumps(form | {"proposals": form["proposals"][:5]}))
+    assert "all paid" in verify_sweep_folder_and_describe(here.folder.root, here.ledger)
+    form = json.loads(here.folder.proposals_path.read_text())
+    here.folder.proposals_path.write_text(json.dumps(form | {"proposals": form["proposals"][:5]}))
     with pytest.raises(ContractBroken, match="without having been proposed"):
-        verify_folder(here.folder.root, here.ledger)
+        verify_sweep_folder_and_describe(here.folder.root, here.ledger)
 
 
 @pytest.mark.long
@@ -227,7 +229,7 @@ def test_a_page_shows_which_points_were_tried_how_often_and_who_proposed_them(pl
     assert '<span data-fact="points_finished">10</span> <small>of <span data-fact="runs">12</span> finished' in page
     assert "\N{MULTIPLICATION SIGN}2" in (here.folder.root / "curator" / "heatmap.svg").read_text()
     keys = ("trainer.regularizer", "trainer.lr")
-    cells = read(here.folder.root, here.ledger).cells[list(keys)]
+    cells = read_sweep(here.folder.root, here.ledger).map_rows[list(keys)]
     in_order = list(dict.fromkeys(map(tuple, cells.to_numpy().tolist())))
     assert in_order == [tuple(trial.axes[key] for key in keys) for trial in here.plan.trials]
     assert "12 runs proposed among 16 points of DP-NSGD" in page
@@ -260,12 +262,14 @@ def test_a_search_from_command_to_release_and_back_again(fresh_program: Program,
     assert planned.returncode == 0, planned.stderr
     assert "6, of the points that TPESampler proposes" in " ".join(planned.stdout.split())
     folder = folder_of(fresh_program(*line))
-    plan = Plan.read(folder.plan)
-    assert len(search_of(plan, folder).runs()) == 6
-    assert not folder.draw.exists()
-    study = study_in(folder.study)
+    plan = Plan.read(folder.plan_path)
+    assert len(search_for_plan(plan, folder).search_and_final_runs()) == 6
+    assert not folder.draw_path.exists()
+    study = study_in(folder.optuna_study_path)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 6
     again = fresh_program(*line)
     assert "nothing is run or charged" in again.stdout
-    assert "6 of 6 runs were proposed; 6 of 6 results are there, all paid" in verify_folder(folder.root, ledger)
+    assert "6 of 6 runs were proposed; 6 of 6 results are there, all paid" in verify_sweep_folder_and_describe(
+        folder.root, ledger
+    )
     assert write_release(folder.root, ledger).is_file()

@@ -13,9 +13,9 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.planning.public_search import public_winner
+from dpsweep.sweeper.planning.public_search import winner_of_public_sweep
 from tests.randomized import TRAINS
 from tests.reports.disclosure.forms import FORMATS
 from tests.sweeper.coordinator.test_recognition import write_visits
@@ -47,7 +47,7 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
     opened = folder_of(program(*OPEN, "hydra.sweep.dir=open"))
     search = Plan.read(opened / "plan.json")
     scores = {trial.id: TrialResult.read(opened / "trials" / trial.id) for trial in search.trials}
-    best = max(search.trials, key=lambda trial: scores[trial.id].value or 0.0)  # type: ignore[union-attr]
+    best = max(search.trials, key=lambda trial: scores[trial.id].score_value or 0.0)  # type: ignore[union-attr]
 
     folder = folder_of(program(*PRIVATE))
     plan = Plan.read(folder / "plan.json")
@@ -62,7 +62,9 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
     assert plan.rule == {"kind": "public", "sweep": search.id}
     (charge,) = ledger.statement("digits").charges
     assert charge.body["epsilon"] <= 4.0
-    assert "1 of 1" in verify_folder(folder, ledger) or "all paid" in verify_folder(folder, ledger)
+    assert "1 of 1" in verify_sweep_folder_and_describe(
+        folder, ledger
+    ) or "all paid" in verify_sweep_folder_and_describe(folder, ledger)
     release = write_release(folder, ledger, tuple(FORMATS.values()))
     entry = release.with_name(FORMATS["registry"].file)
     assert "Hyperparameters were tuned on the protected records" not in entry.read_text()
@@ -79,10 +81,10 @@ def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger
     (own,) = (path for path in tmp_path.glob("sweeps/digits/*/plan.json") if path.parent != folder)
     assert Plan.read(own).trials[0].config["trainer"]["lr"] == 5, "what the command line names wins"
     with pytest.raises(BadInput, match=r"sweep with dataset\.public=true: what a search on private records of digits"):
-        public_winner(folder)
+        winner_of_public_sweep(folder)
     shutil.rmtree(opened / "trials")
     with pytest.raises(BadInput, match="to have a finished run, got none"):
-        public_winner(opened)
+        winner_of_public_sweep(opened)
 
 
 def test_what_is_no_public_sweep_is_refused_and_costs_nothing(program: Program, ledger: Ledger, tmp_path: Path) -> None:
@@ -91,4 +93,4 @@ def test_what_is_no_public_sweep_is_refused_and_costs_nothing(program: Program, 
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "plan.json").write_text(json.dumps({"format": 1}))
     assert "Traceback" not in refusal(program, PRIVATE)
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()

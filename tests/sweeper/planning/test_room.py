@@ -12,7 +12,12 @@ from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy, RenyiFilter
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.pricing.alternatives import advice_to_fit, fitting_ways_sentence, least_fitting_noise, offers_of
+from dpsweep.accounting.pricing.alternatives import (
+    advice_sentences_to_fit_budget,
+    fitting_ways_sentence,
+    offers_under_each_rule,
+    required_noise_to_fit_budget,
+)
 from dpsweep.accounting.pricing.calibration import DIGITS
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
@@ -28,16 +33,16 @@ POLICIES = pytest.mark.parametrize("policy", [Addition(), FILTER], ids=["additio
 
 def opened(ledger: Ledger, policy: Policy, taken: float = 0.0) -> Statement:
     """An account with this policy, of which a plan has taken some epsilon by its claim alone."""
-    ledger.open("digits", BUDGET, policy)
+    ledger.open_account("digits", BUDGET, policy)
     if taken:
-        ledger.record_outside("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
+        ledger.record_outside_cost("digits", Guarantee(epsilon=taken, delta=0.0), "a pilot study")
     return ledger.statement("digits")
 
 
 def admitted(priced: PricedPlan, ledger: Ledger) -> bool:
     """Whether the ledger itself takes the plan."""
     try:
-        ledger.charge(
+        ledger.charge_trials_and_return_entry(
             "digits",
             plan=priced.plan.id,
             trials=[trial.id for trial in priced.plan.trials],
@@ -55,8 +60,8 @@ def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
     compose_priced: Compose, ledger: Ledger, policy: Policy
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
-    found = least_fitting_noise(
-        priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.0))
+    found = required_noise_to_fit_budget(
+        priced, priced.rule, priced.plan.trials, RemainingBudget.for_plan(priced, opened(ledger, policy, taken=3.0))
     )
     assert found is not None
     less = found.noise_multiplier * (0.99 - 10 ** (1 - DIGITS))
@@ -67,7 +72,7 @@ def test_the_advised_noise_is_admitted_and_one_percent_less_is_not(
 @POLICIES
 def test_the_advised_epsilon_is_admitted(compose_priced: Compose, ledger: Ledger, policy: Policy) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9"])
-    said = advice_to_fit(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    said = advice_sentences_to_fit_budget(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
     epsilon = float(said.partition("privacy.epsilon=")[2].partition(")")[0])
     assert admitted(compose_priced([*GRID, f"privacy.epsilon={epsilon}"]), ledger)
 
@@ -78,7 +83,7 @@ def test_the_advised_number_of_runs_is_admitted_and_one_more_is_not(
 ) -> None:
     line = (*LIGHT, "trainer.regularizer=1", "privacy.noise_multiplier=1")
     priced = compose_priced([*line, f"trainer.lr={_lrs(16)}"])
-    said = advice_to_fit(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
+    said = advice_sentences_to_fit_budget(priced, priced.plan.trials, opened(ledger, policy, taken=3.0))
     runs = int(said.removeprefix("What would fit: ").partition(" of these 16 runs")[0])
     assert 1 < runs < 15
     assert not admitted(compose_priced([*line, f"trainer.lr={_lrs(runs + 1)}"]), ledger)
@@ -94,15 +99,15 @@ def test_other_rules_are_offered_if_the_ledger_would_take_them(
     compose_priced: Compose, ledger: Ledger, policy: Policy
 ) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=23.9", "tuning=auto"])
-    offers = offers_of(priced)
+    offers = offers_under_each_rule(priced)
     said = fitting_ways_sentence(
-        priced, priced.plan.trials, RemainingBudget.of(priced, opened(ledger, policy, taken=3.9)), offers, None
+        priced, priced.plan.trials, RemainingBudget.for_plan(priced, opened(ledger, policy, taken=3.9)), offers, None
     )
     found = {offer.label for offer in offers if f"tuning={offer.label} " in said}
     for offer in offers:
         if offer.quote is not None and offer.rule != priced.rule:
-            event = offer.rule.event(priced.events)
-            takes = ledger.statement("digits").admits(offer.quote.guarantee, event)
+            event = offer.rule.event(priced.point_events)
+            takes = ledger.statement("digits").has_room_for_charge(offer.quote.guarantee, event)
             assert (offer.label in found) is takes
     assert found
 
@@ -111,55 +116,60 @@ def test_a_filter_takes_plans_that_a_sum_would_not(compose_priced: Compose, ledg
     """Many small plans: each claim holds the cost of its own conversion, and a filter pays for one."""
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
     filtered, summed = (
-        RemainingBudget.of(priced, Statement(account="digits", balance=balance, entries=()))
+        RemainingBudget.for_plan(priced, Statement(account="digits", balance=balance, entries=()))
         for balance in (
             replace(opened(ledger, FILTER).balance),
             replace(opened(Ledger(ledger.path.with_name("other.sqlite")), Addition()).balance),
         )
     )
-    assert filtered.share(priced.plan.event) < summed.share(priced.plan.event) / 2
+    assert filtered.fraction_taken_by_event(priced.plan.event) < summed.fraction_taken_by_event(priced.plan.event) / 2
 
 
 def test_a_share_of_one_is_the_last_that_is_admitted(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=3"])
     exact = replace(BUDGET, epsilon=priced.quote.epsilon)
-    ledger.open("digits", exact)
-    assert RemainingBudget.of(priced, ledger.statement("digits")).share(priced.plan.event) == 1
-    ledger.record_outside("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
-    assert RemainingBudget.of(priced, ledger.statement("digits")).share(priced.plan.event) > 1
+    ledger.open_account("digits", exact)
+    assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) == 1
+    ledger.record_outside_cost("digits", Guarantee(epsilon=1e-12, delta=0.0), "nearly nothing")
+    assert RemainingBudget.for_plan(priced, ledger.statement("digits")).fraction_taken_by_event(priced.plan.event) > 1
 
 
 def test_a_delta_that_is_gone_fits_nothing_however_little_it_costs(compose_priced: Compose, ledger: Ledger) -> None:
-    ledger.open("digits", BUDGET)
-    ledger.record_outside("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
+    ledger.open_account("digits", BUDGET)
+    ledger.record_outside_cost("digits", Guarantee(epsilon=0.0, delta=9.5e-5), "deltas only")
     statement = ledger.statement("digits")
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    assert least_fitting_noise(priced, priced.rule, priced.plan.trials, RemainingBudget.of(priced, statement)) is None
-    assert "privacy.delta=5e-6" in advice_to_fit(priced, priced.plan.trials, statement)
+    assert (
+        required_noise_to_fit_budget(
+            priced, priced.rule, priced.plan.trials, RemainingBudget.for_plan(priced, statement)
+        )
+        is None
+    )
+    assert "privacy.delta=5e-6" in advice_sentences_to_fit_budget(priced, priced.plan.trials, statement)
 
 
 def test_a_delta_that_is_just_enough_is_not_called_too_small(compose_priced: Compose, ledger: Ledger) -> None:
     """The rest is a decimal, and the float 1e-4 is a little above it."""
-    ledger.open("digits", Guarantee(epsilon=3.0, delta=3e-4))
+    ledger.open_account("digits", Guarantee(epsilon=3.0, delta=3e-4))
     for _ in range(2):
-        ledger.record_outside("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
+        ledger.record_outside_cost("digits", Guarantee(epsilon=1.0, delta=1e-4), "an earlier sweep")
     priced = compose_priced([*GRID, "privacy.epsilon=2", "privacy.delta=1e-4"])
-    words = advice_to_fit(priced, priced.plan.trials, ledger.statement("digits"))
+    words = advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("digits"))
     assert "privacy.delta" not in words
     assert "noise" in words
 
 
 def test_no_raise_is_advised_where_it_makes_no_room(compose_priced: Compose, ledger: Ledger) -> None:
     priced = compose_priced([*GRID, "privacy.epsilon=30"])
-    assert "no raise makes room" in advice_to_fit(priced, priced.plan.trials, opened(ledger, FILTER))
-    ledger.open("mnist", BUDGET)
-    assert "budget raise" in advice_to_fit(priced, priced.plan.trials, ledger.statement("mnist"))
+    assert "no raise makes room" in advice_sentences_to_fit_budget(priced, priced.plan.trials, opened(ledger, FILTER))
+    ledger.open_account("mnist", BUDGET)
+    assert "budget raise" in advice_sentences_to_fit_budget(priced, priced.plan.trials, ledger.statement("mnist"))
 
 
 def test_nothing_fits_a_closed_account(compose_priced: Compose, ledger: Ledger) -> None:
     opened(ledger, Addition())
     priced = compose_priced([*GRID, "privacy.epsilon=1"])
-    room = RemainingBudget.of(priced, ledger.close("digits"))
-    assert room.empty
-    assert least_fitting_noise(priced, priced.rule, priced.plan.trials, room) is None
-    assert room.share(priced.plan.event) > 1
+    room = RemainingBudget.for_plan(priced, ledger.close_account("digits"))
+    assert room.is_empty
+    assert required_noise_to_fit_budget(priced, priced.rule, priced.plan.trials, room) is None
+    assert room.fraction_taken_by_event(priced.plan.event) > 1

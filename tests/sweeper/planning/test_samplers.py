@@ -15,7 +15,7 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.job.locks import training_lock
-from dpsweep.sweeper.planning.optuna_samplers import Seen, propose
+from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
 from dpsweep.sweeper.searches.admission import Retry
 from tests.sweeper.proposing import SIX, WIDE, attempts, begin, go_on, proposals, run
 from tests.sweeper.search_programs import GRID, Compose, Place
@@ -32,7 +32,7 @@ def test_every_sampler_of_the_configuration_runs_whatever_becomes_of_its_runs(
     fates = iter([0.3, "failed", None, "diverged", 0.8, 0.5, 0.4] * 2)
     assert go_on(here, begin(here, Retry.NONE), many=3, fates=fates) == 14
     known = attempts(here)
-    assert known.spares == 0
+    assert known.number_of_spare_attempts == 0
     assert sum(known.started.values()) == 14
     assert {here.plan.trials[point].method for point in proposals(here)} == {"dpnsgd", "dpsgd"}
 
@@ -41,7 +41,7 @@ def test_a_sampler_that_can_not_propose_is_found_out_before_the_charge(place: Ca
     here = place([*GRID, "search=tpe", "search.trials=9", "search.n_startup_trials=5", "+search.n_ei_candidates=many"])
     with pytest.raises(BadInput, match="Expected search to be a sampler that proposes points"):
         begin(here)
-    assert here.ledger.accounts() == ()
+    assert here.ledger.account_names() == ()
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
@@ -63,7 +63,7 @@ def distance(trial: Trial) -> int:
 def learn(plan: Plan, turns: int, score: Callable[[Trial], float | None]) -> list[Seen]:
     seen: list[Seen] = []
     for _ in range(turns):
-        point = propose(plan, seen)
+        point = propose_next_point_index(plan, seen)
         seen.append(Seen(point=point, ended=True, score=score(plan.trials[point])))
     return seen
 
@@ -130,7 +130,7 @@ def test_samplers_are_told_scores_and_failures_and_which_runs_go_on(place: Calla
         ("FAIL", None),
         ("RUNNING", None),
     ]
-    assert (first.id, second.id) == tuple(run.id for run in work.runs[4:])
+    assert (first.id, second.id) == tuple(run.id for run in work.known_runs[4:])
     for trial, point in zip(told, proposals(here), strict=False):
         axes = here.plan.trials[point].axes
         assert trial.params == {
@@ -146,7 +146,7 @@ def test_a_run_that_a_lost_job_is_still_at_is_no_failure(place: Callable[..., Pl
     work = begin(here)
     (orphan,) = work.more(1)
     run(here, work, [orphan], fate=None)
-    with training_lock(here.folder.trial(orphan.id)):
+    with training_lock(here.folder.trial_folder(orphan.id)):
         assert begin(here).due == ()
         work.more(1)
     assert [trial.state.name for trial in Spy.told[-1]] == ["RUNNING"]

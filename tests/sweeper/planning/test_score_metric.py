@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import same
+from dpsweep.accounting.events.build import are_same_events
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
-from dpsweep.accounting.searches.folder_audit import verify_folder
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
 from tests.randomized import SEARCHES, TRAINS
 from tests.studies import study_in
 from tests.sweeper.digits_sweeps import folder_of
@@ -46,7 +46,7 @@ def test_a_metric_is_another_plan_at_the_same_price(compose_priced: Compose, met
     validation = [one.plan.trials[0].event.validation for one in (plain, other)]
     assert validation[0] is not None
     assert validation[1] is not None
-    assert same(validation[0], validation[1])
+    assert are_same_events(validation[0], validation[1])
     assert other.plan.trials[0].config["score"]["metric"] == metric
 
 
@@ -93,7 +93,7 @@ def test_a_metric_that_the_data_do_not_have_costs_nothing(program: Program, ledg
     done = program(*DIGITS, "score.metric=sensitivity")
     assert done.returncode == 2
     assert "Expected dataset.classes=10 == 2 with score.metric=sensitivity" in done.stderr
-    assert ledger.accounts() == ()
+    assert ledger.account_names() == ()
 
 
 @pytest.mark.long
@@ -103,7 +103,7 @@ def test_balanced_accuracy_from_the_command_to_the_card(program: Program, ledger
     assert done.returncode == 0, done.stderr
     assert "balanced accuracy, noisy counts on held-out private records" in " ".join(done.stdout.split())
     folder = folder_of(done)
-    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     scores = {
         trial.id: json.loads((folder / "trials" / trial.id / "result.json").read_text())["score"]
         for trial in Plan.read(folder / "plan.json").trials
@@ -150,7 +150,7 @@ def test_sensitivity_and_specificity_stand_beside_what_was_chosen(
     done = program(*TABLE, "score.metric=f1", "score.noise_std=2", "privacy.epsilon=5")
     assert done.returncode == 0, done.stderr
     folder = folder_of(done)
-    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     exported = program("export", str(folder), module="dpsweep.sweeper.commands.cli")
     assert exported.returncode == 0, exported.stderr
     page = (folder / "curator" / "report.html").read_text().replace("&#39;", "'")
@@ -173,7 +173,7 @@ def test_a_search_that_hides_its_losers_by_patients_names_its_positive_class(
     done = program(*TABLE, *PATIENTS, *search, *score, "budget.epsilon=60")
     assert done.returncode == 0, done.stderr
     folder = folder_of(done)
-    assert "paid" in verify_folder(folder, ledger)
+    assert "paid" in verify_sweep_folder_and_describe(folder, ledger)
     page = (folder / "curator" / "report.html").read_text()
     assert "AUROC of 'yes'" in page.replace("&#39;", "'")
     assert "in 5 bins of the predicted probability" in page

@@ -11,14 +11,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import compose, repeat, same
+from dpsweep.accounting.events.build import are_same_events, compose, repeat
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.selection.interface import Search, rule_from_config
-from dpsweep.accounting.stored_names.stored_classes import stored_form
+from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.coordinator.request import plan_settings
-from dpsweep.sweeper.planning.grid import Grid, read_request
-from dpsweep.sweeper.planning.plan_builder import compose_plan
+from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
+from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 FAST = ["dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "trainer=dpsgd"]
@@ -34,11 +34,11 @@ def offered() -> Callable[[Sequence[str]], tuple[PricedPlan, Mapping[str, Mappin
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
-            request = read_request(arguments, loader)
+            request = sort_overrides_into_request(arguments, loader)
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
-            rules = grid.offered_rules()
-            return compose_plan(grid.points(), plan_settings(config, request.keys, rules)), rules
+            rules = grid.selection_rule_configs_by_name()
+            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, rules)), rules
 
     return compose_with_offers
 
@@ -89,17 +89,19 @@ def test_repeats_are_priced_like_more_points(compose_priced: Compose) -> None:
     once, thrice = compose_priced(NOISY), compose_priced([*NOISY, "repeats=3"])
     assert len(thrice.plan.trials) == 3 * len(once.plan.trials)
     assert len({trial.id for trial in thrice.plan.trials}) == 3 * len(once.plan.trials)
-    assert same(thrice.plan.event.training, repeat(once.plan.event.training, 3))
+    assert are_same_events(thrice.plan.event.training, repeat(once.plan.event.training, 3))
     assert [trial.config["repeat"] for trial in thrice.plan.trials[:3]] == [1, 2, 3]
-    assert thrice.plan.points == tuple(3 * (place // 3) for place in range(len(thrice.plan.trials)))
+    assert thrice.plan.point_index_of_each_trial == tuple(3 * (place // 3) for place in range(len(thrice.plan.trials)))
     assert {frozenset(trial.axes) for trial in thrice.plan.trials} == {frozenset(once.plan.trials[0].axes)}
 
 
 def test_a_final_run_is_priced_as_one_more_run(compose_priced: Compose) -> None:
     grid, final = compose_priced(NOISY), compose_priced([*NOISY, "final=true"])
     one = grid.plan.trials[0].event
-    for name, part in grid.plan.event.parts.items():
-        assert same(final.plan.event.parts[name], compose([part, one.parts[name]]))
+    for name, part in grid.plan.event.events_by_population.items():
+        assert are_same_events(
+            final.plan.event.events_by_population[name], compose([part, one.events_by_population[name]])
+        )
     assert final.quote.epsilon > grid.quote.epsilon
     assert rule_from_config(final.plan.rule).name == "composition + final run"
 
@@ -124,10 +126,10 @@ def test_auto_takes_the_cheapest_rule_that_shows_what_was_asked_for(offered: Any
         )
         for label, priced in costs.items()
         if {"winner", "winner_score"} <= set(priced.rule.discloses)
-        and priced.rule.kind(Search())
-        and not priced.plan.finals
+        and priced.rule.search_kind(Search())
+        and not priced.plan.final_runs
     }
-    assert winner.plan.rule == stored_form(rules[min(able, key=able.__getitem__)], "rule")
+    assert winner.plan.rule == stored_form_of_config_part(rules[min(able, key=able.__getitem__)], "rule")
     assert "tuning=auto" in winner.plan.notes[-1]
 
 
@@ -137,7 +139,7 @@ def test_every_rule_that_needs_nothing_more_is_offered_with_this_plans_delta(off
     assert "public" not in rules, "it needs the folder of the public sweep"
     assert rules["private_selection"]["mean"] == 7, "the chosen rule is offered as it was chosen"
     assert rules["random_stopping"]["delta"] == 2e-6
-    assert priced.plan.rule == stored_form(rules["private_selection"], "rule")
+    assert priced.plan.rule == stored_form_of_config_part(rules["private_selection"], "rule")
 
 
 def test_a_search_over_unlike_points_charges_their_mixture_and_says_so(compose_priced: Compose) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.planning.keys import choices, documented_keys, is_known
-from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, our_word
+from dpsweep.sweeper.planning.keys import choices_by_group, documented_keys, is_root_of_key_known
+from dpsweep.sweeper.planning.unknown_keys import SYNONYMS, translate_foreign_override
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 CLI = "dpsweep.sweeper.commands.cli"
@@ -73,6 +73,6 @@ def test_verbs_have_help_and_a_typo_is_answered(program: Program) -> None:
 @pytest.mark.parametrize("name", sorted(SYNONYMS))
 def test_other_tools_words_lead_to_keys_and_groups_that_exist(name: str) -> None:
     key = SYNONYMS[name].format(name)
-    assert key in documented_keys() or key in choices() or key.startswith("hydra."), key
-    assert is_known(key)
-    assert our_word(name, "1", []) is not None
+    assert key in documented_keys() or key in choices_by_group() or key.startswith("hydra."), key
+    assert is_root_of_key_known(key)
+    assert translate_foreign_override(name, "1", []) is not None

@@ -28,7 +28,7 @@ from dpsweep.sweeper.progress.display import (
     RemainingTime,
     StepProgress,
 )
-from dpsweep.sweeper.terminal import draws_bars
+from dpsweep.sweeper.terminal import can_draw_progress_bar
 from dpsweep.sweeper.trial import session
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.digits_sweeps import LIGHT
@@ -62,47 +62,47 @@ def end(folder: SweepFolder, trial: Trial, status: Status = Status.FINISHED) -> 
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:02+00:00",
     )
-    folder.trial(trial.id).mkdir(parents=True, exist_ok=True)
-    result.write(folder.trial(trial.id))
+    folder.trial_folder(trial.id).mkdir(parents=True, exist_ok=True)
+    result.write(folder.trial_folder(trial.id))
 
 
 def test_the_share_moves_with_the_steps_of_running_jobs(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     folder = SweepFolder(root=tmp_path)
     runs = StepProgress(folder=folder, total=4, done=0)
-    write(folder.trial(trials[3].id) / "progress", "step 39/40")  # of an earlier attempt, which was killed
-    runs.watch_trials(trials)
-    assert (runs.look().share, runs.look().running) == (0.0, ())
+    write(folder.trial_folder(trials[3].id) / "progress", "step 39/40")  # of an earlier attempt, which was killed
+    runs.add_watched_trials(trials)
+    assert (runs.take_snapshot().share, runs.take_snapshot().running) == (0.0, ())
     for trial in trials[:2]:
-        write(folder.trial(trial.id) / "progress", "step 10/40")
-    snapshot = runs.look()
+        write(folder.trial_folder(trial.id) / "progress", "step 10/40")
+    snapshot = runs.take_snapshot()
     assert snapshot.share == pytest.approx(20 / 160)
     assert snapshot.running == ((10, 40), (10, 40))
     end(folder, trials[0])
     end(folder, trials[2], Status.FAILED)
-    snapshot = runs.look()
+    snapshot = runs.take_snapshot()
     assert [result.trial for result in snapshot.ended] == [trials[0].id, trials[2].id]
     assert (snapshot.done, snapshot.failed, snapshot.share) == (2, 1, pytest.approx(90 / 160))
-    assert runs.look().ended == ()
+    assert runs.take_snapshot().ended == ()
 
 
 def test_nothing_that_a_file_says_is_trusted(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     folder = SweepFolder(root=tmp_path)
     runs = StepProgress(folder=folder, total=4, done=0)
-    runs.watch_trials(trials)
+    runs.add_watched_trials(trials)
     for trial, text in zip(trials, ("step 99999999/40", "", "step x/4", "step " + "9" * 400 + "/1"), strict=True):
-        write(folder.trial(trial.id) / "progress", text)
-    assert runs.look().share == pytest.approx(1 / 4)
-    write(folder.trial(trials[1].id) / "progress", "features 250/1000")
-    assert runs.look().features == (250, 1000)
+        write(folder.trial_folder(trial.id) / "progress", text)
+    assert runs.take_snapshot().share == pytest.approx(1 / 4)
+    write(folder.trial_folder(trials[1].id) / "progress", "features 250/1000")
+    assert runs.take_snapshot().features == (250, 1000)
 
 
 def test_earlier_and_later_trials_count_as_much_as_the_known_ones(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=10, done=5)
-    assert runs.look().share == pytest.approx(0.5)
-    runs.watch_trials(trials[:2])
-    assert runs.look().share == pytest.approx(0.5)
+    assert runs.take_snapshot().share == pytest.approx(0.5)
+    runs.add_watched_trials(trials[:2])
+    assert runs.take_snapshot().share == pytest.approx(0.5)
     write(tmp_path / "trials" / trials[0].id / "progress", "step 20/40")
-    assert runs.look().share == pytest.approx(0.55)
+    assert runs.take_snapshot().share == pytest.approx(0.55)
 
 
 def test_the_estimate_begins_with_the_plan_and_follows_the_pace() -> None:
@@ -129,9 +129,9 @@ def shown(words: DisplayWords, trials: tuple[Trial, ...], root: Path, capsys: py
     folder = SweepFolder(root=root)
     runs = StepProgress(folder=folder, total=len(trials), done=0)
     with Display(runs, words, 60.0) as display:
-        display.watch_trials(trials)
+        display.add_watched_trials(trials)
         for trial in trials:
-            write(folder.trial(trial.id) / "progress", "step 30/40")
+            write(folder.trial_folder(trial.id) / "progress", "step 30/40")
         time.sleep(0.3)
         for trial in trials:
             end(folder, trial)
@@ -174,7 +174,7 @@ def test_a_bar_of_hidden_tries_has_no_end(
     monkeypatch.setattr(terminal, "Console", lambda **_: shown_on)
     runs = StepProgress(folder=SweepFolder(root=tmp_path), total=tries, done=0)
     with Display(runs, HiddenTries(budget="b", planned=None), None) as display:
-        display.watch_trials(trials[:tries])
+        display.add_watched_trials(trials[:tries])
         for trial in trials[:tries]:
             end(SweepFolder(root=tmp_path), trial)
     assert re.search(r"\d/\d", written.getvalue()) is None
@@ -191,9 +191,9 @@ def test_a_notebook_has_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPa
     notebook = Console(force_jupyter=True)
     for there in (True, False):
         monkeypatch.setattr(terminal, "find_spec", lambda name, there=there: object() if there else None)
-        assert draws_bars(notebook) is there
-        assert not draws_bars(Console(file=io.StringIO(), force_jupyter=False, force_terminal=False))
-        assert draws_bars(Console(force_jupyter=False, force_terminal=True))
+        assert can_draw_progress_bar(notebook) is there
+        assert not can_draw_progress_bar(Console(file=io.StringIO(), force_jupyter=False, force_terminal=False))
+        assert can_draw_progress_bar(Console(force_jupyter=False, force_terminal=True))
 
 
 @pytest.fixture
@@ -225,4 +225,4 @@ def test_a_hidden_search_prints_no_score_and_no_count(capsys: pytest.CaptureFixt
     assert "searching | epsilon reserved" in shown
     assert "score 0." not in shown
     assert re.search(r"\d+/\d+", shown) is None
-    assert Ledger(Ledger.locate()).accounts() == ("digits",)
+    assert Ledger(Ledger.user_ledger_place()).account_names() == ("digits",)

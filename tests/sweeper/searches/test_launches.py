@@ -10,13 +10,17 @@ import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.sweeper.searches.admission import attempts_of, open_account, record_launch
+from dpsweep.sweeper.searches.admission import (
+    attempts_of_plan_in_ledger,
+    open_account_or_check_budget,
+    record_launch_and_return_nonce,
+)
 from tests.sweeper.search_programs import GRID, Place
 
 INSTANTS = {
-    "before the store": (PrivateStore, "announce"),
-    "before the ledger": (Ledger, "launch"),
-    "before it is confirmed": (PrivateStore, "confirm"),
+    "before the store": (PrivateStore, "announce_launch"),
+    "before the ledger": (Ledger, "record_launch"),
+    "before it is confirmed": (PrivateStore, "confirm_launch"),
 }
 
 
@@ -28,7 +32,7 @@ class Killed(Exception):
 def here(place: Callable[..., Place]) -> Place:
     """An account without a launch."""
     here = place(GRID)
-    open_account(here.priced, here.ledger)
+    open_account_or_check_budget(here.priced, here.ledger)
     return here
 
 
@@ -41,7 +45,7 @@ def killed(here: Place, instant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(*INSTANTS[instant], die)
         with pytest.raises(Killed):
-            record_launch(here.plan, here.ledger, here.folder.private)
+            record_launch_and_return_nonce(here.plan, here.ledger, here.folder.private_store)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -49,25 +53,27 @@ def killed(here: Place, instant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_kills_within_launches_make_a_store_look_lost(
     here: Place, first: int, instants: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, nonces = here.folder.private, []
-    nonces += [record_launch(here.plan, here.ledger, store) for _ in range(first)]
+    store, nonces = here.folder.private_store, []
+    nonces += [record_launch_and_return_nonce(here.plan, here.ledger, store) for _ in range(first)]
     for instant in instants:
         killed(here, instant, monkeypatch)
-        reached = attempts_of(here.plan, here.ledger).launch
-        assert store.agrees(reached)
-        assert reached is None or reached in nonces or not store.is_current(reached), "it handed out no receipts"
-    last = record_launch(here.plan, here.ledger, store)
-    assert store.agrees(last)
-    assert store.is_current(last)
-    assert not any(map(store.is_current, nonces))
+        reached = attempts_of_plan_in_ledger(here.plan, here.ledger).launch
+        assert store.has_launch_nonce(reached)
+        assert reached is None or reached in nonces or not store.is_nonce_of_current_launch(reached), (
+            "it handed out no receipts"
+        )
+    last = record_launch_and_return_nonce(here.plan, here.ledger, store)
+    assert store.has_launch_nonce(last)
+    assert store.is_nonce_of_current_launch(last)
+    assert not any(map(store.is_nonce_of_current_launch, nonces))
 
 
 def test_a_store_that_was_lost_is_not_repaired_by_a_launch_that_is_killed(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = here.folder.private
-    lost = record_launch(here.plan, here.ledger, store)
+    store = here.folder.private_store
+    lost = record_launch_and_return_nonce(here.plan, here.ledger, store)
     (store.root / "launch.json").unlink()
     killed(here, "before the ledger", monkeypatch)
-    assert attempts_of(here.plan, here.ledger).launch == lost
-    assert not store.agrees(lost)
+    assert attempts_of_plan_in_ledger(here.plan, here.ledger).launch == lost
+    assert not store.has_launch_nonce(lost)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.sweeper.searches.admission import Retry
-from dpsweep.sweeper.searches.interface import RunQueue, admitted_search
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.proposing import run
 from tests.sweeper.search_programs import GRID, SELECTION, Place, Program
@@ -25,7 +25,7 @@ def begin(here: Place) -> RunQueue:
 
 
 def over(here: Place) -> bool:
-    return admitted_search(here.priced, here.folder, here.ledger, Retry.KILLED).is_over()
+    return admitted_search_for_plan(here.priced, here.folder, here.ledger, Retry.KILLED).are_all_runs_finished()
 
 
 @pytest.mark.parametrize(("line", "runs"), [(GRID, 4), (FINAL, 5), (PROPOSED, 3)], ids=["grid", "final", "proposed"])

@@ -27,14 +27,14 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status
-from dpsweep.accounting.searches.interface import search_of
+from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.job.machine import Compute
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides_from_values
 from dpsweep.sweeper.searches.admission import Retry
-from dpsweep.sweeper.searches.interface import admitted_search
+from dpsweep.sweeper.searches.interface import admitted_search_for_plan
 from dpsweep.sweeper.searches.runner import Runner
-from dpsweep.sweeper.trial.blocks import part_of
+from dpsweep.sweeper.trial.blocks import points_in_part_of_block
 from tests.jobs import job_config
 from tests.sweeper.search_programs import GRID, Compose, result_of
 
@@ -45,7 +45,7 @@ Launch = Callable[[list[str]], list[JobReturn]]
     "name", ["488993726622", "12e45678", "00000001", "1_000", "null", "true", "a b", "it's", "a\\b"]
 )
 def test_names_that_look_like_something_else_stay_names(name: str) -> None:
-    (parsed,) = OverridesParser.create().parse_overrides(overrides({"block": name}))
+    (parsed,) = OverridesParser.create().parse_overrides(overrides_from_values({"block": name}))
     value = parsed.value()
     assert isinstance(value, str)
     assert value == name
@@ -53,12 +53,12 @@ def test_names_that_look_like_something_else_stay_names(name: str) -> None:
 
 @given(st.from_regex(r"[0-9a-f]{12}", fullmatch=True))
 def test_every_identity_survives(identity: str) -> None:
-    (parsed,) = OverridesParser.create().parse_overrides(overrides({"plan": identity}))
+    (parsed,) = OverridesParser.create().parse_overrides(overrides_from_values({"plan": identity}))
     assert parsed.value() == identity
 
 
 def test_numbers_and_nothing_keep_their_types() -> None:
-    parsed = OverridesParser.create().parse_overrides(overrides({"compute.threads": 2, "data": None}))
+    parsed = OverridesParser.create().parse_overrides(overrides_from_values({"compute.threads": 2, "data": None}))
     assert [override.value() for override in parsed] == [2, None]
 
 
@@ -75,7 +75,10 @@ class Launcher:
         jobs = [
             {one.key_or_group: one.value() for one in parser.parse_overrides(list(job))[:3]} for job in job_overrides
         ]
-        parts = [part_of(self.plan.block(str(job["block"])), job["part"], job["parts"]) for job in jobs]
+        parts = [
+            points_in_part_of_block(self.plan.block_with_id(str(job["block"])), job["part"], job["parts"])
+            for job in jobs
+        ]
         trials = [trial.id for (trial,) in parts]
         self.launched.append(trials)
         return self.launches[min(len(self.launched), len(self.launches)) - 1](trials)
@@ -91,8 +94,8 @@ class Sweep:
     start: Callable[..., tuple[tuple[str, ...], list[list[str]]]]
 
     def take(self, block: str) -> JobReturn:
-        place = self.folder.trial(block)
-        receipt = Receipt.claim(place, self.folder.private, plan=self.plan.id, trial=block)
+        place = self.folder.trial_folder(block)
+        receipt = Receipt.claim_from_folder(place, self.folder.private_store, plan=self.plan.id, trial=block)
         (trial,) = (trial for trial in self.plan.trials if trial.id == block)
         result_of(trial, 0.5, receipt.attempt).write(place)
         return JobReturn(status=JobStatus.COMPLETED)
@@ -101,7 +104,7 @@ class Sweep:
         return [self.take(block) for block in blocks]
 
     def attempts(self) -> list[int]:
-        attempts = self.ledger.statement(self.plan.account, self.plan.id).attempts(self.plan.id)
+        attempts = self.ledger.statement(self.plan.account, self.plan.id).attempts_of_plan(self.plan.id)
         return [attempts.started[trial.id] for trial in self.plan.trials]
 
 
@@ -120,10 +123,10 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
         launcher = Launcher(plan=priced.plan, launches=list(launches))
         monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
-        work = admitted_search(priced, folder, ledger, retry).queue()
-        priced.plan.write(folder.plan)
+        work = admitted_search_for_plan(priced, folder, ledger, retry).charge_and_queue_due_runs()
+        priced.plan.write(folder.plan_path)
         runner = Runner(
-            search=search_of(priced.plan, folder),
+            search=search_for_plan(priced.plan, folder),
             log=work.log,
             jobs=HydraJobs(context=context, task=task, config=config),
             compute=Compute(device="cpu", threads=1, chunk=None, together=1),
@@ -173,12 +176,14 @@ def test_a_launcher_that_never_works_is_tried_once_and_costs_no_attempt(sweep: S
 
 def test_a_job_that_died_after_it_began_is_not_launched_again(sweep: Sweep) -> None:
     def dies(blocks: list[str]) -> list[JobReturn]:
-        Receipt.claim(sweep.folder.trial(blocks[0]), sweep.folder.private, plan=sweep.plan.id, trial=blocks[0])
+        Receipt.claim_from_folder(
+            sweep.folder.trial_folder(blocks[0]), sweep.folder.private_store, plan=sweep.plan.id, trial=blocks[0]
+        )
         raise OSError("killed")
 
     _, launched = sweep.start(dies, sweep.all)
     assert [len(blocks) for blocks in launched] == [4, 3]
-    assert not (sweep.folder.trial(launched[0][0]) / "result.json").exists()
+    assert not (sweep.folder.trial_folder(launched[0][0]) / "result.json").exists()
 
 
 def test_a_receipt_that_an_orphan_took_first_is_no_complaint(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,19 +204,19 @@ def test_a_refusal_stops_the_sweep_after_its_neighbours_are_settled(sweep: Sweep
 
     with pytest.raises(ContractBroken, match="refused its block, which stays charged: edited"):
         sweep.start(refuses)
-    attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts(sweep.plan.id)
-    assert {trial for trial, _, _ in attempts.unsettled_attempts()} == {sweep.plan.trials[2].id}
+    attempts = sweep.ledger.statement(sweep.plan.account, sweep.plan.id).attempts_of_plan(sweep.plan.id)
+    assert {trial for trial, _, _ in attempts.last_sessions_without_recorded_end()} == {sweep.plan.trials[2].id}
 
 
 def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep) -> None:
     def one_and_stop(blocks: list[str]) -> list[JobReturn]:
-        sweep.folder.stop.touch()
+        sweep.folder.stop_file_path.touch()
         return [sweep.take(blocks[0])]
 
     sweep.start(sweep.all)
     sweep.start(one_and_stop, batch=1, retry=Retry.ALL)
     assert sorted(sweep.attempts()) == [1, 1, 1, 2]
-    sweep.folder.stop.unlink()
+    sweep.folder.stop_file_path.unlink()
     sweep.start(sweep.all)
     assert sweep.attempts() == [2, 2, 2, 2]
     assert len(sweep.ledger.statement("digits").charges) == 2
@@ -221,7 +226,7 @@ def test_a_repetition_is_another_charge_and_goes_on_without_a_third(sweep: Sweep
 
 def test_a_stop_keeps_what_waits_from_being_launched(sweep: Sweep) -> None:
     def stopped(blocks: list[str]) -> list[JobReturn]:
-        sweep.folder.stop.touch()
+        sweep.folder.stop_file_path.touch()
         return [sweep.take(blocks[0]), *(JobReturn(status=JobStatus.COMPLETED) for _ in blocks[1:])]
 
     complaints, launched = sweep.start(stopped, batch=2)
@@ -235,7 +240,7 @@ def test_jobs_that_outlive_their_launcher_are_waited_for(sweep: Sweep) -> None:
     begun, ended = threading.Event(), []
 
     def work(block: str) -> None:
-        with training_lock(sweep.folder.trial(block)):
+        with training_lock(sweep.folder.trial_folder(block)):
             begun.set()
             time.sleep(0.8)
             sweep.take(block)
@@ -249,13 +254,13 @@ def test_jobs_that_outlive_their_launcher_are_waited_for(sweep: Sweep) -> None:
     _, launched = sweep.start(gives_up, sweep.all)
     assert ended == [launched[0][3]]
     assert len(launched[1]) == 3
-    result = sweep.folder.trial(ended[0]) / "result.json"
+    result = sweep.folder.trial_folder(ended[0]) / "result.json"
     assert Status.FINISHED.value in result.read_text()
 
 
 def test_a_job_has_the_values_that_it_is_told_and_those_of_the_sweeps_hydra(tmp_path: Path) -> None:
     told = {"block": "00000001", "hydra.sweep.dir": str(tmp_path), "data": None, "compute.device": "cpu"}
-    config = job_config(overrides(told | {"compute.threads": 3, "trusted": ["my.Net"]}), tmp_path)
+    config = job_config(overrides_from_values(told | {"compute.threads": 3, "trusted": ["my.Net"]}), tmp_path)
     assert (config.block, config.compute.threads, config.hydra.sweep.dir) == ("00000001", 3, str(tmp_path))
     assert (list(config.trusted), config.parts, config.store) == (["my.Net"], 1, None)
     assert (config.hydra.output_subdir, config.hydra.runtime.cwd) == (None, str(tmp_path))

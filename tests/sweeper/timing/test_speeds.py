@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.timing.step_timing import time_steps
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of, kind_of, plan_seconds, shapes_of
+from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
+from dpsweep.sweeper.timing.time_estimate import (
+    Cost,
+    Speeds,
+    configs_of_plan_runs,
+    estimated_wall_seconds_of_plan,
+    step_shapes_by_timing_key,
+    timing_key_of_config,
+)
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
 from tests.sweeper.search_programs import GRID, result_of
@@ -22,26 +29,33 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=None, most=1)
-    assert speeds.known(configs_of(plan)) is None
+    assert speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)) is None
     seconds = (3.0, 6.0, 60.0, 6.0)
     took = [replace(result_of(trial, 0.5), seconds=took) for trial, took in zip(plan.trials, seconds, strict=True)]
-    speeds.record(plan.trials, took)
-    assert speeds.known(configs_of(plan)) == {kind_of(plan.trials[0].config): Cost(step=2.0)}
-    assert replace(speeds, most=2).known(configs_of(plan)) is None, "another machine setting is another speed"
-    assert speeds.known(configs_of(compose_priced([*GRID, "model=one_hidden"]).plan)) is None
+    speeds.store_median_speeds_of_results(plan.trials, took)
+    assert speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)) == {
+        timing_key_of_config(plan.trials[0].config): Cost(step=2.0)
+    }
+    assert replace(speeds, most=2).costs_if_all_known_else_none(configs_of_plan_runs(plan)) is None, (
+        "another machine setting is another speed"
+    )
+    assert (
+        speeds.costs_if_all_known_else_none(configs_of_plan_runs(compose_priced([*GRID, "model=one_hidden"]).plan))
+        is None
+    )
 
 
 def test_what_a_plan_has_timed_no_plan_times_again(compose_priced: Compose, tmp_path: Path) -> None:
     plan = compose_priced(GRID).plan
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
     elsewhere = replace(speeds, path=tmp_path / "none" / "speeds.json")
-    with elsewhere.asked(configs_of(plan)) as answer:
+    with elsewhere.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as answer:
         assert answer() is not None
     assert not elsewhere.path.parent.exists(), "a plan makes no folder for a ledger"
-    with speeds.asked(configs_of(plan)) as answer:
+    with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as answer:
         timed = answer()
-    assert timed is not None and timed == speeds.known(configs_of(plan))
-    with speeds.asked(configs_of(plan)) as answer:
+    assert timed is not None and timed == speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan))
+    with speeds.time_unknown_costs_in_background(configs_of_plan_runs(plan)) as answer:
         assert answer() == timed
 
 
@@ -49,50 +63,55 @@ def test_a_file_that_cannot_be_written_costs_nothing(compose_priced: Compose, tm
     plan = compose_priced(GRID).plan
     (tmp_path / "file").write_text("not a folder")
     speeds = Speeds(path=tmp_path / "file" / "speeds.json", device="cpu", threads=None, most=1)
-    speeds.record(plan.trials, [result_of(trial, 0.5) for trial in plan.trials])
-    assert speeds.known(configs_of(plan)) is None
+    speeds.store_median_speeds_of_results(plan.trials, [result_of(trial, 0.5) for trial in plan.trials])
+    assert speeds.costs_if_all_known_else_none(configs_of_plan_runs(plan)) is None
     (tmp_path / "broken.json").write_text("{")
-    assert Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).known(configs_of(plan)) is None
+    assert (
+        Speeds(path=tmp_path / "broken.json", device="cpu", threads=None, most=1).costs_if_all_known_else_none(
+            configs_of_plan_runs(plan)
+        )
+        is None
+    )
 
 
 def test_steps_that_the_budget_decides_are_timed_as_one(compose_priced: Compose) -> None:
     config = compose_priced(GRID).plan.trials[0].config
-    (shape,) = shapes_of([{**config, "steps": "when_budget_spent"}]).values()
+    (shape,) = step_shapes_by_timing_key([{**config, "steps": "when_budget_spent"}]).values()
     assert shape.config["steps"] == 1
-    (shape,) = shapes_of([config]).values()
+    (shape,) = step_shapes_by_timing_key([config]).values()
     assert shape.config == config
 
 
 def keep(speeds: Speeds, configs: Sequence[Mapping[str, Any]], cost: Cost) -> None:
     """Stores the cost of the one kind of step, as if it had been timed."""
-    ((kind, shape),) = speeds._shapes(configs).items()
-    speeds._store({speeds._cost_key(kind, shape): cost})
+    ((kind, shape),) = speeds._step_shapes_of_configs(configs).items()
+    speeds._store_costs({speeds._cost_key(kind, shape): cost})
 
 
 def test_extraction_is_known_only_where_it_was_timed_and_adds_to_the_time(
     compose_priced: Compose, tmp_path: Path
 ) -> None:
     priced = compose_priced(GRID)
-    configs = configs_of(priced.plan)
-    kind = kind_of(configs[0])
+    configs = configs_of_plan_runs(priced.plan)
+    kind = timing_key_of_config(configs[0])
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
     keep(speeds, configs, Cost(step=1.0, beside=0.5))
     extracts = replace(speeds, extracts=True)
-    assert speeds.known(configs) == {kind: Cost(step=1.0, beside=0.5)}
-    assert extracts.known(configs) is None
+    assert speeds.costs_if_all_known_else_none(configs) == {kind: Cost(step=1.0, beside=0.5)}
+    assert extracts.costs_if_all_known_else_none(configs) is None
     keep(extracts, configs, Cost(step=1.0, beside=0.5, record=0.25))
-    costs = extracts.known(configs)
+    costs = extracts.costs_if_all_known_else_none(configs)
     assert costs == {kind: Cost(step=1.0, beside=0.5, record=0.25)}
-    alone = plan_seconds(priced, costs, 1)
-    assert plan_seconds(priced, costs, 1, missing=8) == pytest.approx(alone + 2)
-    assert plan_seconds(priced, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
+    alone = estimated_wall_seconds_of_plan(priced, costs, 1)
+    assert estimated_wall_seconds_of_plan(priced, costs, 1, missing=8) == pytest.approx(alone + 2)
+    assert estimated_wall_seconds_of_plan(priced, costs, 2, missing=8) == pytest.approx(alone / 2 + 1)
 
 
 def test_several_processes_are_another_kind_of_step(compose_priced: Compose, tmp_path: Path) -> None:
-    configs = configs_of(compose_priced(GRID).plan)
+    configs = configs_of_plan_runs(compose_priced(GRID).plan)
     speeds = Speeds(path=tmp_path / "speeds.json", device="cpu", threads=1, most=1)
     keep(speeds, configs, Cost(step=1.0))
-    assert replace(speeds, processes=2).known(configs) is None
+    assert replace(speeds, processes=2).costs_if_all_known_else_none(configs) is None
 
 
 @pytest.mark.parametrize("engine", ["auto", "vmap"])
@@ -100,10 +119,11 @@ def test_a_step_whose_time_is_known_is_tried_and_not_timed(
     compose_priced: Compose, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     config = compose_priced([*GRID, f"engine={engine}"]).plan.trials[0].config
-    (shape,) = shapes_of([config]).values()
+    (shape,) = step_shapes_by_timing_key([config]).values()
     known = Cost(step=7.0, beside=3.0)
-    assert time_steps([shape], "cpu", 1, 1, [known]).costs == (known,)
-    broken, step = (Vmap, "weighted_sum") if engine == "vmap" else (Stack, "add")
-    monkeypatch.setattr(broken, step, lambda *_, **__: 1 / 0)
+    assert time_training_steps_of_shapes([shape], "cpu", 1, 1, [known]).costs == (known,)
+    steps = {Vmap: "bounded_gradient_sum_and_norms", Stack: "add_bounded_gradient_sums"}
+    broken = Vmap if engine == "vmap" else Stack
+    monkeypatch.setattr(broken, steps[broken], lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        time_steps([shape], "cpu", 1, 1, [known])
+        time_training_steps_of_shapes([shape], "cpu", 1, 1, [known])

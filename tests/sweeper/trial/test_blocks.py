@@ -13,7 +13,14 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.build import PlanEvent, gaussian
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Block, Trial
-from dpsweep.sweeper.trial.blocks import MOST, blocks_of, can_stack_models, jobs_of, most_stacked_points, part_of
+from dpsweep.sweeper.trial.blocks import (
+    MOST,
+    can_stack_models,
+    group_points_into_blocks,
+    jobs_with_due_points,
+    most_stacked_points,
+    points_in_part_of_block,
+)
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 
@@ -44,14 +51,14 @@ def test_numbers_of_a_methods_parts_are_free_within_a_block() -> None:
         replace(trial, config={**trial.config, "trainer": {"kind": "method", "lr": 1.0, "transform": transform}})
         for trial, transform in ((first, clip), (second, clip | {"clip_norm": 2.0}), (other, normalize))
     ]
-    assert [len(block.trials) for block in blocks_of(trials, shared=False)] == [2, 1]
+    assert [len(block.trials) for block in group_points_into_blocks(trials, shared=False)] == [2, 1]
 
 
 @settings(deadline=None, max_examples=200)
 @given(count=st.integers(1, 40), parts=st.integers(1, 50))
 def test_the_parts_of_a_block_are_all_of_it_once_and_of_equal_size(count, parts) -> None:
     block = Block(trials=points(count))
-    found = [part_of(block, part, parts) for part in range(parts)]
+    found = [points_in_part_of_block(block, part, parts) for part in range(parts)]
     assert [trial for part in found for trial in part] == list(block.trials)
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
@@ -70,11 +77,11 @@ def test_every_point_that_is_due_is_in_one_job(sizes, workers, together, shared,
         first = sum(sizes[:number])
         blocks.append(Block(trials=trials[first : first + size], shared=shared))
     due = [trial for place, trial in enumerate(trials) if skip == 0 or place % skip]
-    jobs = [*jobs_of(blocks, due, workers=workers, together=together)]
+    jobs = [*jobs_with_due_points(blocks, due, workers=workers, together=together)]
     assert [trial.id for job in jobs for trial in job.due] == [trial.id for trial in due]
     by_id = {block.id: block for block in blocks}
     for job in jobs:
-        part = part_of(by_id[job.block], job.part, job.parts)
+        part = points_in_part_of_block(by_id[job.block], job.part, job.parts)
         assert {trial.id for trial in job.due} <= {trial.id for trial in part}
         if shared:
             assert job.parts == 1
@@ -98,14 +105,14 @@ def test_workers_share_a_block_whose_models_are_stacked(compose_priced: Compose)
     plan = compose_priced([*LINE, "trainer=dpsgd", "trainer.lr=1,2,3,4,5", "trainer.clip_norm=1"]).plan
     assert can_stack_models(plan.trials[0].config)
     for workers, sizes in ((1, [5]), (2, [2, 3]), (9, [1] * 5)):
-        jobs = [*jobs_of(plan.blocks, plan.trials, workers=workers, together=None)]
+        jobs = [*jobs_with_due_points(plan.blocks, plan.trials, workers=workers, together=None)]
         assert [len(job.due) for job in jobs] == sizes
-    assert max(len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=2)) == 2
+    assert max(len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=2)) == 2
 
 
 def test_a_job_has_no_more_points_than_it_can_hold_open() -> None:
     block = Block(trials=points(MOST + 1))
-    assert len([*jobs_of([block], block.trials, workers=1, together=MOST)]) == 2
+    assert len([*jobs_with_due_points([block], block.trials, workers=1, together=MOST)]) == 2
 
 
 def test_models_that_are_large_are_stacked_in_smaller_numbers(
@@ -116,7 +123,11 @@ def test_models_that_are_large_are_stacked_in_smaller_numbers(
     parameters = 64 * 7 + 7 + 7 * 10 + 10
     monkeypatch.setattr("dpsweep.sweeper.trial.blocks.FLOATS", 2 * parameters + 1)
     assert most_stacked_points(plan.trials[0].config) == 2
-    assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 2, 2]
+    assert [len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=None)] == [
+        1,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("choice", ["engine=opacus", "model=cnn"])
@@ -124,7 +135,7 @@ def test_what_is_not_stacked_is_a_job_for_each_point(compose_priced: Compose, ch
     line = [*LINE, "dataset=mnist_5k", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1", choice]
     plan = compose_priced(line).plan
     assert not can_stack_models(plan.trials[0].config)
-    assert [len(job.due) for job in jobs_of(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
+    assert [len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
 
 
 SHARED = ("subsample=shared", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1")
@@ -133,8 +144,8 @@ SHARED = ("subsample=shared", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_n
 def test_shared_subsamples_are_another_plan_and_price(compose_priced: Compose) -> None:
     shared = compose_priced([*LINE, *SHARED])
     alone = compose_priced([*LINE, *SHARED[1:]])
-    assert shared.plan.shared
-    assert not alone.plan.shared
+    assert shared.plan.has_shared_subsamples
+    assert not alone.plan.has_shared_subsamples
     assert shared.plan.id != alone.plan.id
     assert {trial.id for trial in shared.plan.trials}.isdisjoint(trial.id for trial in alone.plan.trials)
     assert shared.quote.epsilon > alone.quote.epsilon

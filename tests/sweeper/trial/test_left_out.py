@@ -11,8 +11,8 @@ import pytest
 from dpsweep.accounting.cautions import left_out_records_sentence
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.reports.statement.statement import _unit
-from dpsweep.sweeper.coordinator.price_table import _cautions
+from dpsweep.reports.statement.statement import _unit_line
+from dpsweep.sweeper.coordinator.price_table import _caution_sentences
 
 Compose = Callable[[Sequence[str]], PricedPlan]
 REPLACED = ("privacy.adjacency=replace_one", "sampler=fixed_size")
@@ -29,8 +29,8 @@ def test_a_rule_is_said_in_the_plan_and_on_the_page_and_refused_where_one_record
     dataset = priced.plan.trials[0].config["dataset"]
     sentence = f"Of the files, {rule} are left out, by a rule for each record alone"
     assert (left_out_records_sentence(dataset) or "").startswith(sentence)
-    assert sentence in " ".join(_cautions(priced))
-    line = _unit(cast(Any, SimpleNamespace(sweep=SimpleNamespace(plan=priced.plan))))
+    assert sentence in " ".join(_caution_sentences(priced))
+    line = _unit_line(cast(Any, SimpleNamespace(sweep=SimpleNamespace(plan=priced.plan))))
     assert sentence in line.text
     with pytest.raises(
         BadInput, match=r"Expected privacy\.adjacency=replace_one to be add_or_remove_one with dataset\.left"

@@ -12,7 +12,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.job.machine import Compute
-from dpsweep.sweeper.trial.gradient_sums import devices
+from dpsweep.sweeper.trial.gradient_sums import device_of_each_process
 from tests.conftest import Program
 
 SEEDED = (
@@ -24,7 +24,7 @@ SEEDED = (
 
 def results(folder: Path) -> list[TrialResult | None]:
     found = SweepFolder(root=folder)
-    ended = [TrialResult.read(found.trial(trial.id)) for trial in Plan.read(found.plan).trials]
+    ended = [TrialResult.read(found.trial_folder(trial.id)) for trial in Plan.read(found.plan_path).trials]
     return [one and replace(one, seconds=0.0, started="", ended="", salt="", model=None) for one in ended]
 
 
@@ -48,20 +48,20 @@ def test_a_sweep_over_processes_comes_out_as_in_one(
 def test_the_number_of_processes_is_a_positive_integer(processes) -> None:
     asked = {"device": "cpu", "threads": None, "chunk": None, "together": None, "processes": processes}
     with pytest.raises(BadInput, match=r"^Expected compute.processes=.* to be an integer >= 1.$"):
-        Compute.of(asked)
+        Compute.from_config(asked)
 
 
 def test_threads_are_shared_among_processes(monkeypatch) -> None:
-    monkeypatch.setattr("dpsweep.sweeper.job.machine.cores", lambda: 8)
+    monkeypatch.setattr("dpsweep.sweeper.job.machine.usable_core_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = Compute(device="cpu", threads=None, chunk=None, together=None, processes=2)
-    assert asked.machine(None, workers=2).threads == 2
-    assert asked.machine(None).processes == 2
+    assert asked.machine_of_worker_process(None, workers=2).threads == 2
+    assert asked.machine_of_worker_process(None).processes == 2
 
 
 def test_every_process_has_a_gpu_of_its_own(monkeypatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert devices("cpu", 3) == ["cpu"] * 3
-    assert devices("cuda", 2) == ["cuda:0", "cuda:1"]
+    assert device_of_each_process("cpu", 3) == ["cpu"] * 3
+    assert device_of_each_process("cuda", 2) == ["cuda:0", "cuda:1"]
     with pytest.raises(BadInput, match=r"^Expected compute.processes=3 <= 2, the GPUs of this machine.$"):
-        devices("cuda", 3)
+        device_of_each_process("cuda", 3)

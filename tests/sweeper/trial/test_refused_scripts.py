@@ -9,10 +9,10 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.job.block_job import _refuse_untrusted
-from dpsweep.sweeper.trial.blocks import could_share, most_stacked_points
-from dpsweep.sweeper.trial.script_run import charged_content
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.job.block_job import _refuse_untrusted_classes
+from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, most_stacked_points
+from dpsweep.sweeper.trial.script_run import read_unchanged_script_content
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from tests.sweeper.trial.scripts import SWEEP, write_script
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -68,27 +68,27 @@ def test_the_checksum_of_the_script_identifies_the_plan(compose_priced: Compose,
     (trial,) = plan.trials
     assert trial.config["model"] == {}
     assert plan.id == compose_priced([*SWEEP, "script=./train.py"]).plan.id
-    script = declare(trial.config).trainer
-    assert charged_content(script) == (folder / "train.py").read_bytes()
+    script = declaration_from_config(trial.config).trainer
+    assert read_unchanged_script_content(script) == (folder / "train.py").read_bytes()
     (folder / "train.py").write_text("print('another')")
     with pytest.raises(ContractBroken, match=r"Expected train\.py to be as it was charged: its SHA-256 is another"):
-        charged_content(script)
+        read_unchanged_script_content(script)
     assert compose_priced(SWEEP).plan.id != plan.id
 
 
 def test_a_script_runs_only_if_the_command_names_it(compose_priced: Compose) -> None:
     plan = compose_priced(SWEEP).plan
-    (name,) = plan.foreign_names
+    (name,) = plan.names_of_user_classes_and_scripts
     assert name.startswith("train.py (sha256 ")
-    _refuse_untrusted(plan, [name])
+    _refuse_untrusted_classes(plan, [name])
     for trusted in ([], ["train.py"], [name.replace("sha256 ", "sha256 0")]):
         with pytest.raises(BadInput, match=r"no script run because a file names it\.$"):
-            _refuse_untrusted(plan, trusted)
+            _refuse_untrusted_classes(plan, trusted)
 
 
 def test_scripts_are_neither_stacked_nor_share_batches(compose_priced: Compose) -> None:
     priced = compose_priced([*SWEEP, "+trainer.hyperparameters.hidden=4,8"])
     assert [trial.axes["trainer.hyperparameters.hidden"] for trial in priced.plan.trials] == [4, 8]
     assert most_stacked_points(priced.plan.trials[0].config) == 0
-    assert not could_share(priced.plan, priced.rule.discloses)
+    assert not can_points_share_subsamples(priced.plan, priced.rule.discloses)
     assert [path.name for path in Path().iterdir()] == ["train.py"], "planning writes nothing"

@@ -13,8 +13,8 @@ import pytest
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.sweeper.trial import handover
-from dpsweep.sweeper.trial.handover import handed_over, remove_leftovers
-from dpsweep.sweeper.trial.script_run import bare_environment, run_script
+from dpsweep.sweeper.trial.handover import end_scripts_and_remove_files_of_dead_jobs, temporary_session_folder
+from dpsweep.sweeper.trial.script_run import run_script_and_return_exit_status, script_environment_variables
 from tests.sweeper.forking import is_gone
 from tests.waiting import wait
 
@@ -26,10 +26,10 @@ SLEEPER = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c',
 def run(folder: Path, program: str, *, stop: bool = False) -> tuple[int, str]:
     (folder / "work").mkdir()
     (folder / "script.py").write_text(program)
-    status = run_script(
+    status = run_script_and_return_exit_status(
         folder / "script.py",
         ["--lr=1"],
-        bare_environment(folder, [], device="cpu", threads=1),
+        script_environment_variables(folder, [], device="cpu", threads=1),
         folder=folder,
         output=folder / "script.log",
         should_stop=lambda: stop,
@@ -65,18 +65,18 @@ def stray_of(folder: Path) -> subprocess.Popen[bytes]:
     """A process that a script left, which was handed this folder."""
     folder.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, "-c", "import time; time.sleep(999)"]
-    environment = bare_environment(folder, [], device="cpu", threads=1)
+    environment = script_environment_variables(folder, [], device="cpu", threads=1)
     return subprocess.Popen(words, env=environment, start_new_session=True)
 
 
 def test_what_a_killed_job_left_is_found_by_its_attempt_and_what_runs_is_left(tmp_path: Path) -> None:
     store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
     another = PrivateStore(root=tmp_path / "private" / "another-ledger" / "digits-1")
-    ours, of_another = store.handed_over / "ours", another.handed_over / "ours"
-    with handed_over(store, "running") as running:
+    ours, of_another = store.script_inputs_folder / "ours", another.script_inputs_folder / "ours"
+    with temporary_session_folder(store, "running") as running:
         strays = [stray_of(folder) for folder in (ours, running, of_another)]
         try:
-            remove_leftovers(store)
+            end_scripts_and_remove_files_of_dead_jobs(store)
             assert strays[0].wait(60) == -signal.SIGKILL
             assert [stray.poll() for stray in strays[1:]] == [None, None]
             assert [folder.exists() for folder in (ours, running, of_another)] == [False, True, True]
@@ -92,11 +92,11 @@ def test_a_script_runs_once_at_a_time_from_whatever_copy_of_its_folder(
 ) -> None:
     monkeypatch.setattr(handover, "PATIENCE_SECONDS", 0)
     store = PrivateStore(root=tmp_path / "private" / "ledger" / "digits-1")
-    with handed_over(store, "trial") as first:
-        with pytest.raises(ContractBroken, match="another one runs it"), handed_over(store, "trial"):
+    with temporary_session_folder(store, "trial") as first:
+        with pytest.raises(ContractBroken, match="another one runs it"), temporary_session_folder(store, "trial"):
             pytest.fail("two processes were handed one folder")
         assert first.exists()
-    with handed_over(store, "trial") as again:
+    with temporary_session_folder(store, "trial") as again:
         assert again == first
 
 
@@ -128,10 +128,10 @@ def test_an_error_in_the_job_ends_the_script(tmp_path: Path) -> None:
         return False
 
     with pytest.raises(KeyboardInterrupt):
-        run_script(
+        run_script_and_return_exit_status(
             tmp_path / "script.py",
             [],
-            bare_environment(tmp_path, [], device="cpu", threads=1),
+            script_environment_variables(tmp_path, [], device="cpu", threads=1),
             folder=tmp_path,
             output=output,
             should_stop=interrupted,
@@ -143,7 +143,9 @@ def test_the_environment_is_bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("WANDB_API_KEY", "HTTP_PROXY", "AWS_SECRET_ACCESS_KEY", "DPSWEEP_LEDGER"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    cpu, cuda = (bare_environment(tmp_path, [tmp_path], device=device, threads=2) for device in ("cpu", "cuda"))
+    cpu, cuda = (
+        script_environment_variables(tmp_path, [tmp_path], device=device, threads=2) for device in ("cpu", "cuda")
+    )
     assert "secret" not in cpu.values()
     assert cpu["CUDA_VISIBLE_DEVICES"] == ""
     assert cuda["CUDA_VISIBLE_DEVICES"] == "1"

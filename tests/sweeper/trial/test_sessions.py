@@ -10,17 +10,17 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import from_json, same
+from dpsweep.accounting.events.build import are_same_events, from_json
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.accounting.records.step_log import can_resume, steps_spent
+from dpsweep.accounting.records.step_log import can_attempt_resume, steps_spent_by_attempt
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.trial.run import run_sessions
-from dpsweep.sweeper.trial.session import Machine, Session, check_company
+from dpsweep.sweeper.trial.run import train_sessions_and_write_results
+from dpsweep.sweeper.trial.session import Machine, Session, check_subsample_sharing_was_charged
 from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
@@ -58,7 +58,11 @@ def sessions(
         folder.mkdir(parents=True, exist_ok=True)
         receipt.write(folder)
         found.append(
-            Session(trial=trial, receipt=receipt, place=both(folder) if store is None else store.place(folder))
+            Session(
+                trial=trial,
+                receipt=receipt,
+                place=both(folder) if store is None else store.trial_place_from_files_folder(folder),
+            )
         )
     return found
 
@@ -84,10 +88,10 @@ def stopping_after(steps: int) -> Callable[[], bool]:
 def test_each_trial_has_a_record_of_its_own(trials: tuple[Trial, ...], tmp_path: Path) -> None:
     group = sessions(trials, tmp_path)
     for session in group:
-        with session.logged():
+        with session.write_log_to_trial_file():
             pass
-    with group[0].logged(), group[1].logged(), group[2].logged():
-        run_sessions(group, MACHINE)
+    with group[0].write_log_to_trial_file(), group[1].write_log_to_trial_file(), group[2].write_log_to_trial_file():
+        train_sessions_and_write_results(group, MACHINE)
     found = results(trials, tmp_path)
     assert {result.status for result in found} == {Status.FINISHED}
     assert len({str(result.score) for result in found}) == 3
@@ -102,28 +106,28 @@ def test_each_trial_has_a_record_of_its_own(trials: tuple[Trial, ...], tmp_path:
 
 
 def test_a_stop_is_kept_for_each_and_another_session_ends_them(trials: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(trials, tmp_path), MACHINE, stopping_after(3))
+    train_sessions_and_write_results(sessions(trials, tmp_path), MACHINE, stopping_after(3))
     for trial in trials:
         assert TrialResult.read(tmp_path / trial.id) is None
-        assert can_resume(both(tmp_path / trial.id), trial, 1)
-        assert steps_spent(both(tmp_path / trial.id), trial, 1) == 3
-    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+        assert can_attempt_resume(both(tmp_path / trial.id), trial, 1)
+        assert steps_spent_by_attempt(both(tmp_path / trial.id), trial, 1) == 3
+    train_sessions_and_write_results(sessions(trials, tmp_path, resume=1), MACHINE)
     assert {result.status for result in results(trials, tmp_path)} == {Status.FINISHED}
 
 
 def test_those_at_different_steps_go_on_in_turns(trials: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(trials[:1], tmp_path), MACHINE, stopping_after(1))
-    run_sessions(sessions(trials[1:], tmp_path), MACHINE, stopping_after(3))
-    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+    train_sessions_and_write_results(sessions(trials[:1], tmp_path), MACHINE, stopping_after(1))
+    train_sessions_and_write_results(sessions(trials[1:], tmp_path), MACHINE, stopping_after(3))
+    train_sessions_and_write_results(sessions(trials, tmp_path, resume=1), MACHINE)
     found = results(trials, tmp_path)
     assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
 
 
 def test_one_that_cannot_go_on_takes_no_other_along(trials: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(trials, tmp_path), MACHINE, stopping_after(3))
+    train_sessions_and_write_results(sessions(trials, tmp_path), MACHINE, stopping_after(3))
     (path,) = (tmp_path / trials[1].id).glob("weights-*")
     path.write_bytes(path.read_bytes()[:-2])
-    run_sessions(sessions(trials, tmp_path, resume=1), MACHINE)
+    train_sessions_and_write_results(sessions(trials, tmp_path, resume=1), MACHINE)
     found = results(trials, tmp_path)
     assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
     assert found[1].error is not None
@@ -135,7 +139,7 @@ def test_one_whose_charge_was_another_fails_alone(trials: tuple[Trial, ...], tmp
     assert charged is not None
     other = replace(trials[1], event=replace(trials[1].event, training=ran, validation=None))
     group = (trials[0], other, trials[2])
-    run_sessions(sessions(group, tmp_path), MACHINE)
+    train_sessions_and_write_results(sessions(group, tmp_path), MACHINE)
     found = results(group, tmp_path)
     assert [result.status for result in found] == [Status.FINISHED, Status.FAILED, Status.FINISHED]
     assert found[1].error is not None
@@ -154,34 +158,34 @@ def test_runs_that_were_charged_for_the_same_subsamples_have_them(
 ) -> None:
     """All batches alike, all noise and scores not."""
     trials = compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared", f"engine={engine}"]).plan.trials
-    run_sessions(sessions(trials, tmp_path), MACHINE, shared=True)
+    train_sessions_and_write_results(sessions(trials, tmp_path), MACHINE, shared=True)
     found = results(trials, tmp_path)
     assert {result.status for result in found} == {Status.FINISHED}
     assert len({str(result.curator["batch_sizes"]) for result in found}) == 1
     assert len({str(result.score) for result in found}) == 3
     for trial, result in zip(trials, found, strict=True):
         assert result.event is not None
-        assert same(from_json(dict(result.event)), trial.event.training)
+        assert are_same_events(from_json(dict(result.event)), trial.event.training)
 
 
 def test_runs_that_were_charged_alone_have_subsamples_of_their_own(shared: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(shared, tmp_path), MACHINE)
+    train_sessions_and_write_results(sessions(shared, tmp_path), MACHINE)
     sizes = {str(result.curator["batch_sizes"]) for result in results(shared, tmp_path)}
     assert len(sizes) == 3, "six batches of 700 hardly ever agree in three numbers"
 
 
 def test_company_that_was_not_charged_for_is_refused() -> None:
-    check_company(1, shared=False)
-    check_company(1, shared=True)
-    check_company(7, shared=True)
+    check_subsample_sharing_was_charged(1, shared=False)
+    check_subsample_sharing_was_charged(1, shared=True)
+    check_subsample_sharing_was_charged(7, shared=True)
     with pytest.raises(ContractBroken, match="7 runs had the same subsamples"):
-        check_company(7, shared=False)
+        check_subsample_sharing_was_charged(7, shared=False)
 
 
 def test_shared_runs_of_one_charge_never_go_on_apart(shared: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(shared[:1], tmp_path), MACHINE, stopping_after(1), shared=True)
-    run_sessions(sessions(shared[1:], tmp_path), MACHINE, stopping_after(3), shared=True)
-    run_sessions(sessions(shared, tmp_path, resume=1), MACHINE, shared=True)
+    train_sessions_and_write_results(sessions(shared[:1], tmp_path), MACHINE, stopping_after(1), shared=True)
+    train_sessions_and_write_results(sessions(shared[1:], tmp_path), MACHINE, stopping_after(3), shared=True)
+    train_sessions_and_write_results(sessions(shared, tmp_path, resume=1), MACHINE, shared=True)
     for result in results(shared, tmp_path):
         assert result.status is Status.FAILED
         assert result.error is not None
@@ -189,7 +193,7 @@ def test_shared_runs_of_one_charge_never_go_on_apart(shared: tuple[Trial, ...], 
 
 
 def test_shared_runs_of_two_charges_have_two_subsamples(shared: tuple[Trial, ...], tmp_path: Path) -> None:
-    run_sessions(sessions(shared, tmp_path, charges=["c", "d", "d"]), MACHINE, shared=True)
+    train_sessions_and_write_results(sessions(shared, tmp_path, charges=["c", "d", "d"]), MACHINE, shared=True)
     found = results(shared, tmp_path)
     assert {result.status for result in found} == {Status.FINISHED}
     sizes = [str(result.curator["batch_sizes"]) for result in found]
@@ -201,11 +205,11 @@ def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFold
     """A charged plan with shared subsamples, and its job as somebody would start it by hand: a part of so many."""
     plan = compose_priced([*LINE, *GRID, "score.noise_std=3", "subsample=shared"]).plan
     folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
-    plan.write(folder.plan)
+    plan.write(folder.plan_path)
 
     def run(part: int, parts: int) -> None:
         words = [f"block='{plan.blocks[0].id}'", f"part={part}", f"parts={parts}"]
-        words += [f"hydra.sweep.dir={folder.root}", "compute.device=cpu", f"store={folder.private.root}"]
+        words += [f"hydra.sweep.dir={folder.root}", "compute.device=cpu", f"store={folder.private_store.root}"]
         run_block(job_config(words, tmp_path))
 
     yield folder, plan, run
@@ -214,9 +218,9 @@ def by_hand(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFold
 
 def test_a_job_by_hand_divides_no_shared_block(by_hand: tuple[SweepFolder, Plan, Callable[[int, int], None]]) -> None:
     folder, plan, run = by_hand
-    sessions(plan.trials, folder.trials, plan=plan.id, store=folder.store)
+    sessions(plan.trials, folder.trials_folder, plan=plan.id, store=folder.store)
     run(0, 3)
-    found = results(plan.trials, folder.trials)
+    found = results(plan.trials, folder.trials_folder)
     assert {result.status for result in found} == {Status.FINISHED}
     assert len({str(result.curator["batch_sizes"]) for result in found}) == 1
 
@@ -226,15 +230,15 @@ def test_shared_runs_that_got_their_receipts_late_never_train_on_the_charge_of_t
 ) -> None:
     """Two subsamples under one charge would cost more than was charged."""
     folder, plan, run = by_hand
-    sessions(plan.trials[:2], folder.trials, plan=plan.id, store=folder.store)
+    sessions(plan.trials[:2], folder.trials_folder, plan=plan.id, store=folder.store)
     run(0, 1)
-    assert {result.status for result in results(plan.trials[:2], folder.trials)} == {Status.FINISHED}
-    sessions(plan.trials[2:], folder.trials, plan=plan.id, store=folder.store)
+    assert {result.status for result in results(plan.trials[:2], folder.trials_folder)} == {Status.FINISHED}
+    sessions(plan.trials[2:], folder.trials_folder, plan=plan.id, store=folder.store)
     with pytest.raises(ContractBroken, match="must train together"):
         run(0, 1)
-    late = folder.trial(plan.trials[2].id)
+    late = folder.trial_folder(plan.trials[2].id)
     assert not list(late.glob("claim-*"))
-    assert not folder.place(late.name).record.exists()
+    assert not folder.trial_folder_and_private_record(late.name).record.exists()
 
 
 def test_shared_runs_go_on_without_one_that_has_ended(
@@ -242,14 +246,17 @@ def test_shared_runs_go_on_without_one_that_has_ended(
 ) -> None:
     """It had the same subsamples as long as it lasted."""
     folder, plan, run = by_hand
-    begun = sessions(plan.trials, folder.trials, plan=plan.id, store=folder.store)
+    begun = sessions(plan.trials, folder.trials_folder, plan=plan.id, store=folder.store)
     for session in begun:
-        assert Receipt.claim(session.place.files, folder.private, plan=plan.id, trial=session.trial.id) is not None
-    run_sessions(begun, MACHINE, stopping_after(2), shared=True)
-    sessions(plan.trials[1:], folder.trials, resume=1, plan=plan.id, store=folder.store)
+        assert (
+            Receipt.claim_from_folder(session.place.files, folder.private_store, plan=plan.id, trial=session.trial.id)
+            is not None
+        )
+    train_sessions_and_write_results(begun, MACHINE, stopping_after(2), shared=True)
+    sessions(plan.trials[1:], folder.trials_folder, resume=1, plan=plan.id, store=folder.store)
     run(0, 1)
-    found = results(plan.trials[1:], folder.trials)
+    found = results(plan.trials[1:], folder.trials_folder)
     assert {(result.status, result.steps) for result in found} == {(Status.FINISHED, 6)}
-    sessions(plan.trials[:1], folder.trials, resume=1, plan=plan.id, store=folder.store)
+    sessions(plan.trials[:1], folder.trials_folder, resume=1, plan=plan.id, store=folder.store)
     with pytest.raises(ContractBroken, match="must train together"):
         run(0, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.trial.spec import declaration_from_config
 
 BARE = """
 class Bare:
@@ -38,7 +38,7 @@ def test_a_class_that_does_not_inherit_its_members_is_refused_in_one_sentence(
     (tmp_path / "bare.py").write_text(BARE)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadInput) as refused:
-        declare({**config, part: {"_target_": "bare.Bare"}})
+        declaration_from_config({**config, part: {"_target_": "bare.Bare"}})
     assert str(refused.value) == (
         f"Expected {part}=Bare to inherit from dpsweep.{base}, which names all members that it has."
     )
@@ -88,4 +88,4 @@ def test_a_data_set_with_half_a_declaration_of_units_is_refused(
     (tmp_path / f"{name}.py").write_text(TAKEN.replace("{declared}", declared))
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadInput, match=said):
-        declare({**config, "dataset": {"_target_": f"{name}.Taken", **NUMBERS, **given}})
+        declaration_from_config({**config, "dataset": {"_target_": f"{name}.Taken", **NUMBERS, **given}})

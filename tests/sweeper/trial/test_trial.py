@@ -18,25 +18,30 @@ from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
+    are_same_events,
     compose,
-    flatten,
     from_json,
+    leaves_with_counts,
     poisson_gaussian,
     repeat,
-    same,
 )
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import can_resume, steps_spent
+from dpsweep.accounting.records.step_log import can_attempt_resume, steps_spent_by_attempt
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, Status, TrialResult
-from dpsweep.accounting.stored_names.stored_classes import fields_of, name_of
+from dpsweep.accounting.stored_names.stored_classes import fields_without_class_name, tag_or_path_of_class
 from dpsweep.sweeper.job.block_job import run_block
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.build import make_model, make_streams
-from dpsweep.sweeper.trial.run import run_sessions
-from dpsweep.sweeper.trial.session import Machine, Session, check_realised, check_scored
+from dpsweep.sweeper.trial.run import train_sessions_and_write_results
+from dpsweep.sweeper.trial.session import (
+    Machine,
+    Session,
+    check_realised_dp_event_was_charged,
+    check_score_dp_event_was_charged,
+)
 from tests.jobs import job_config
 from tests.places import NONCE, both, launched
 from tests.randomized import TRAINS
@@ -63,30 +68,30 @@ MACHINE = Machine(device="cpu", threads=1, chunk=None, data=None)
 )
 def test_anything_else_than_what_was_charged_is_refused(realised: DpEvent) -> None:
     with pytest.raises(ContractBroken, match="The run differs from its charge"):
-        check_realised(realised, repeat(STEP, 10), least=10)
+        check_realised_dp_event_was_charged(realised, repeat(STEP, 10), least=10)
 
 
 def test_what_was_charged_is_accepted_and_a_diverged_run_may_stop_early() -> None:
-    check_realised(compose([STEP] * 10), repeat(STEP, 10), least=10)
-    check_realised(repeat(STEP, 3), repeat(STEP, 10), least=0)
+    check_realised_dp_event_was_charged(compose([STEP] * 10), repeat(STEP, 10), least=10)
+    check_realised_dp_event_was_charged(repeat(STEP, 3), repeat(STEP, 10), least=0)
     with pytest.raises(ContractBroken):
-        check_realised(repeat(STEP, 11), repeat(STEP, 10), least=0)
+        check_realised_dp_event_was_charged(repeat(STEP, 11), repeat(STEP, 10), least=0)
 
 
 def test_a_run_takes_all_of_its_steps_and_of_the_spare_ones_what_it_lost() -> None:
     for count in (10, 11, 14):
-        check_realised(repeat(STEP, count), repeat(STEP, 14), least=10)
+        check_realised_dp_event_was_charged(repeat(STEP, count), repeat(STEP, 14), least=10)
     for count in (9, 15):
         with pytest.raises(ContractBroken):
-            check_realised(repeat(STEP, count), repeat(STEP, 14), least=10)
+            check_realised_dp_event_was_charged(repeat(STEP, count), repeat(STEP, 14), least=10)
 
 
 def test_no_other_score_is_measured_than_was_charged() -> None:
-    check_scored(STEP, STEP)
-    check_scored(None, None)
+    check_score_dp_event_was_charged(STEP, STEP)
+    check_score_dp_event_was_charged(None, None)
     for measured, charged in ((STEP, None), (None, STEP), (repeat(STEP, 2), STEP)):
         with pytest.raises(ContractBroken, match="The score differs from its charge"):
-            check_scored(measured, charged)
+            check_score_dp_event_was_charged(measured, charged)
 
 
 @pytest.mark.parametrize("wrong", [{"threads": 0}, {"threads": "all"}, {"chunk": -1}, {"chunk": 2.5}], ids=str)
@@ -115,7 +120,7 @@ def session(
     place.mkdir(exist_ok=True)
     receipt = receipt_for(trial, resume)
     receipt.write(place)
-    run_sessions([Session(trial=trial, receipt=receipt, place=both(place))], MACHINE, should_stop)
+    train_sessions_and_write_results([Session(trial=trial, receipt=receipt, place=both(place))], MACHINE, should_stop)
     return TrialResult.read(place)
 
 
@@ -127,7 +132,7 @@ def run(trial: Trial, place: Path) -> TrialResult:
 
 def test_a_trial_that_would_run_more_than_its_charge_runs_nothing(trial: Trial, tmp_path: Path) -> None:
     """A charge for one step less than the configuration runs."""
-    ((step, steps),) = flatten(trial.event.training)
+    ((step, steps),) = leaves_with_counts(trial.event.training)
     undercharged = replace(trial, event=PlanEvent(training=repeat(step, steps - 1), validation=trial.event.validation))
     result = run(undercharged, tmp_path / "trial")
     assert result.status is Status.FAILED
@@ -147,7 +152,7 @@ def test_a_trial_that_runs_something_else_than_its_charge_fails_and_keeps_its_re
     assert result.error is not None
     assert result.error.startswith("ContractBroken: The run differs from its charge")
     assert result.event is not None
-    assert same(from_json(dict(result.event)), trial.event.training), "what really ran stands in the record"
+    assert are_same_events(from_json(dict(result.event)), trial.event.training), "what really ran stands in the record"
 
 
 def test_a_trial_uses_nobody_elses_generator_and_leaves_them_alone(trial: Trial, tmp_path: Path) -> None:
@@ -176,13 +181,13 @@ def test_checkpoints_are_part_of_what_a_trial_is_and_costs(compose_priced: Compo
         return compose_priced([*LINE, "privacy.noise_multiplier=3", *VALUES, *checkpoint]).plan.trials[0]
 
     plain, paid = planned(), planned("checkpoint.every=2", "checkpoint.resumes=3")
-    ((step, steps),) = flatten(plain.event.training)
+    ((step, steps),) = leaves_with_counts(plain.event.training)
     assert steps == 3, "nothing is paid for a stop at the user's wish"
-    assert same(paid.event.training, repeat(step, 3 + 3 * 2))
+    assert are_same_events(paid.event.training, repeat(step, 3 + 3 * 2))
     assert plain.id != paid.id
     long = planned("checkpoint.every=3", "checkpoint.resumes=3")
-    assert same(long.event.training, plain.event.training), "there is no checkpoint before the end"
-    assert same(planned("checkpoint.every=1", "checkpoint.resumes=0").event.training, plain.event.training)
+    assert are_same_events(long.event.training, plain.event.training), "there is no checkpoint before the end"
+    assert are_same_events(planned("checkpoint.every=1", "checkpoint.resumes=0").event.training, plain.event.training)
 
 
 @pytest.mark.parametrize(
@@ -202,18 +207,18 @@ def test_a_checkpoint_is_a_mapping_of_two(compose_priced: Compose) -> None:
 def test_a_stopped_trial_has_no_result_and_another_session_ends_it(trial: Trial, tmp_path: Path) -> None:
     place = tmp_path / "trial"
     assert session(trial, place, should_stop=lambda: True) is None
-    assert can_resume(both(place), trial, 1)
-    assert steps_spent(both(place), trial, 1) == 1
+    assert can_attempt_resume(both(place), trial, 1)
+    assert steps_spent_by_attempt(both(place), trial, 1) == 1
     assert not (place / "progress").exists()
     result = session(trial, place, resume=1)
     assert result is not None
     assert result.status is Status.FINISHED, result.error
     assert result.event is not None
-    assert same(from_json(dict(result.event)), trial.event.training)
+    assert are_same_events(from_json(dict(result.event)), trial.event.training)
     assert result.steps == 3
     assert (place / "steps-1").exists()
     assert not [*place.glob("checkpoint-*"), *place.glob("weights-*")], "nobody goes on from them any more"
-    assert not can_resume(both(place), trial, 1)
+    assert not can_attempt_resume(both(place), trial, 1)
 
 
 def test_a_try_goes_on_with_the_secret_weights_that_it_started_from(trial: Trial, tmp_path: Path) -> None:
@@ -254,7 +259,7 @@ def test_a_receipt_of_another_charge_resumes_nothing(trial: Trial, tmp_path: Pat
     place = tmp_path / "trial"
     session(trial, place, should_stop=lambda: True)
     other = replace(receipt_for(trial, 1), charge="another")
-    run_sessions([Session(trial=trial, receipt=other, place=both(place))], MACHINE)
+    train_sessions_and_write_results([Session(trial=trial, receipt=other, place=both(place))], MACHINE)
     result = TrialResult.read(place)
     assert result is not None
     assert result.error is not None
@@ -311,7 +316,7 @@ def test_a_score_that_is_no_number_is_a_failure(
 ) -> None:
     (tmp_path / "brokenscores.py").write_text(SCORES)
     monkeypatch.syspath_prepend(tmp_path)
-    held = {"_target_": name_of(trial.config["score"]), **fields_of(trial.config["score"])}
+    held = {"_target_": tag_or_path_of_class(trial.config["score"]), **fields_without_class_name(trial.config["score"])}
     score = {"_target_": "brokenscores.Broken", "held": held}
     shown = {name: str(value) for name, value in wrong.items()}  # a configuration is JSON, which has no such numbers
     result = run(replace(trial, config={**trial.config, "score": score | shown}), tmp_path / "trial")
@@ -320,7 +325,7 @@ def test_a_score_that_is_no_number_is_a_failure(
     assert result.error is not None
     assert "to be finite" in result.error
     assert result.event is not None
-    assert same(from_json(dict(result.event)), trial.event.training)
+    assert are_same_events(from_json(dict(result.event)), trial.event.training)
     assert (tmp_path / "trial" / "steps-1").read_text().endswith("score 3\n"), "it was measured, and is paid for"
 
 
@@ -334,9 +339,9 @@ def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, 
     plan = compose_priced([*LINE, *VALUES, f"steps={STEPS}", "privacy.noise_multiplier=3", "score.noise_std=3"]).plan
     (trial,) = plan.trials
     folder = SweepFolder(root=tmp_path / "sweep", store=launched(tmp_path / "private"))
-    plan.write(folder.plan)
-    replace(receipt_for(trial), plan=plan.id, launch=NONCE).write(folder.trial(trial.id))
-    words = [f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}", f"store={folder.private.root}"]
+    plan.write(folder.plan_path)
+    replace(receipt_for(trial), plan=plan.id, launch=NONCE).write(folder.trial_folder(trial.id))
+    words = [f"block='{plan.blocks[0].id}'", f"hydra.sweep.dir={folder.root}", f"store={folder.private_store.root}"]
     config = job_config(words, tmp_path)
     yield folder, trial, lambda: run_block(config)
     HydraConfig.instance().cfg = None
@@ -344,9 +349,9 @@ def job(compose_priced: Compose, tmp_path: Path) -> Iterator[tuple[SweepFolder, 
 
 def test_a_job_that_shall_stop_claims_nothing(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
     folder, trial, run_job = job
-    folder.stop.touch()
+    folder.stop_file_path.touch()
     run_job()
-    assert {path.name for path in folder.trial(trial.id).iterdir()} == {"receipt.json"}
+    assert {path.name for path in folder.trial_folder(trial.id).iterdir()} == {"receipt.json"}
 
 
 @pytest.mark.parametrize("asked_by", ["file", "signal"])
@@ -354,23 +359,23 @@ def test_a_job_at_work_that_shall_stop_leaves_a_checkpoint(
     job: tuple[SweepFolder, Trial, Callable[[], None]], asked_by: str
 ) -> None:
     folder, trial, run_job = job
-    place = folder.trial(trial.id)
+    place = folder.trial_folder(trial.id)
 
     def ask() -> None:
         wait((place / "progress").exists, "the first step")
-        folder.stop.touch() if asked_by == "file" else os.kill(os.getpid(), signal.SIGTERM)
+        folder.stop_file_path.touch() if asked_by == "file" else os.kill(os.getpid(), signal.SIGTERM)
 
     asking = threading.Thread(target=ask)
     asking.start()
     run_job()
     asking.join()
     assert TrialResult.read(place) is None
-    assert can_resume(folder.place(trial.id), trial, 1)
-    assert 0 < steps_spent(folder.place(trial.id), trial, 1) < STEPS
+    assert can_attempt_resume(folder.trial_folder_and_private_record(trial.id), trial, 1)
+    assert 0 < steps_spent_by_attempt(folder.trial_folder_and_private_record(trial.id), trial, 1) < STEPS
 
 
 def test_a_job_does_not_work_where_another_is_at_work(job: tuple[SweepFolder, Trial, Callable[[], None]]) -> None:
     folder, trial, run_job = job
-    with training_lock(folder.trial(trial.id)), pytest.raises(BadInput, match="is being run by process"):
+    with training_lock(folder.trial_folder(trial.id)), pytest.raises(BadInput, match="is being run by process"):
         run_job()
-    assert not Receipt.claimed(folder.trial(trial.id), 1)
+    assert not Receipt.is_attempt_claimed(folder.trial_folder(trial.id), 1)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import flatten
+from dpsweep.accounting.events.build import leaves_with_counts
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.trial_result import Status, TrialResult
-from dpsweep.accounting.searches.folder_audit import verify_folder
-from dpsweep.accounting.stored_names.stored_classes import fields_of, name_of
-from dpsweep.sweeper.trial.run import run_sessions
+from dpsweep.accounting.searches.folder_audit import verify_sweep_folder_and_describe
+from dpsweep.accounting.stored_names.stored_classes import fields_without_class_name, tag_or_path_of_class
+from dpsweep.sweeper.trial.run import train_sessions_and_write_results
 from dpsweep.sweeper.trial.session import Machine, Session
 from tests.places import both
 from tests.randomized import TRAINS
@@ -64,7 +64,7 @@ def write_visits(folder: Path) -> None:
 def test_a_table_without_units_is_claimed_for_its_records(compose_priced: Compose) -> None:
     plan = compose_priced(TABLE).plan
     assert plan.unit == "record"
-    ((step, _),) = flatten(plan.trials[0].event.training)
+    ((step, _),) = leaves_with_counts(plan.trials[0].event.training)
     assert step.sampling_probability == 20 / 240
 
 
@@ -73,7 +73,7 @@ def test_with_units_sample_rate_and_claim_are_the_units(compose_priced: Compose)
     assert "per patient" in str(priced.quote.guarantee)
     assert priced.plan.budget.unit == "patient"
     for trial in priced.plan.trials:
-        ((step, steps),) = flatten(trial.event.training)
+        ((step, steps),) = leaves_with_counts(trial.event.training)
         assert step.sampling_probability == 20 / 80
         assert steps == 5
 
@@ -149,7 +149,7 @@ def test_a_sweep_by_patients_from_the_file_to_the_ledger(
     done = program(*TABLE, *PATIENTS)
     assert done.returncode == 0, done.stderr
     folder = folder_of(done)
-    assert "2 of 2 results" in verify_folder(folder, ledger)
+    assert "2 of 2 results" in verify_sweep_folder_and_describe(folder, ledger)
     statement = ledger.statement("visits")
     assert statement.budget.unit == "patient"
     assert "per patient" in str(statement.budget)
@@ -193,7 +193,7 @@ class Forgetful(DataSet):
 
 def named(node: Mapping[str, Any]) -> dict[str, Any]:
     """A stored class of ours as a field of a class of the user's names it."""
-    return {"_target_": name_of(node), **fields_of(node)}
+    return {"_target_": tag_or_path_of_class(node), **fields_without_class_name(node)}
 
 
 def test_records_that_do_not_come_by_unit_are_not_trained_on(
@@ -216,7 +216,7 @@ def test_records_that_do_not_come_by_unit_are_not_trained_on(
     place.mkdir()
     receipt = Receipt(account="visits", plan="p", trial=forgetful.id, attempt=1, charge="c", entries=3, head="h")
     machine = Machine(device="cpu", threads=1, chunk=None, data=tmp_path)
-    run_sessions([Session(trial=forgetful, receipt=receipt, place=both(place))], machine)
+    train_sessions_and_write_results([Session(trial=forgetful, receipt=receipt, place=both(place))], machine)
     result = TrialResult.read(place)
     assert result is not None
     assert result.status is Status.FAILED

@@ -13,7 +13,13 @@ from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
-from dpsweep.trainers.auditing.canaries import RecordCanaries, as_inputs, layout_of, train_observed, train_on_gradients
+from dpsweep.trainers.auditing.canaries import (
+    RecordCanaries,
+    layout_of_trainable_tensors,
+    replace_stored_features_by_model_inputs,
+    train_and_score_gradient_canaries,
+    train_together_with_observers,
+)
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling, Units
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson, RandomAllocation, Sampler
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss, SquaredError
@@ -24,7 +30,7 @@ from dpsweep.trainers.methods.named_methods import Adadp, DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform
 from dpsweep.trainers.methods.updates import Sgd, Update
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.gradient_sums import EngineSums
 from dpsweep.trainers.training.loop import train_together
@@ -74,7 +80,7 @@ def test_a_canary_moves_its_coordinate_by_the_bound_at_every_step_that_has_it(
     trainer: Trainer, sampler: Sampler
 ) -> None:
     coins = np.arange(40) % 3 == 0
-    (seen,) = train_on_gradients(
+    (seen,) = train_and_score_gradient_canaries(
         [run_of(trainer, sampler)], coins, ADD, [reproducible_streams(1, "run")], noise_of(len(coins))
     )
     hits = seen.total * 1e-4
@@ -87,21 +93,24 @@ def test_a_canary_moves_its_coordinate_by_the_bound_at_every_step_that_has_it(
 def test_where_one_is_replaced_the_other_record_has_the_opposite_gradient() -> None:
     coins = np.arange(40) % 2 == 0
     run = run_of(TRAINERS[0], FixedSize(batch_size=30))
-    (seen,) = train_on_gradients([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(40))
+    (seen,) = train_and_score_gradient_canaries([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(40))
     hits = np.rint(seen.total * 1e-4)
     assert hits[coins].min() > 0 > hits[~coins].max()
     assert np.abs(hits).mean() == pytest.approx(STEPS / 2, abs=2)
     with pytest.raises(ValueError, match="the records that one may replace"):
         many = np.ones(RECORDS + 1, dtype=bool)
-        train_on_gradients([run], many, REPLACE, [reproducible_streams(1, "run")], noise_of(100))
+        train_and_score_gradient_canaries([run], many, REPLACE, [reproducible_streams(1, "run")], noise_of(100))
     with pytest.raises(ValueError, match="the numbers that are trained"):
-        train_on_gradients([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(39))
+        train_and_score_gradient_canaries([run], coins, REPLACE, [reproducible_streams(1, "run")], noise_of(39))
 
 
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE])
 def test_canaries_lie_in_every_tensor_and_the_sums_are_subtracted_from_the_noise(adjacency: Adjacency) -> None:
     layout = TensorLayout(names=("weight", "bias", "scale"), sizes=(300, 10, 1))
-    assert layout_of(build(lambda: logistic((1, 6, 6), 4), 1)).sizes == (4 * 36, 4)
+    assert layout_of_trainable_tensors(build_model_with_seeded_weights(lambda: logistic((1, 6, 6), 4), 1)).sizes == (
+        4 * 36,
+        4,
+    )
     places = layout.spaced_places(50)
     assert [
         int(((start <= places) & (places < start + size)).sum())
@@ -109,7 +118,7 @@ def test_canaries_lie_in_every_tensor_and_the_sums_are_subtracted_from_the_noise
     ] == [39, 10, 1]
     noise, coins = ReleasedNoise(layout=layout), np.arange(50) % 2 == 0
     run = run_of(TRAINERS[0], FixedSize(batch_size=30) if adjacency is REPLACE else Poisson(batch_size=30), noise=0.5)
-    (seen,) = train_on_gradients([run], coins, adjacency, [reproducible_streams(1, "run")], noise)
+    (seen,) = train_and_score_gradient_canaries([run], coins, adjacency, [reproducible_streams(1, "run")], noise)
     assert (noise.counts == STEPS).all()
     assert seen.total[coins].mean() > 10, "sums of 2 standard deviations at each of about 10 steps"
     assert np.sqrt(noise.squares.sum() / noise.counts.sum()) == pytest.approx(1, abs=0.03)
@@ -119,7 +128,7 @@ def test_canaries_lie_in_every_tensor_and_the_sums_are_subtracted_from_the_noise
 def test_noise_beside_much_larger_sums_is_not_compared() -> None:
     coins, noise = np.ones(40, dtype=bool), noise_of(60)
     run = run_of(TRAINERS[0], Poisson(batch_size=60))
-    train_on_gradients([run], coins, ADD, [reproducible_streams(1, "run")], noise)
+    train_and_score_gradient_canaries([run], coins, ADD, [reproducible_streams(1, "run")], noise)
     assert sorted(noise.counts.tolist()) == [0] * 40 + [STEPS] * 20, "float32 rounds the sums' numbers"
     assert all(finding.p_value > 1e-6 for finding in noise.findings(0.01))
 
@@ -127,7 +136,7 @@ def test_noise_beside_much_larger_sums_is_not_compared() -> None:
 def test_all_noisy_numbers_are_on_the_lattice_of_their_noise() -> None:
     run = run_of(TRAINERS[2], Poisson(batch_size=7), noise=3.0)
     coins, noise = np.arange(50) % 2 == 0, noise_of(60)
-    (seen,) = train_on_gradients([run], coins, ADD, [reproducible_streams(1, "run")], noise)
+    (seen,) = train_and_score_gradient_canaries([run], coins, ADD, [reproducible_streams(1, "run")], noise)
     assert (seen.numbers, seen.off_lattice) == (60 * STEPS, 0), "of canaries or not"
     assert seen.variation.mean() == pytest.approx(1, abs=0.1)
     assert (noise.counts == STEPS).all()
@@ -140,7 +149,7 @@ def images(count: int = RECORDS) -> Records:
 
 
 def canaries_of(records: Records, count: int = 9, classes: int = 4, words: int | None = None) -> RecordCanaries:
-    return RecordCanaries.among(records, count, classes, words, np.random.Generator(np.random.Philox(2)))
+    return RecordCanaries.draw_for_records(records, count, classes, words, np.random.Generator(np.random.Philox(2)))
 
 
 @pytest.mark.parametrize("trainer", [*TRAINERS, OfOnesOwn()], ids=str)
@@ -148,12 +157,12 @@ def test_an_attacker_who_looks_changes_nothing(trainer: Trainer) -> None:
     run, records = run_of(trainer, Poisson(batch_size=20), noise=1.0), images()
 
     def trained(*, observed: bool) -> tuple[Tensor, list[Tensor]]:
-        model, seen = build(lambda: logistic((1, 6, 6), 4), 1), []
+        model, seen = build_model_with_seeded_weights(lambda: logistic((1, 6, 6), 4), 1), []
         sums = EngineSums(models=[model], engine=Fused(), records=records, device="cpu", chunk=None)
         streams = [reproducible_streams(1, "run")]
         if observed:
             see = [lambda weights, gradient, noise_std: seen.append(weights)]
-            train_observed([run], [model], sums, records, streams, see, device="cpu")
+            train_together_with_observers([run], [model], sums, records, streams, see, device="cpu")
         else:
             train_together([run], [model], sums, records, streams, device="cpu")
         return parameters_to_vector(model.parameters()).detach(), seen
@@ -165,11 +174,11 @@ def test_an_attacker_who_looks_changes_nothing(trainer: Trainer) -> None:
 
 
 def test_alignments_are_the_inner_products_with_the_gradients() -> None:
-    records = as_inputs(images())
-    canaries, model = canaries_of(records), build(lambda: logistic((1, 6, 6), 4), 1)
+    records = replace_stored_features_by_model_inputs(images())
+    canaries, model = canaries_of(records), build_model_with_seeded_weights(lambda: logistic((1, 6, 6), 4), 1)
     weights = parameters_to_vector(model.parameters()).detach()
     direction = torch.randn(len(weights), generator=torch.Generator().manual_seed(3))
-    found = canaries.alignments(model, weights, direction, CROSS_ENTROPY, "cpu")
+    found = canaries.inner_products_of_direction_and_gradients(model, weights, direction, CROSS_ENTROPY, "cpu")
     for place, alignment in enumerate(found.tolist()):
         model.zero_grad()
         inputs, label = canaries.records.features[[place]], canaries.records.labels[[place]]
@@ -177,7 +186,7 @@ def test_alignments_are_the_inner_products_with_the_gradients() -> None:
         gradient = parameters_to_vector([parameter.grad for parameter in model.parameters()])
         assert alignment == pytest.approx(float(gradient @ direction), rel=1e-4, abs=1e-4)
     whole = CROSS_ENTROPY(model(canaries.records.features), canaries.records.labels)
-    assert canaries.losses(model, CROSS_ENTROPY, "cpu").sum() == pytest.approx(float(whole.detach()))
+    assert canaries.loss_of_each_canary(model, CROSS_ENTROPY, "cpu").sum() == pytest.approx(float(whole.detach()))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +195,9 @@ def test_alignments_are_the_inner_products_with_the_gradients() -> None:
     ids=["classes", "numbers"],
 )
 def test_canaries_overlap_little_and_have_labels_that_nobody_predicts(labels: Tensor, classes: int, loss: Loss) -> None:
-    records = as_inputs(Records(features=images().features, labels=labels, scaling=Scaling(scale=255.0)))
+    records = replace_stored_features_by_model_inputs(
+        Records(features=images().features, labels=labels, scaling=Scaling(scale=255.0))
+    )
     canaries = canaries_of(records, classes=classes)
     rows = canaries.records.features.flatten(1)
     products = rows @ rows.t()
@@ -199,7 +210,9 @@ def test_canaries_overlap_little_and_have_labels_that_nobody_predicts(labels: Te
 def test_tokens_stay_tokens() -> None:
     tokens = torch.randint(0, 50, (RECORDS, 8), generator=torch.Generator().manual_seed(1)).float()
     following = torch.full((RECORDS, 8), IGNORED)
-    canaries = canaries_of(as_inputs(Records(features=tokens, labels=following)), words=50).records
+    canaries = canaries_of(
+        replace_stored_features_by_model_inputs(Records(features=tokens, labels=following)), words=50
+    ).records
     assert canaries.features.dtype == torch.float32
     assert 0 <= canaries.features.min() <= canaries.features.max() < 50
     assert torch.equal(canaries.labels[:, :-1], canaries.features[:, 1:].long())
@@ -208,33 +221,33 @@ def test_tokens_stay_tokens() -> None:
 
 @pytest.mark.parametrize("coins", [[True, False, True], [False] * 3, [True] * 3])
 def test_the_coins_decide_which_canaries_are_there(coins: Sequence[bool]) -> None:
-    records, present = as_inputs(images(6)), np.array(coins)
+    records, present = replace_stored_features_by_model_inputs(images(6)), np.array(coins)
     canaries = canaries_of(records, count=3)
-    added = canaries.insert_into_records(records, present, ADD)
+    added = canaries.insert_present_canaries_into_records(records, present, ADD)
     assert len(added) == 6 + sum(coins)
     assert torch.equal(added.features[:6], records.features)
     assert torch.equal(added.features[6:], canaries.records.features[torch.tensor(coins)])
-    replaced = canaries.insert_into_records(records, present, REPLACE)
+    replaced = canaries.insert_present_canaries_into_records(records, present, REPLACE)
     assert len(replaced) == 6
     for place in range(6):
         there = place < 3 and coins[place]
         expected = canaries.records.features[place] if there else records.features[place]
         assert torch.equal(replaced.features[place], expected)
     units = Units(names=(b"a", b"b"), of=np.array([0, 0, 0, 1, 1, 1]))
-    grouped = canaries.insert_into_records(
+    grouped = canaries.insert_present_canaries_into_records(
         Records(features=records.features, labels=records.labels, units=units), present, ADD
     )
-    assert grouped.available == 2 + sum(coins)
+    assert grouped.number_of_units == 2 + sum(coins)
     with pytest.raises(ValueError, match="the records"):
-        canaries.insert_into_records(records.select(slice(0, 2)), present, REPLACE)
+        canaries.insert_present_canaries_into_records(records.select(slice(0, 2)), present, REPLACE)
 
 
 def test_a_model_is_not_changed_by_the_attack() -> None:
-    records = as_inputs(images())
+    records = replace_stored_features_by_model_inputs(images())
     canaries, model = canaries_of(records), nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh(), nn.Linear(5, 4))
     before = parameters_to_vector(model.parameters()).detach().clone()
     other = torch.zeros_like(before)
-    canaries.alignments(model, other, other, CROSS_ENTROPY, "cpu")
-    canaries.losses(model, CROSS_ENTROPY, "cpu")
+    canaries.inner_products_of_direction_and_gradients(model, other, other, CROSS_ENTROPY, "cpu")
+    canaries.loss_of_each_canary(model, CROSS_ENTROPY, "cpu")
     assert torch.equal(parameters_to_vector(model.parameters()), before)
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -15,7 +15,7 @@ import pytest
 from numpy.lib import format as npy
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.arrays import UnreadableArray, read_npy, read_npz
+from dpsweep.trainers.data.arrays import UnreadableArray, read_npy, read_npz_arrays_and_names
 from dpsweep.trainers.data.sets.images import parse_idx
 from dpsweep.trainers.data.table_files import ArrowTable, read_arrow, read_parquet
 from tests.trainers.data.sets.test_own_arrays import NPZ, written
@@ -94,13 +94,13 @@ def test_a_directory_that_lies_is_refused(tmp_path: Path) -> None:
     central = content.index(b"PK\x01\x02")
     content[central + 24 : central + 28] = size.to_bytes(4, "little")
     path.write_bytes(content)
-    assert "declares" in refused(lambda: read_npz(path, ("x",)), UnreadableArray)
+    assert "declares" in refused(lambda: read_npz_arrays_and_names(path, ("x",)), UnreadableArray)
 
 
 def test_what_deflates_best_is_read(tmp_path: Path) -> None:
     zeros = np.zeros(1 << 20)
     np.savez_compressed(tmp_path / "zeros.npz", x=zeros)
-    arrays, listed = read_npz(tmp_path / "zeros.npz", ("x", "y"))
+    arrays, listed = read_npz_arrays_and_names(tmp_path / "zeros.npz", ("x", "y"))
     assert listed == ("x",)
     assert np.array_equal(arrays["x"], zeros)
 
@@ -116,7 +116,7 @@ def test_honest_arrays_are_read(shape: Shape, make: Callable[[Shape], np.ndarray
 @pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_another_compression_is_refused(kind: int, tmp_path: Path) -> None:
     path = archive(tmp_path, array((6,)), compression=kind)
-    assert "compressed in another way" in refused(lambda: read_npz(path, ("x",)), UnreadableArray)
+    assert "compressed in another way" in refused(lambda: read_npz_arrays_and_names(path, ("x",)), UnreadableArray)
 
 
 def test_python_objects_have_a_way_out_of_ours(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_python_objects_have_a_way_out_of_ours(tmp_path: Path) -> None:
 def test_a_stranger_names_no_array_that_a_terminal_obeys(tmp_path: Path) -> None:
     np.savez(tmp_path / "odd.npz", **{"\x1b[31m": np.array([None])})
     with pytest.raises(UnreadableArray, match=r"^\\x1b\[31m has Python objects"):
-        read_npz(tmp_path / "odd.npz", ("\x1b[31m",))
+        read_npz_arrays_and_names(tmp_path / "odd.npz", ("\x1b[31m",))
 
 
 @pytest.mark.parametrize("count", [2, 1 << 31, (1 << 32) - 1])
@@ -161,7 +161,7 @@ def test_an_arrow_table_that_lies_takes_no_memory(kind: str, tmp_path: Path) -> 
         path.write_bytes(content)
         read = read_parquet if kind == "parquet" else read_arrow
         try:
-            ArrowTable(path=path, file="table", kind="table", read=read).columns(("x", "y"))
+            ArrowTable(path=path, file="table", kind="table", read=read).read_columns(("x", "y"))
         except BadInput as refusal:
             refusals += 1
             assert "\n" not in str(refusal)

@@ -245,7 +245,7 @@ def test_a_data_set_is_recognised_by_its_private_files_alone(name: str, tmp_path
     assert private
     assert bool(public) == (conf["dataset"]["test_records"] > 0)
     held = holding(tmp_path, name, contents).verify(tmp_path)
-    assert sorted(content.digest for content in held) == sorted(Content.of([one]).digest for one in private)
+    assert sorted(content.digest for content in held) == sorted(Content.from_chunks([one]).digest for one in private)
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

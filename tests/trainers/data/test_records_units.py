@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.records import Records, Units, by_unit
-from dpsweep.trainers.data.split import hold_out, part_mask
+from dpsweep.trainers.data.records import Records, Units, assign_units_and_cap_records
+from dpsweep.trainers.data.split import pseudo_random_part_mask, split_off_holdout
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 CAP = 3
@@ -42,18 +42,18 @@ def kept(records: Records) -> dict[bytes, Counter[tuple[float, ...]]]:
 
 def test_every_unit_keeps_at_most_the_cap_and_all_it_has_below() -> None:
     records, whose = visits(50)
-    has, keeps = Counter(whose), kept(by_unit(records, whose, CAP))
+    has, keeps = Counter(whose), kept(assign_units_and_cap_records(records, whose, CAP))
     assert max(has.values()) > CAP > min(has.values())
     assert {name: sum(found.values()) for name, found in keeps.items()} == {
         name: min(count, CAP) for name, count in has.items()
     }
-    assert len(by_unit(records, whose, 8)) == len(records)
+    assert len(assign_units_and_cap_records(records, whose, 8)) == len(records)
 
 
 def test_a_record_stays_with_its_unit() -> None:
     records, whose = visits(50)
     owner = {(*features, label): name for features, label, name in _rows(records, whose)}
-    for name, found in kept(by_unit(records, whose, CAP)).items():
+    for name, found in kept(assign_units_and_cap_records(records, whose, CAP)).items():
         assert {owner[record] for record in found} == {name}
 
 
@@ -69,20 +69,20 @@ def test_the_records_kept_are_those_with_the_smallest_published_hashes() -> None
     ]
     tags = [hashlib.blake2b(content, digest_size=16, key=b"dpsweep contribution 1").digest() for content in contents]
     smallest = sorted(np.argsort(tags)[:CAP].tolist())
-    assert by_unit(records, whose, CAP).features.tolist() == records.features[smallest].tolist()
+    assert assign_units_and_cap_records(records, whose, CAP).features.tolist() == records.features[smallest].tolist()
 
 
 def test_the_order_of_the_file_decides_nothing() -> None:
     records, whose = visits(50)
     order = np.random.default_rng(1).permutation(len(whose))
-    shuffled = by_unit(records.select(order), [whose[place] for place in order], CAP)
-    assert kept(shuffled) == kept(by_unit(records, whose, CAP))
+    shuffled = assign_units_and_cap_records(records.select(order), [whose[place] for place in order], CAP)
+    assert kept(shuffled) == kept(assign_units_and_cap_records(records, whose, CAP))
 
 
 def test_equal_records_of_one_unit_are_kept_up_to_the_cap() -> None:
     twins = plain(1).select(np.zeros(5, dtype=np.int64))
-    assert len(by_unit(twins, [b"a"] * 5, CAP)) == CAP
-    assert len(by_unit(twins, [b"a", b"a", b"b", b"b", b"b"], CAP)) == 5
+    assert len(assign_units_and_cap_records(twins, [b"a"] * 5, CAP)) == CAP
+    assert len(assign_units_and_cap_records(twins, [b"a", b"a", b"b", b"b", b"b"], CAP)) == 5
 
 
 @pytest.mark.parametrize("copies", [1, 500])
@@ -91,8 +91,10 @@ def test_adding_one_unit_changes_no_other_units_records_or_part(copies: int) -> 
     more = plain(len(whose) + copies, seed=9)
     features = torch.cat([1e6 * more.features[:copies], records.features])
     both = Records(features=features, labels=torch.cat([more.labels[:copies], records.labels]))
-    one = hold_out(by_unit(records, whose, CAP), fraction=0.3, adjacency=ADD)
-    two = hold_out(by_unit(both, [b"new"] * copies + whose, CAP), fraction=0.3, adjacency=ADD)
+    one = split_off_holdout(assign_units_and_cap_records(records, whose, CAP), fraction=0.3, adjacency=ADD)
+    two = split_off_holdout(
+        assign_units_and_cap_records(both, [b"new"] * copies + whose, CAP), fraction=0.3, adjacency=ADD
+    )
     assert one.holdout is not None
     assert two.holdout is not None
     ours = [kept(part) for part in (one.train, one.holdout)]
@@ -103,9 +105,9 @@ def test_adding_one_unit_changes_no_other_units_records_or_part(copies: int) -> 
 
 
 def test_all_records_of_a_unit_fall_into_one_part() -> None:
-    records = by_unit(*visits(200), CAP)
+    records = assign_units_and_cap_records(*visits(200), CAP)
     assert records.units is not None
-    mask = part_mask(records, 0.3, ADD)
+    mask = pseudo_random_part_mask(records, 0.3, ADD)
     held = {records.units.names[unit] for unit in records.units.of[mask]}
     trained = {records.units.names[unit] for unit in records.units.of[~mask]}
     assert not held & trained
@@ -115,46 +117,49 @@ def test_all_records_of_a_unit_fall_into_one_part() -> None:
 def test_the_part_is_the_published_hash_of_the_identifier() -> None:
     records, whose = visits(40)
     digests = [hashlib.blake2b(name, digest_size=8, key=b"dpsweep holdout 1").digest() for name in whose]
-    mask = part_mask(by_unit(records, whose, 8), 0.25, ADD)
+    mask = pseudo_random_part_mask(assign_units_and_cap_records(records, whose, 8), 0.25, ADD)
     assert mask.tolist() == [digest[0] < 64 for digest in digests]
 
 
 def test_replacing_units_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected adjacency=replace_one to be add_or_remove_one for units\.$"):
-        part_mask(by_unit(*visits(5), CAP), 0.3, REPLACE)
+        pseudo_random_part_mask(assign_units_and_cap_records(*visits(5), CAP), 0.3, REPLACE)
 
 
 def test_units_without_records_in_a_selection_are_gone() -> None:
-    records = by_unit(plain(6), [b"a", b"b", b"a", b"c", b"b", b"c"], CAP)
+    records = assign_units_and_cap_records(plain(6), [b"a", b"b", b"a", b"c", b"b", b"c"], CAP)
     chosen = records.select(np.array([5, 1, 3]))
     assert chosen.units is not None
-    assert chosen.available == len(chosen.units) == 2
+    assert chosen.number_of_units == len(chosen.units) == 2
     assert [chosen.units.names[unit] for unit in chosen.units.of] == [b"c", b"b", b"c"]
-    assert records.select(slice(0, 0)).available == 0
+    assert records.select(slice(0, 0)).number_of_units == 0
     assert records.to("cpu").units is records.units
 
 
 def test_the_drawn_units_come_with_all_their_records_unit_after_unit() -> None:
     units = Units(names=(b"a", b"b", b"c", b"d"), of=np.array([2, 0, 1, 2, 3, 0, 2]))
-    index, sizes = units.members(np.array([0, 2]))
+    index, sizes = units.records_and_sizes_of_drawn_units(np.array([0, 2]))
     assert index.tolist() == [1, 5, 0, 3, 6]
     assert sizes == (2, 3)
-    assert [part.tolist() if isinstance(part, np.ndarray) else part for part in units.members(np.array([], int))] == [
+    assert [
+        part.tolist() if isinstance(part, np.ndarray) else part
+        for part in units.records_and_sizes_of_drawn_units(np.array([], int))
+    ] == [
         [],
         (),
     ]
     alone = plain(4)
-    index, none = alone.members(np.array([1, 3]))
+    index, none = alone.records_and_sizes_of_drawn_units(np.array([1, 3]))
     assert index.tolist() == [1, 3]
     assert none is None
-    assert alone.available == 4
+    assert alone.number_of_units == 4
 
 
 def test_a_units_share_is_the_mean_over_its_records() -> None:
     units = Units(names=(b"a", b"b", b"c"), of=np.array([2, 0, 2, 1, 2, 2]))
     holds = np.array([True, True, False, False, False, False])
-    assert units.means(holds).tolist() == [1.0, 0.0, 0.25]
-    assert plain(3).shares(np.array([True, False, True])).tolist() == [1.0, 0.0, 1.0]
+    assert units.mean_per_unit(holds).tolist() == [1.0, 0.0, 0.25]
+    assert plain(3).mean_quality_of_each_unit(np.array([True, False, True])).tolist() == [1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -181,10 +186,10 @@ def test_units_of_other_records_are_refused() -> None:
 @pytest.mark.parametrize("cap", [0, -1, 2.5])
 def test_a_cap_that_keeps_nothing_is_refused(cap: float) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^Expected cap={cap}"):
-        by_unit(plain(2), [b"a", b"a"], cap)  # type: ignore[arg-type]
+        assign_units_and_cap_records(plain(2), [b"a", b"a"], cap)  # type: ignore[arg-type]
 
 
 def test_no_records_are_no_units() -> None:
-    nobody = by_unit(plain(0), [], CAP)
-    assert (len(nobody), nobody.available) == (0, 0)
-    assert part_mask(nobody, 0.3, ADD).shape == (0,)
+    nobody = assign_units_and_cap_records(plain(0), [], CAP)
+    assert (len(nobody), nobody.number_of_units) == (0, 0)
+    assert pseudo_random_part_mask(nobody, 0.3, ADD).shape == (0,)

@@ -8,8 +8,8 @@ import pytest
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.selection.interface import Use
-from dpsweep.trainers.data.records import Records, by_unit
-from dpsweep.trainers.data.split import DataPart, hold_out, part_mask
+from dpsweep.trainers.data.records import Records, assign_units_and_cap_records
+from dpsweep.trainers.data.split import DataPart, pseudo_random_part_mask, split_off_holdout
 from tests.trainers.data.test_split import some
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
@@ -17,13 +17,13 @@ SEARCH, FINAL = DataPart(share=0.3, use=Use.SEARCH), DataPart(share=0.3, use=Use
 
 
 def names(records: Records) -> set[bytes]:
-    return set(records.contents())
+    return set(records.bytes_of_each_record())
 
 
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE])
 def test_every_record_is_in_one_part(adjacency: Adjacency) -> None:
     records = some(2000)
-    search, final = SEARCH.of(records, adjacency), FINAL.of(records, adjacency)
+    search, final = SEARCH.records_in_part(records, adjacency), FINAL.records_in_part(records, adjacency)
     assert names(search).isdisjoint(names(final))
     assert names(search) | names(final) == names(records)
     assert len(search) == pytest.approx(600, abs=80)
@@ -31,10 +31,10 @@ def test_every_record_is_in_one_part(adjacency: Adjacency) -> None:
 
 def test_removing_a_record_moves_no_other_to_another_part() -> None:
     records = some(40)
-    search = names(SEARCH.of(records, ADD))
+    search = names(SEARCH.records_in_part(records, ADD))
     for gone in range(40):
         rest = records.select(np.delete(np.arange(40), gone))
-        assert names(SEARCH.of(rest, ADD)) == search & names(rest)
+        assert names(SEARCH.records_in_part(rest, ADD)) == search & names(rest)
 
 
 def test_replacing_a_record_changes_its_own_part_alone() -> None:
@@ -43,7 +43,10 @@ def test_replacing_a_record_changes_its_own_part_alone() -> None:
         features = records.features.clone()
         features[replaced] = 255 - features[replaced]
         neighbour = Records(features=features, labels=records.labels)
-        changed = [names(part.of(records, REPLACE)) != names(part.of(neighbour, REPLACE)) for part in (SEARCH, FINAL)]
+        changed = [
+            names(part.records_in_part(records, REPLACE)) != names(part.records_in_part(neighbour, REPLACE))
+            for part in (SEARCH, FINAL)
+        ]
         assert sorted(changed) == [False, True]
 
 
@@ -51,33 +54,33 @@ def test_replacing_a_record_changes_its_own_part_alone() -> None:
 @pytest.mark.parametrize("part", [SEARCH, FINAL], ids=["search", "final"])
 def test_the_holdout_of_each_part_has_its_usual_share(part: DataPart, adjacency: Adjacency) -> None:
     """With one key for both, the search's part would be held out as a whole, since its hashes are the smallest."""
-    records = part.of(some(4000), adjacency)
-    split = hold_out(records, fraction=0.3, adjacency=adjacency)
+    records = part.records_in_part(some(4000), adjacency)
+    split = split_off_holdout(records, fraction=0.3, adjacency=adjacency)
     assert split.holdout is not None
     assert len(split.holdout) / len(records) == pytest.approx(0.3, abs=0.05)
     if adjacency is ADD:
-        whole = names(some(4000).select(part_mask(some(4000), 0.3, ADD)))
+        whole = names(some(4000).select(pseudo_random_part_mask(some(4000), 0.3, ADD)))
         assert names(split.holdout) == whole & names(records)
 
 
 def test_a_unit_stays_in_one_part() -> None:
     rng = np.random.default_rng(3)
     units = [b"%d" % name for name in rng.integers(0, 50, size=400)]
-    records = by_unit(some(400), units, cap=400)
-    search, final = SEARCH.of(records, ADD), FINAL.of(records, ADD)
+    records = assign_units_and_cap_records(some(400), units, cap=400)
+    search, final = SEARCH.records_in_part(records, ADD), FINAL.records_in_part(records, ADD)
     assert search.units is not None
     assert final.units is not None
     assert set(search.units.names).isdisjoint(final.units.names)
     assert len(search.units) + len(final.units) == 50
     with pytest.raises(ValueError, match="for units"):
-        SEARCH.of(records, REPLACE)
+        SEARCH.records_in_part(records, REPLACE)
 
 
 def test_nominal_sizes_are_declared_shares_and_exact_where_the_number_of_records_is_public() -> None:
-    assert (SEARCH.nominal(1000, ADD), FINAL.nominal(1000, ADD)) == (300, 700)
-    assert (SEARCH.nominal(1, ADD), FINAL.nominal(1, ADD)) == (1, 1)
+    assert (SEARCH.nominal_units_in_part(1000, ADD), FINAL.nominal_units_in_part(1000, ADD)) == (300, 700)
+    assert (SEARCH.nominal_units_in_part(1, ADD), FINAL.nominal_units_in_part(1, ADD)) == (1, 1)
     for part in (SEARCH, FINAL):
-        assert part.nominal(1000, REPLACE) == len(part.of(some(1000), REPLACE))
+        assert part.nominal_units_in_part(1000, REPLACE) == len(part.records_in_part(some(1000), REPLACE))
 
 
 def test_shares_are_fractions_and_uses_are_known() -> None:
@@ -93,11 +96,11 @@ COINS, OTHERS = bytes(range(32)), bytes(range(1, 33))
 
 def test_secret_coins_divide_the_records_into_two_parts() -> None:
     records = some(2000)
-    search, rest = SECRET.of(records, ADD, COINS), REST.of(records, ADD, COINS)
+    search, rest = SECRET.records_in_part(records, ADD, COINS), REST.records_in_part(records, ADD, COINS)
     assert len(search) + len(rest) == 2000
     assert names(search).isdisjoint(names(rest))
     assert len(search) == pytest.approx(600, abs=80)
-    both = names(search) & names(SECRET.of(records, ADD, OTHERS))
+    both = names(search) & names(SECRET.records_in_part(records, ADD, OTHERS))
     assert len(both) == pytest.approx(180, abs=60), "other coins are independent ones"
 
 
@@ -105,21 +108,23 @@ def test_equal_records_have_coins_of_their_own() -> None:
     """A coin made of a record's contents would be one for all of them, and subsampling would amplify nothing."""
     one = some(1)
     copies = one.select(np.zeros(1000, dtype=np.int64))
-    assert len(SECRET.of(copies, ADD, COINS)) == pytest.approx(300, abs=70)
-    assert len(SEARCH.of(copies, ADD)) in (0, 1000)
+    assert len(SECRET.records_in_part(copies, ADD, COINS)) == pytest.approx(300, abs=70)
+    assert len(SEARCH.records_in_part(copies, ADD)) in (0, 1000)
 
 
 def test_the_coins_of_others_do_not_depend_on_a_record() -> None:
     records = some(50)
     last = records.select(np.arange(49))
-    assert names(SECRET.of(last, ADD, COINS)) == names(SECRET.of(records, ADD, COINS)) & names(last)
+    assert names(SECRET.records_in_part(last, ADD, COINS)) == names(
+        SECRET.records_in_part(records, ADD, COINS)
+    ) & names(last)
 
 
 def test_units_have_one_coin_for_all_of_their_records() -> None:
-    records = by_unit(some(600), [f"patient {number % 60}" for number in range(600)], cap=100)
+    records = assign_units_and_cap_records(some(600), [f"patient {number % 60}" for number in range(600)], cap=100)
     units = records.units
     assert units is not None
-    search = SECRET.of(records, ADD, COINS)
+    search = SECRET.records_in_part(records, ADD, COINS)
     assert search.units is not None
     assert len(search) == 10 * len(set(search.units.of.tolist()))
     assert 5 < len(search) / 10 < 35
@@ -128,7 +133,7 @@ def test_units_have_one_coin_for_all_of_their_records() -> None:
 def test_random_bits_are_there_for_secret_parts_alone() -> None:
     for part, coins in ((SECRET, b""), (SECRET, COINS[:15]), (SEARCH, COINS)):
         with pytest.raises(ContractBroken, match="random bits for a secret part alone"):
-            part.of(some(9), ADD, coins)
+            part.records_in_part(some(9), ADD, coins)
     with pytest.raises(BadInput, match="add_or_remove_one with a secret part"):
-        SECRET.nominal(100, REPLACE)
-    assert (SECRET.nominal(100, ADD), REST.nominal(100, ADD)) == (30, 70)
+        SECRET.nominal_units_in_part(100, REPLACE)
+    assert (SECRET.nominal_units_in_part(100, ADD), REST.nominal_units_in_part(100, ADD)) == (30, 70)

@@ -156,7 +156,7 @@ def test_no_rows_are_no_records(tmp_path: Path, name: str) -> None:
     FORMATS[name](pa.table(VISITS).slice(0, 0), tmp_path / name)
     table = dataclasses.replace(TABLE, file=name)
     assert table.load(tmp_path)[0].features.shape == (0, 6)
-    assert table.load(tmp_path)[0].available == 0
+    assert table.load(tmp_path)[0].number_of_units == 0
     assert table.verify(tmp_path)
 
 

@@ -51,7 +51,7 @@ def byte_pairs(folder: Path, merges: Any = MERGES, left_out: str = "") -> BytePa
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_longest_pieces_from_the_left(tmp_path: Path, text: str, pieces: list[str], end: str) -> None:
     expected = [PIECES.index(piece) for piece in ["[CLS]", *pieces, "[SEP]"]]
-    row = word_pieces(tmp_path, end=end).numbers([text], 10)[0].tolist()
+    row = word_pieces(tmp_path, end=end).token_numbers_of_texts([text], 10)[0].tolist()
     assert row == expected + [0] * (10 - len(expected))
 
 
@@ -71,7 +71,7 @@ def test_the_longest_pieces_from_the_left(tmp_path: Path, text: str, pieces: lis
 def test_bytes_are_merged_in_the_order_of_the_merges(tmp_path: Path, text: str, pieces: list[str]) -> None:
     expected = [BYTES.index(piece) for piece in ["<s>", *pieces, "</s>"]]
     for merges in (MERGES, [merge.split() for merge in MERGES]):
-        row = byte_pairs(tmp_path, merges).numbers([text], 9)[0].tolist()
+        row = byte_pairs(tmp_path, merges).token_numbers_of_texts([text], 9)[0].tolist()
         assert row == expected + [1] * (9 - len(expected))
 
 
@@ -80,16 +80,16 @@ def test_a_long_text_is_cut_off_before_its_end_mark_and_ignores_its_company(tmp_
     vocabulary: Vocabulary = make(tmp_path)
     begin, end = (2, 3) if make is word_pieces else (0, 2)
     texts = ["film " * 9, "a", "film"]
-    together = vocabulary.numbers(texts, 4)
+    together = vocabulary.token_numbers_of_texts(texts, 4)
     assert together[0].tolist()[0::3] == [begin, end]
     assert vocabulary.padding not in together[0]
     for row, text in zip(together, texts, strict=True):
-        assert make(tmp_path).numbers([text], 4)[0].tolist() == row.tolist()
+        assert make(tmp_path).token_numbers_of_texts([text], 4)[0].tolist() == row.tolist()
 
 
 def test_a_file_that_is_missing_or_another_one_is_one_sentence(tmp_path: Path) -> None:
     for vocabulary in (word_pieces(tmp_path), byte_pairs(tmp_path)):
-        vocabulary.check()
+        vocabulary.check_vocabulary_file()
         Path(vocabulary.file).write_bytes(b"other")
         other = dataclasses.replace(vocabulary, file=str(tmp_path / "other"))
         absent = dataclasses.replace(vocabulary, package="tiny_words")
@@ -99,7 +99,7 @@ def test_a_file_that_is_missing_or_another_one_is_one_sentence(tmp_path: Path) -
             (absent, "package=tiny-words to be installed: pip install --no-deps tiny-words"),
         ):
             with pytest.raises(BadInput, match=f"^dataset.vocabulary: Expected {said}"):
-                wrong.check()
+                wrong.check_vocabulary_file()
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_a_file_that_is_missing_or_another_one_is_one_sentence(tmp_path: Path) -
 )
 def test_a_vocabulary_that_is_not_what_was_declared_is_one_sentence(tmp_path: Path, make: Any, said: str) -> None:
     with pytest.raises(BadInput, match=f"^Expected {said}"):
-        make(tmp_path).check()
+        make(tmp_path).check_vocabulary_file()
 
 
 def test_another_json_file_is_one_sentence(tmp_path: Path) -> None:
     content = stored(tmp_path / "list.json", b"[1]")
     with pytest.raises(BadInput, match=r"^dataset\.vocabulary: "):
-        BytePairs(**content, words=3).check()
+        BytePairs(**content, words=3).check_vocabulary_file()
 
 
 @pytest.mark.parametrize("kind", [WordPiece, BytePairs])

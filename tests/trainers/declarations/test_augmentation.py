@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.augmentation import ShiftFlip
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import EngineSums
 
@@ -34,7 +34,7 @@ def rng() -> np.random.Generator:
 def test_copies_are_all_shifts_and_mirrors_alike() -> None:
     """Of a 3 x 4 image by one pixel: nine places, each as it is and mirrored."""
     images = torch.arange(24, dtype=torch.float32).view(2, 1, 3, 4)
-    copies = ShiftFlip(multiplicity=9000, pixels=1).copies(images, rng())
+    copies = ShiftFlip(multiplicity=9000, pixels=1).augmented_copies(images, rng())
     assert copies.shape == (18_000, 1, 3, 4)
     for image, own in zip(images, copies.split(9000), strict=True):
         padded = np.pad(image[0].numpy(), 1, mode="reflect")
@@ -48,9 +48,9 @@ def test_copies_are_all_shifts_and_mirrors_alike() -> None:
 
 def test_channels_move_together_and_an_empty_batch_stays_empty() -> None:
     image = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(1)).expand(2, 3, 8, 8)
-    copies = ShiftFlip(multiplicity=5, pixels=4).copies(image, rng())
+    copies = ShiftFlip(multiplicity=5, pixels=4).augmented_copies(image, rng())
     assert torch.equal(copies[:, 0], copies[:, 2])
-    assert ShiftFlip(multiplicity=5, pixels=4).copies(image[:0], rng()).shape == (0, 3, 8, 8)
+    assert ShiftFlip(multiplicity=5, pixels=4).augmented_copies(image[:0], rng()).shape == (0, 3, 8, 8)
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Opposites:
 
     multiplicity: int = 2
 
-    def check(self, shape: Sequence[int]) -> None:
+    def check_shape(self, shape: Sequence[int]) -> None:
         """Any."""
 
-    def copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
+    def augmented_copies(self, inputs: Tensor, rng: np.random.Generator) -> Tensor:
         return torch.stack([inputs, -100 * inputs], dim=1).flatten(0, 1)
 
 
@@ -73,7 +73,7 @@ def test_the_mean_gradient_of_all_copies_is_bounded_once(owners: list[int] | Non
     units = None if owners is None else Units(names=(b"a", b"b", b"c"), of=np.array(owners))
     labels = torch.tensor([0, 1, 2, 1, 0])
     records = Records(features=torch.randn(5, 1, 3, 3, generator=generator), labels=labels, units=units)
-    model = build(lambda: logistic((1, 3, 3), 3), 1)
+    model = build_model_with_seeded_weights(lambda: logistic((1, 3, 3), 3), 1)
     sums = EngineSums(
         models=[model],
         engine=Auto(),
@@ -84,10 +84,10 @@ def test_the_mean_gradient_of_all_copies_is_bounded_once(owners: list[int] | Non
         draws=[rng()],
     )
     weights = nn.utils.parameters_to_vector(model.parameters()).detach()[None].clone()
-    count = records.available
+    count = records.number_of_units
     batch = Batch(units=np.arange(count), sizes=np.array([count]), common=True, block=count, nominal=count)
     found = sums.over([0], [Clip(clip_norm=0.1)])(weights, batch)
-    twin = build(lambda: logistic((1, 3, 3), 3), 1).double()
+    twin = build_model_with_seeded_weights(lambda: logistic((1, 3, 3), 3), 1).double()
     expected = torch.zeros(weights.shape[1], dtype=torch.float64)
     for unit in range(count):
         own = [record for record in range(5) if (owners or range(5))[record] == unit]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsweep.accounting.events.build import flatten, poisson_gaussian, without_replacement_gaussian
+from dpsweep.accounting.events.build import leaves_with_counts, poisson_gaussian, without_replacement_gaussian
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
 
 each_way = pytest.mark.parametrize("rows", [1, 50], ids=["one by one", "50 at once"])
 
 
 def drawn(sampler: Poisson, available: int, records: int, rng: np.random.Generator) -> np.ndarray:
-    units, sizes = sampler.draw(1, available, records, rng)
+    units, sizes = sampler.draw_batch_indices(1, available, records, rng)
     assert sizes.tolist() == [len(units)]
     return units
 
@@ -22,7 +22,7 @@ def draws(available: int, records: int, batch_size: int, times: int, rows: int =
     rng, sampler = np.random.Generator(np.random.Philox(7)), Poisson(batch_size=batch_size)
     inclusion = np.zeros((times, available))
     for first in range(0, times, rows):
-        units, sizes = sampler.draw(rows, available, records, rng)
+        units, sizes = sampler.draw_batch_indices(rows, available, records, rng)
         inclusion[first + np.repeat(np.arange(rows), sizes), units] = 1
     return inclusion
 
@@ -93,8 +93,8 @@ def test_gaps_drawn_in_several_rounds_follow_the_same_law() -> None:
 
 
 def test_the_event_uses_the_declared_number_of_records() -> None:
-    event = Poisson(batch_size=50).event(records=500, noise_multiplier=1.5)
-    assert flatten(event) == flatten(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5))
+    event = Poisson(batch_size=50).event_per_period(records=500, noise_multiplier=1.5)
+    assert leaves_with_counts(event) == leaves_with_counts(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.5))
     assert draws(250, records=500, batch_size=50, times=2000).mean() == pytest.approx(0.1, abs=0.003)
 
 
@@ -115,7 +115,7 @@ def test_full_batches_and_empty_data() -> None:
 def test_draws_at_once_are_each_within_the_data_and_in_order() -> None:
     rng = np.random.Generator(np.random.Philox(1))
     for rows, available, batch_size in ((1, 7, 3), (5, 7, 3), (6, 0, 3), (3, 10, 10), (4, 1, 1)):
-        units, sizes = Poisson(batch_size=batch_size).draw(rows, available, 10, rng)
+        units, sizes = Poisson(batch_size=batch_size).draw_batch_indices(rows, available, 10, rng)
         assert (len(sizes), sizes.sum()) == (rows, len(units))
         for part in np.split(units, np.cumsum(sizes)[:-1]):
             assert part.tolist() == sorted(set(part.tolist()))
@@ -125,9 +125,9 @@ def test_draws_at_once_are_each_within_the_data_and_in_order() -> None:
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     sampler = Poisson(batch_size=101)
     with pytest.raises(ValueError, match=r"^Expected batch_size=101 <= records=100.$"):
-        sampler.event(records=100, noise_multiplier=1.0)
+        sampler.event_per_period(records=100, noise_multiplier=1.0)
     with pytest.raises(ValueError, match=r"^Expected batch_size=101 <= records=100.$"):
-        sampler.draw(1, 100, 100, np.random.Generator(np.random.Philox(1)))
+        sampler.draw_batch_indices(1, 100, 100, np.random.Generator(np.random.Philox(1)))
 
 
 def subsets(times: int, rows: int) -> np.ndarray:
@@ -135,7 +135,7 @@ def subsets(times: int, rows: int) -> np.ndarray:
     rng, sampler = np.random.Generator(np.random.Philox(9)), FixedSize(batch_size=3)
     found = []
     for _ in range(0, times, rows):
-        units, sizes = sampler.draw(rows, 8, 8, rng)
+        units, sizes = sampler.draw_batch_indices(rows, 8, 8, rng)
         assert sizes.tolist() == [3] * rows
         found.append(units.reshape(rows, 3))
     return np.concatenate(found)
@@ -161,12 +161,12 @@ def test_batches_of_fixed_size_are_independent(rows) -> None:
 
 def test_a_batch_of_fixed_size_is_charged_for_the_records_that_there_are_at_least() -> None:
     sampler, rng = FixedSize(batch_size=4), np.random.Generator(np.random.Philox(1))
-    event = sampler.event(records=10, noise_multiplier=2.0)
+    event = sampler.event_per_period(records=10, noise_multiplier=2.0)
     assert event == without_replacement_gaussian(records=10, batch_size=4, noise_multiplier=2.0)
-    assert len(sampler.draw(1, 11, 10, rng)[0]) == 4
+    assert len(sampler.draw_batch_indices(1, 11, 10, rng)[0]) == 4
     with pytest.raises(ValueError, match=r"^Expected records=9 to be the 10 that were declared, or more\.$"):
-        sampler.draw(1, 9, 10, rng)
+        sampler.draw_batch_indices(1, 9, 10, rng)
     with pytest.raises(ValueError, match="batch_size"):
-        sampler.event(records=3, noise_multiplier=2.0)
+        sampler.event_per_period(records=3, noise_multiplier=2.0)
     with pytest.raises(ValueError, match="batch_size"):
         FixedSize(batch_size=0)

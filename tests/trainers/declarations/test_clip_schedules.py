@@ -11,12 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.accounting.durable_files import Flushing
-from dpsweep.accounting.events.build import compose, poisson_gaussian, same
-from dpsweep.accounting.records.step_log import is_charged
+from dpsweep.accounting.events.build import are_same_events, compose, poisson_gaussian
+from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations import clip_schedules as bound_schedules
 from dpsweep.trainers.declarations.batch_sampling import FixedSize, Poisson
-from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Geometric, Linear, Noise, noise_factor, noise_factors
+from dpsweep.trainers.declarations.clip_schedules import (
+    CONSTANT,
+    Geometric,
+    Linear,
+    Noise,
+    noise_multiplier_factor_at_step,
+    step_counts_by_noise_factor,
+)
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdamWosm, DpSgd
@@ -59,17 +66,21 @@ def test_geometric_is_appendix_b() -> None:
     bounds = Geometric(rate=0.001, least=0.5)
     assert bounds.factor(692, 2000) == pytest.approx(0.999**692) != 0.5
     assert {bounds.factor(step, 2000) for step in range(693, 2000)} == {0.5}
-    assert sum(noise_factors(bounds, 2000).values()) == 2000
-    assert noise_factors(bounds, 2000)[2.0] == 2000 - 693
+    assert sum(step_counts_by_noise_factor(bounds, 2000).values()) == 2000
+    assert step_counts_by_noise_factor(bounds, 2000)[2.0] == 2000 - 693
 
 
 @each_schedule
 def test_noise_is_absolute_or_relative(bounds) -> None:
     for step in range(5):
-        assert bounds.factor(step, 5) * noise_factor(bounds, step, 5) == pytest.approx(1.0, rel=1e-15)
-    assert noise_factors(bounds, 5) == Counter(noise_factor(bounds, step, 5) for step in range(5))
-    assert noise_factors(replace(bounds, noise="multiplier"), 5) == {1.0: 5}
-    assert noise_factors(CONSTANT, 5) == {1.0: 5}
+        assert bounds.factor(step, 5) * noise_multiplier_factor_at_step(bounds, step, 5) == pytest.approx(
+            1.0, rel=1e-15
+        )
+    assert step_counts_by_noise_factor(bounds, 5) == Counter(
+        noise_multiplier_factor_at_step(bounds, step, 5) for step in range(5)
+    )
+    assert step_counts_by_noise_factor(replace(bounds, noise="multiplier"), 5) == {1.0: 5}
+    assert step_counts_by_noise_factor(CONSTANT, 5) == {1.0: 5}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +133,7 @@ def test_each_step_clips_and_is_noised_as_its_own_bound_says(bounds, noise) -> N
     found = path(run, some_records(1e6), reproducible_streams(3, "trial"))
     streams, weights = reproducible_streams(3, "trial"), torch.zeros(2, dtype=torch.float64)
     for step, after in enumerate(found):
-        drawn, _ = run.sampler.draw(1, 40, 40, streams.subsampling)
+        drawn, _ = run.sampler.draw_batch_indices(1, 40, 40, streams.subsampling)
         clip_norm = 0.4 * bounds.factor(step, 5)
         std = 0.7 * (0.4 if noise is Noise.ABSOLUTE else clip_norm)
         error = torch.softmax(weights * 1e6, dim=0) - torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -153,9 +164,9 @@ def test_what_ran_is_told_step_by_step(bounds) -> None:
     steps = [
         poisson_gaussian(sample_rate=0.25, noise_multiplier=0.7 * (1 / bounds.factor(step, 5))) for step in range(5)
     ]
-    assert same(outcome.event, compose(steps))
-    assert same(outcome.event, run.event)
-    assert not is_charged(outcome.event, replace(run, bounds=CONSTANT).event, least=0)
+    assert are_same_events(outcome.event, compose(steps))
+    assert are_same_events(outcome.event, run.event)
+    assert not has_enough_and_only_declared_steps(outcome.event, replace(run, bounds=CONSTANT).event, least=0)
 
 
 def test_a_run_that_diverges_did_a_part_of_what_was_declared() -> None:
@@ -163,8 +174,8 @@ def test_a_run_that_diverges_did_a_part_of_what_was_declared() -> None:
     outcome = train(wild, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "another"), device="cpu")
     assert outcome.diverged
     assert outcome.steps < 50
-    assert is_charged(outcome.event, wild.event, least=0)
-    assert not is_charged(outcome.event, wild.event, least=50)
+    assert has_enough_and_only_declared_steps(outcome.event, wild.event, least=0)
+    assert not has_enough_and_only_declared_steps(outcome.event, wild.event, least=50)
 
 
 @pytest.mark.parametrize("sampler", [Poisson(batch_size=10), FixedSize(batch_size=10)])
@@ -172,11 +183,11 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
     kept: list[Progress] = []
 
     class Notes:
-        def begin(self, missing: int) -> Flushing[int]:
+        def mark_next_interval(self, missing: int) -> Flushing[int]:
             yield from ()
             return missing
 
-        def keep(self, progress: Progress) -> None:
+        def save_progress(self, progress: Progress) -> None:
             kept.append(replace(progress, weights=progress.weights.clone(), ran=progress.ran.copy()))
 
     run = replace(RUN, sampler=sampler)
@@ -192,12 +203,12 @@ def test_a_run_that_was_stopped_goes_on_at_the_right_step(sampler) -> None:
         **options,
     )
     assert (first.stopped, first.steps) == (True, 2)
-    assert is_charged(first.event, run.event, least=2)
+    assert has_enough_and_only_declared_steps(first.event, run.event, least=2)
     last = train(
         run, fresh_model(), Opacus(), some_records(), reproducible_streams(1, "a fourth"), since=kept[0], **options
     )
     assert last.steps == 5
-    assert same(last.event, run.event)
+    assert are_same_events(last.event, run.event)
 
 
 def test_runs_with_other_bounds_do_not_take_their_steps_together() -> None:

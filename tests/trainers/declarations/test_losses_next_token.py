@@ -15,8 +15,14 @@ from torch.nn import functional
 
 from dpsweep.trainers.data.records import IGNORED, Records
 from dpsweep.trainers.declarations import scores as score_counts
-from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, NextToken, SquaredError, check_targets, target_shape
-from dpsweep.trainers.declarations.scores import PrivateHoldout, check_metric
+from dpsweep.trainers.declarations.losses import (
+    CROSS_ENTROPY,
+    NextToken,
+    SquaredError,
+    check_labels_fit_loss,
+    target_shape,
+)
+from dpsweep.trainers.declarations.scores import PrivateHoldout, check_metric_fits_classes
 
 WORDS, LENGTH = 5, 4
 TARGETS = torch.tensor([[1, 4, 2, IGNORED], [0, IGNORED, IGNORED, IGNORED], [IGNORED] * 4])
@@ -84,13 +90,13 @@ def test_targets_have_a_place_for_each_position() -> None:
 def test_a_data_set_of_the_other_kind_is_refused(loss: NextToken, sequences: bool, words: str) -> None:
     dataset = SimpleNamespace(name="notes", per_position=sequences)
     with pytest.raises(ValueError, match=words):
-        check_targets(loss, dataset)  # type: ignore[arg-type]
-    check_targets(loss, SimpleNamespace(name="notes", per_position=not sequences))  # type: ignore[arg-type]
+        check_labels_fit_loss(loss, dataset)  # type: ignore[arg-type]
+    check_labels_fit_loss(loss, SimpleNamespace(name="notes", per_position=not sequences))  # type: ignore[arg-type]
 
 
 def test_metrics_of_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected score\.metric=f1 to be accuracy with loss=next_token\.$"):
-        check_metric(PrivateHoldout(fraction=0.1, metric="f1"), 2, LOSS)
+        check_metric_fits_classes(PrivateHoldout(fraction=0.1, metric="f1"), 2, LOSS)
     with pytest.raises(ValueError, match=r"^Expected dataset\.classes=1 >= 2 with loss=next_token\.$"):
         LOSS.check(1)
 
@@ -115,17 +121,17 @@ LABELS = torch.tensor([[1, 2, 3, IGNORED], [2, 3, IGNORED, IGNORED], [IGNORED] *
 
 
 def test_a_text_adds_its_share_and_the_rest_to_the_pair_of_counts() -> None:
-    counts = score_counts.right_and_wrong(Echo(), records(), "cpu", LOSS)
+    counts = score_counts.count_right_and_wrong_units(Echo(), records(), "cpu", LOSS)
     assert counts.tolist() == pytest.approx([1.5, 1.5])
     for left_out in range(3):
         others = records().select(np.array([row for row in range(3) if row != left_out]))
-        difference = counts - score_counts.right_and_wrong(Echo(), others, "cpu", LOSS)
+        difference = counts - score_counts.count_right_and_wrong_units(Echo(), others, "cpu", LOSS)
         assert np.linalg.norm(difference) <= 1 + 1e-12
 
 
 def test_many_outputs_are_scored_in_small_passes_of_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = score_counts.qualities(Echo(), records(), "cpu", LOSS)
+    expected = score_counts.quality_per_record(Echo(), records(), "cpu", LOSS)
     monkeypatch.setattr(score_counts, "_FLOATS", 2 * WORDS * LENGTH)
     model = Echo()
-    assert score_counts.qualities(model, records(), "cpu", LOSS).tolist() == expected.tolist()
+    assert score_counts.quality_per_record(model, records(), "cpu", LOSS).tolist() == expected.tolist()
     assert set(model.sizes[1:]) == {2}, "after one blank record"

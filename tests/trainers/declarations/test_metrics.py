@@ -16,7 +16,7 @@ from torch import nn
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.events.build import gaussian, same, table_noise
+from dpsweep.accounting.events.build import are_same_events, gaussian, noise_std_of_noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.reports.content.formatting import metric_label
 from dpsweep.trainers.data.records import Records, Units
@@ -36,12 +36,12 @@ from dpsweep.trainers.declarations.scores import (
     OnTraining,
     PrivateHoldout,
     PublicTest,
-    check_metric,
-    noisy_counts,
-    right_and_wrong,
-    table,
+    check_metric_fits_classes,
+    count_right_and_wrong_units,
+    metric_count_table,
+    number_of_noisy_counts,
 )
-from dpsweep.trainers.randomness import add_noise
+from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 from tests.trainers.metric_samples import NAMES, answering, rng, scored
 
 CONFUSION = np.array([[50.0, 10.0], [5.0, 35.0]])
@@ -56,7 +56,7 @@ def confused(confusion: np.ndarray) -> tuple[nn.Module, Records]:
 
 
 def exact(metric: Metric, model: nn.Module, records: Records) -> Estimate:
-    return metric.estimate(table(model, records, "cpu", metric), 0.0)
+    return metric.estimate(metric_count_table(model, records, "cpu", metric), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_outputs_that_are_no_numbers_have_a_cell() -> None:
         metric = metric_of(name)
         assert metric is not None
         model, records = answering(np.full((3, 2), np.nan), np.array([0, 1, 1]))
-        counts = table(model, records, "cpu", metric)
+        counts = metric_count_table(model, records, "cpu", metric)
         assert counts.sum() == 3
-        assert len(counts) == metric.size(2)
+        assert len(counts) == metric.number_of_cells(2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,8 +156,8 @@ def test_a_table_has_its_size_whatever_the_records(name: str) -> None:
     assert metric is not None
     model, records = confused(CONFUSION)
     for index in (slice(0, 0), slice(0, 1), slice(0, 100)):
-        counts = table(model, records.select(index), "cpu", metric)
-        assert len(counts) == metric.size(2)
+        counts = metric_count_table(model, records.select(index), "cpu", metric)
+        assert len(counts) == metric.number_of_cells(2)
         assert counts.sum() == len(range(100)[index])
     score = PrivateHoldout(fraction=0.2, noise_std=5, metric=name)
     estimate = score.measure(model, Split(train=records, holdout=records.select(slice(0, 0))), rng(), "cpu")
@@ -175,7 +175,7 @@ def test_one_unit_changes_a_table_by_at_most_1_in_norm(name: str, sizes: tuple[i
     outputs, labels = rng().standard_normal((len(of), 2)), rng(5).integers(0, 2, len(of))
     model, records = answering(outputs, labels)
     by_unit = replace(records, units=Units(names=tuple(f"{one}".encode() for one in range(len(units))), of=of))
-    tables = [table(model, by_unit.select(of <= last), "cpu", metric) for last in range(1, len(units))]
+    tables = [metric_count_table(model, by_unit.select(of <= last), "cpu", metric) for last in range(1, len(units))]
     for before, after in pairwise(tables):
         assert np.linalg.norm(after - before) <= 1 + 1e-12
         assert (after - before).sum() == pytest.approx(1)
@@ -189,7 +189,7 @@ def test_replacing_one_record_moves_a_table_by_the_square_root_of_2(name: str) -
     distances = []
     for seed in range(40):
         outputs, labels = rng(seed).standard_normal((2, 2)), rng(100 + seed).integers(0, 2, 2)
-        one, other = (table(*answering(outputs[[k]], labels[[k]]), "cpu", metric) for k in (0, 1))
+        one, other = (metric_count_table(*answering(outputs[[k]], labels[[k]]), "cpu", metric) for k in (0, 1))
         distances.append(float(np.linalg.norm(one - other)))
     assert max(distances) == pytest.approx(math.sqrt(2))
 
@@ -197,9 +197,9 @@ def test_replacing_one_record_moves_a_table_by_the_square_root_of_2(name: str) -
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_costs_what_two_counts_cost(name: str) -> None:
     score, accuracy = (PrivateHoldout(fraction=0.2, noise_std=9, metric=one) for one in (name, "accuracy"))
-    assert same(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=9))
+    assert are_same_events(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=9))
     for adjacency in Adjacency:
-        assert same(score.event(adjacency), accuracy.event(adjacency))
+        assert are_same_events(score.event(adjacency), accuracy.event(adjacency))
 
 
 @pytest.mark.parametrize(("adjacency", "sensitivity"), [("add_or_remove_one", 1.0), ("replace_one", math.sqrt(2))])
@@ -214,7 +214,7 @@ def test_the_price_is_that_of_the_sensitivity_of_a_table(
     assert spent <= 1e-5 * (1 + 1e-9), "never below the truth"
     if isinstance(accountant, Pld):
         assert spent == pytest.approx(1e-5, rel=0.01)
-    assert table_noise(event) == 9
+    assert noise_std_of_noisy_table(event) == 9
 
 
 SCORES = tuple(sorted((Path(__file__).parents[3] / "conf" / "score").glob("*.yaml")))
@@ -239,7 +239,9 @@ def test_no_neighbours_of_small_tables_are_farther_apart_than_is_priced(path: Pa
                 np.array([KINDS[kind][1] for kind in kinds], dtype=np.int64),
             )
             rows[kinds] = (
-                right_and_wrong(model, records, "cpu") if metric is None else table(model, records, "cpu", metric)
+                count_right_and_wrong_units(model, records, "cpu")
+                if metric is None
+                else metric_count_table(model, records, "cpu", metric)
             )
     farthest = dict.fromkeys(Adjacency, 0.0)
     for kinds, row in rows.items():
@@ -251,7 +253,7 @@ def test_no_neighbours_of_small_tables_are_farther_apart_than_is_priced(path: Pa
                 farthest[adjacency] = max(farthest[adjacency], float(np.linalg.norm(row - rows[neighbour])))
     for adjacency, distance in farthest.items():
         event = PrivateHoldout(**{**config, "metric": name, "noise_std": 9.0}).event(adjacency)
-        step = events.as_gaussian_step(event, adjacency)
+        step = events.rate_and_noise_of_gaussian_step(event, adjacency)
         assert step is not None
         priced = (2 if adjacency is Adjacency.REPLACE_ONE else 1) * 9 / step[1]
         assert distance <= priced * (1 + 1e-12)
@@ -265,14 +267,14 @@ def test_the_estimate_is_made_of_noisy_counts_alone(name: str) -> None:
     metric = score.measured
     assert metric is not None
     same = rng()
-    counts = table(model, records, "cpu", metric, same.permutation(len(records)))
-    noisy = add_noise(counts, 7, same)
+    counts = metric_count_table(model, records, "cpu", metric, same.permutation(len(records)))
+    noisy = add_gaussian_noise_on_lattice(counts, 7, same)
     assert score.measure(model, Split(train=records, holdout=records), rng(), "cpu") == metric.estimate(noisy, 7)
 
 
 @pytest.mark.parametrize(("name", "classes", "numbers"), [("accuracy", 7, 2), ("f1", 3, 9), ("auroc", 2, 40)])
 def test_how_many_noisy_numbers_are_released_is_known_beforehand(name: str, classes: int, numbers: int) -> None:
-    assert noisy_counts(PrivateHoldout(fraction=0.2, noise_std=7, metric=name), classes) == numbers
+    assert number_of_noisy_counts(PrivateHoldout(fraction=0.2, noise_std=7, metric=name), classes) == numbers
 
 
 def test_a_public_score_is_exact_and_counts_records() -> None:
@@ -287,7 +289,7 @@ def test_a_measurement_leaves_the_model_in_its_mode() -> None:
     for training in (True, False):
         model, records = confused(CONFUSION)
         model.train(training)
-        table(model, records, "cpu", F1())
+        metric_count_table(model, records, "cpu", F1())
         assert model.training is training
 
 
@@ -331,15 +333,17 @@ def test_what_is_no_metric_is_refused(given: dict[str, object], sentence: str) -
 def test_a_metric_that_the_data_do_not_have_is_refused(given: dict[str, object], classes: int, sentence: str) -> None:
     loss = SquaredError() if classes == 1 else CROSS_ENTROPY
     with pytest.raises(ValueError, match="Expected") as refusal:
-        check_metric(PrivateHoldout(fraction=0.2, **given), classes, loss)
+        check_metric_fits_classes(PrivateHoldout(fraction=0.2, **given), classes, loss)
     assert sentence in str(refusal.value)
 
 
 def test_what_the_data_have_is_taken() -> None:
     for given, classes in (({}, 1), ({}, 10), ({"metric": "balanced_accuracy"}, 10), ({"metric": "f1"}, 10)):
-        check_metric(PrivateHoldout(fraction=0.2, **given), classes, SquaredError() if classes == 1 else CROSS_ENTROPY)
+        check_metric_fits_classes(
+            PrivateHoldout(fraction=0.2, **given), classes, SquaredError() if classes == 1 else CROSS_ENTROPY
+        )
     for name in NAMES:
-        check_metric(PrivateHoldout(fraction=0.2, metric=name), 2, CROSS_ENTROPY)
+        check_metric_fits_classes(PrivateHoldout(fraction=0.2, metric=name), 2, CROSS_ENTROPY)
 
 
 @pytest.mark.parametrize("name", NAMES)

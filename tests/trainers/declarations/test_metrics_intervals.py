@@ -35,7 +35,9 @@ def test_intervals_hold_their_value_and_stay_in_range(name: str, noise_std: floa
     generator = rng()
     for scale in (0.0, 1.0, 30.0, 1e4):
         for _ in range(20):
-            counts = scale * generator.random(metric.size(2)) + noise_std * generator.standard_normal(metric.size(2))
+            counts = scale * generator.random(metric.number_of_cells(2)) + noise_std * generator.standard_normal(
+                metric.number_of_cells(2)
+            )
             estimate = metric.estimate(counts, noise_std)
             assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
             if scale < noise_std:

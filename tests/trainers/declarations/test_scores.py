@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpsweep.accounting.events.build import gaussian, same
+from dpsweep.accounting.events.build import are_same_events, gaussian
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
@@ -18,9 +18,9 @@ from dpsweep.trainers.declarations.scores import (
     Accuracy,
     PrivateHoldout,
     PublicTest,
+    accuracy_with_wilson_interval,
+    count_right_and_wrong_units,
     noisy_accuracy,
-    right_and_wrong,
-    wilson,
 )
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -47,7 +47,7 @@ EMPTY = judged(0, 0)[1]
 
 def test_the_private_score_declares_its_noise() -> None:
     score = PrivateHoldout(fraction=0.2, noise_std=22.1)
-    assert same(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=22.1))
+    assert are_same_events(score.event(Adjacency.ADD_OR_REMOVE_ONE), gaussian(noise_multiplier=22.1))
     assert "20%" in score.statement
     assert "22.1" in score.statement
     assert PublicTest().event(Adjacency.REPLACE_ONE) is None
@@ -101,7 +101,7 @@ def test_both_scores_read_their_own_records_only() -> None:
     public = PublicTest().measure(model, split, rng(), "cpu")
     assert private.value == pytest.approx(0.75, abs=1e-9)
     assert public.value == 0.9
-    assert public == wilson(90, 100)
+    assert public == accuracy_with_wilson_interval(90, 100)
 
 
 def test_the_private_score_adds_the_declared_noise_to_both_counts() -> None:
@@ -139,7 +139,7 @@ def test_the_number_of_records_decides_no_shape_that_they_are_looked_at_in(count
     records = Records(features=features, labels=torch.zeros(count, dtype=torch.int64))
     wrong = -(-count // 5)
     for order in (None, np.arange(count)[::-1].copy()):
-        counts = right_and_wrong(Noted(shapes), records, "cpu", order=order)
+        counts = count_right_and_wrong_units(Noted(shapes), records, "cpu", order=order)
         assert counts.tolist() == [count - wrong, wrong]
     assert shapes == {(256, 1)}
 
@@ -155,7 +155,7 @@ def of_units(*judgements: tuple[int, int]) -> tuple[nn.Module, Records]:
 
 def test_a_unit_counts_once_by_the_shares_of_its_records() -> None:
     model, records = of_units((3, 1), (0, 1000), (1, 0))
-    assert right_and_wrong(model, records, "cpu").tolist() == [1.75, 1.25]
+    assert count_right_and_wrong_units(model, records, "cpu").tolist() == [1.75, 1.25]
     score = PrivateHoldout(fraction=0.2, noise_std=1e-9)
     accuracy = score.measure(model, Split(train=EMPTY, holdout=records), rng(), "cpu")
     assert accuracy.value == pytest.approx(1.75 / 3)
@@ -163,15 +163,17 @@ def test_a_unit_counts_once_by_the_shares_of_its_records() -> None:
 
 @pytest.mark.parametrize("added", [(1, 0), (0, 1), (5, 3), (10_000, 0), (0, 10_000)])
 def test_adding_one_unit_changes_the_two_counts_by_at_most_1(added) -> None:
-    before = right_and_wrong(*of_units((3, 1), (0, 2)), "cpu")
-    after = right_and_wrong(*of_units((3, 1), (0, 2), added), "cpu")
+    before = count_right_and_wrong_units(*of_units((3, 1), (0, 2)), "cpu")
+    after = count_right_and_wrong_units(*of_units((3, 1), (0, 2), added), "cpu")
     assert np.linalg.norm(after - before) <= 1
     assert (after - before).sum() == 1
 
 
 def test_a_public_test_set_is_counted_by_record() -> None:
     model, records = of_units((3, 1), (0, 4))
-    assert PublicTest().measure(model, Split(train=EMPTY, test=records), rng(), "cpu") == wilson(3, 8)
+    assert PublicTest().measure(model, Split(train=EMPTY, test=records), rng(), "cpu") == accuracy_with_wilson_interval(
+        3, 8
+    )
 
 
 def test_a_measurement_leaves_the_model_and_the_global_generator_alone() -> None:
@@ -228,14 +230,16 @@ def test_the_private_interval_covers_the_mean_of_units(sizes, noise_std) -> None
 @pytest.mark.parametrize(("records", "accuracy"), [(1000, 0.9), (1000, 0.5), (10000, 0.99)])
 def test_the_public_interval_covers_and_is_no_wider_than_needed(records, accuracy) -> None:
     right = rng().binomial(records, accuracy, size=4000)
-    scores = [wilson(int(r), records) for r in right]
+    scores = [accuracy_with_wilson_interval(int(r), records) for r in right]
     assert 0.93 < np.mean([score.low <= accuracy <= score.high for score in scores]) < 0.97
 
 
 def test_wilson_at_the_edges_and_against_a_known_value() -> None:
-    assert wilson(0, 10) == Accuracy(value=0.0, low=0.0, high=pytest.approx(0.27753, abs=1e-5))
-    assert wilson(10, 10) == Accuracy(value=1.0, low=pytest.approx(0.72247, abs=1e-5), high=1.0)
-    assert (wilson(5, 10).low, wilson(5, 10).high) == pytest.approx((0.23659, 0.76341), abs=1e-5)
+    assert accuracy_with_wilson_interval(0, 10) == Accuracy(value=0.0, low=0.0, high=pytest.approx(0.27753, abs=1e-5))
+    assert accuracy_with_wilson_interval(10, 10) == Accuracy(value=1.0, low=pytest.approx(0.72247, abs=1e-5), high=1.0)
+    assert (accuracy_with_wilson_interval(5, 10).low, accuracy_with_wilson_interval(5, 10).high) == pytest.approx(
+        (0.23659, 0.76341), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(-5.0, -5.0), (0.0, 0.0), (-30.0, 3.0), (3.0, -3.0), (1e4, -8.0)])

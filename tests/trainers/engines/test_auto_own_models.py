@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from dpsweep.accounting.events.build import same
+from dpsweep.accounting.events.build import are_same_events
 from dpsweep.sweeper.trial.build import make_model
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.fused import Fused
@@ -25,8 +25,8 @@ from dpsweep.trainers.engines.interface import Minibatch, Task, Unsupported
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip
-from dpsweep.trainers.models.checks import check_words, refuse_mixing
-from dpsweep.trainers.models.weights import construct, load_model, save_model
+from dpsweep.trainers.models.checks import check_vocabulary_fits_model, require_separate_examples
+from dpsweep.trainers.models.weights import construct_user_model, load_weights_into_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
 from tests.exactness import rows_alone
@@ -37,7 +37,7 @@ from tests.trainers.own_models import CLASSES, LENGTH, MODELS, WIDTH, Attention,
 
 SHAPE = (LENGTH, WIDTH)
 SIZES = (*LOOP_SHAPE, 4)
-made = partial(construct, name="my_model.Net", seed=3)
+made = partial(construct_user_model, name="my_model.Net", seed=3)
 
 
 def batch(examples: int, dtype: torch.dtype = torch.float64) -> Minibatch:
@@ -51,8 +51,8 @@ def test_norms_are_those_of_a_loop_over_single_examples(engine: Any, name: str) 
     model, examples = made(MODELS[name]).double(), batch(8)
     rows = rows_alone(model, examples.inputs, examples.targets)
     transform = Clip(clip_norm=float(rows.norm(dim=1).median()))
-    refuse_mixing(model, SHAPE)
-    total, norms = engine.weighted_sum(model, examples, Task(transform=transform, chunk=3))
+    require_separate_examples(model, SHAPE)
+    total, norms = engine.bounded_gradient_sum_and_norms(model, examples, Task(transform=transform, chunk=3))
     assert torch.allclose(norms, rows.norm(dim=1), rtol=1e-10)
     assert torch.allclose(total.double(), transform.factors(rows.norm(dim=1)) @ rows, rtol=1e-8, atol=1e-12)
 
@@ -61,7 +61,7 @@ def test_norms_are_those_of_a_loop_over_single_examples(engine: Any, name: str) 
 def test_so_they_are_in_float32_and_for_units_of_several_examples(name: str) -> None:
     model, examples = made(MODELS[name]), batch(8, torch.float32)
     units = Minibatch(examples.inputs, examples.targets, sizes=(3, 1, 4))
-    _, norms = Vmap().weighted_sum(model, units, Task(transform=Clip(clip_norm=1.0), chunk=3))
+    _, norms = Vmap().bounded_gradient_sum_and_norms(model, units, Task(transform=Clip(clip_norm=1.0), chunk=3))
     rows = rows_alone(model.double(), examples.inputs.double(), examples.targets)
     means = torch.stack([rows[first:last].mean(dim=0) for first, last in ((0, 3), (3, 4), (4, 8))])
     assert torch.allclose(norms.double(), means.norm(dim=1), rtol=1e-4)
@@ -71,8 +71,10 @@ def test_a_broken_example_adds_nothing() -> None:
     model, examples = made(Recurrent).double(), batch(4)
     examples.inputs[1] = torch.inf
     task = Task(transform=Clip(clip_norm=0.5))
-    total, norms = Vmap().weighted_sum(model, examples, task)
-    alone, _ = Vmap().weighted_sum(model, Minibatch(examples.inputs[[0, 2, 3]], examples.targets[[0, 2, 3]]), task)
+    total, norms = Vmap().bounded_gradient_sum_and_norms(model, examples, task)
+    alone, _ = Vmap().bounded_gradient_sum_and_norms(
+        model, Minibatch(examples.inputs[[0, 2, 3]], examples.targets[[0, 2, 3]]), task
+    )
     assert not norms[1].isfinite()
     assert torch.allclose(total, alone, rtol=1e-10)
 
@@ -84,7 +86,9 @@ def test_what_torch_cannot_vectorise_is_done_one_by_one_and_the_log_says_so(
     for factory, slow in ((Stubborn, True), (Recurrent, False)):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="dpsweep"):
-            Vmap().weighted_sum(made(factory), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+            Vmap().bounded_gradient_sum_and_norms(
+                made(factory), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0))
+            )
         assert ("one example after another" in caplog.text) == slow
 
 
@@ -93,7 +97,9 @@ def test_auto_says_which_engine_takes_what_no_faster_one_takes(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("dpsweep"), "propagate", True)
     with caplog.at_level(logging.INFO, logger="dpsweep"):
-        Auto().weighted_sum(made(Custom), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+        Auto().bounded_gradient_sum_and_norms(
+            made(Custom), batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0))
+        )
     assert "engine vmap: Expected model=Custom to use its parameters in its layers alone" in caplog.text
 
 
@@ -123,8 +129,8 @@ class LengthFirst(nn.Module):
 def test_engines_refuse_by_the_layers_name_and_say_who_takes_it(engine: Any, factory: Any, message: str) -> None:
     model = made(factory)
     with pytest.raises(Unsupported, match=message):
-        engine.weighted_sum(model, batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
-    Auto().weighted_sum(model, batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+        engine.bounded_gradient_sum_and_norms(model, batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
+    Auto().bounded_gradient_sum_and_norms(model, batch(2, torch.float32), Task(transform=Clip(clip_norm=1.0)))
 
 
 @pytest.mark.parametrize(
@@ -145,13 +151,13 @@ def test_what_no_engine_takes_is_refused_in_one_sentence(factory: Any, message: 
 
 def test_errors_of_its_forward_pass_are_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"^Expected model=Recurrent to take random float64 inputs of shape=\[3, 4\]:"):
-        refuse_mixing(made(Recurrent), (4,))
+        require_separate_examples(made(Recurrent), (4,))
 
 
 def test_tables_of_places_are_no_tables_of_words() -> None:
-    check_words(made(Attention), None, SHAPE)
+    check_vocabulary_fits_model(made(Attention), None, SHAPE)
     with pytest.raises(ValueError, match=r"^Expected dataset\.vocabulary for a model of words"):
-        check_words(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 3)), None, (6,))
+        check_vocabulary_fits_model(nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 3)), None, (6,))
 
 
 class FineTuned(nn.Module):
@@ -207,7 +213,7 @@ def test_a_frozen_part_is_neither_noised_nor_counted() -> None:
     seen = replace(records, features=model[:2](records.features).detach())
     for trains, on in ((model, records), (head, seen)):
         outcome = train(RUN, trains, Vmap(), on, reproducible_streams(1, "any"), device="cpu")
-        assert same(outcome.event, RUN.event)
+        assert are_same_events(outcome.event, RUN.event)
     assert all(torch.equal(old, new) for old, new in zip(body, model[0].parameters(), strict=True))
     assert torch.allclose(model[2].weight, head[0].weight, atol=1e-5)
 
@@ -223,7 +229,7 @@ def drawn() -> nn.Module:
 
 def test_what_a_constructor_draws_depends_on_the_seed_alone_and_moves_no_global_generator() -> None:
     def weights(seed: int) -> torch.Tensor:
-        return nn.utils.parameters_to_vector(construct(drawn, "my_model.Net", seed).parameters()).detach()
+        return nn.utils.parameters_to_vector(construct_user_model(drawn, "my_model.Net", seed).parameters()).detach()
 
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
     first = weights(3)
@@ -243,6 +249,6 @@ def test_a_model_with_tied_weights_is_kept_and_read_back(tmp_path: Path) -> None
 
     model = made(tied)
     save_model(model, tmp_path)
-    again = load_model(construct(tied, "my_model.Net", 9), tmp_path)
+    again = load_weights_into_model(construct_user_model(tied, "my_model.Net", 9), tmp_path)
     inputs = torch.rand(3, 4, generator=torch.Generator().manual_seed(1))
     assert torch.equal(again(inputs), model(inputs))

@@ -42,7 +42,7 @@ def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(
     unit_engine, factory, shape, transform
 ) -> None:
     model, inputs, targets = problem(factory, shape, examples=7)
-    total, norms = unit_engine.weighted_sum(
+    total, norms = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, targets, SIZES[0]), Task(transform=transform, chunk=3)
     )
     means = unit_means(reference(model, inputs, targets), SIZES[0])
@@ -56,12 +56,12 @@ def test_a_units_gradient_is_the_mean_of_its_examples_and_is_bounded_once(
 def test_the_chunk_never_splits_a_units_gradient(unit_engine, sizes, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
     transform = Clip(clip_norm=0.1)
-    total, norms = unit_engine.weighted_sum(
+    total, norms = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, targets, sizes), Task(transform=transform, chunk=chunk)
     )
     means = unit_means(reference(model, inputs, targets), sizes)
     assert torch.allclose(norms, means.norm(dim=1), rtol=1e-9)
-    assert float((total - expected(means, transform)).norm()) <= 1e-5 * transform.bound
+    assert float((total - expected(means, transform)).norm()) <= 1e-5 * transform.norm_bound
 
 
 def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(unit_engine) -> None:
@@ -69,7 +69,9 @@ def test_no_more_than_a_chunk_of_examples_is_in_work_at_a_time(unit_engine) -> N
     held: list[int] = []
     watched = nn.Sequential(model, Watch(held))
     for sizes in (None, *SIZES):
-        unit_engine.weighted_sum(watched, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1), chunk=2))
+        unit_engine.bounded_gradient_sum_and_norms(
+            watched, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1), chunk=2)
+        )
         assert max(held) <= 2
         if not isinstance(unit_engine, Vmap):  # whose layers see one example that stands for a chunk
             assert sum(held) == 7
@@ -90,8 +92,10 @@ class Watch(nn.Module):
 
 def test_units_of_one_example_are_examples(unit_engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    plain = unit_engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=0.5), chunk=3))
-    single = unit_engine.weighted_sum(
+    plain = unit_engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=0.5), chunk=3)
+    )
+    single = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, targets, (1,) * 7), Task(transform=Clip(clip_norm=0.5), chunk=3)
     )
     assert all(torch.allclose(ours, theirs) for ours, theirs in zip(single, plain, strict=True))
@@ -101,11 +105,11 @@ def test_units_of_one_example_are_examples(unit_engine) -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 7])
 def test_a_unit_with_one_broken_example_contributes_exactly_zero(unit_engine, poison, chunk) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=7, dtype=torch.float32)
-    without, _ = unit_engine.weighted_sum(
+    without, _ = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs[3:], targets[3:], (1, 2, 1)), Task(transform=Clip(clip_norm=0.5), chunk=7)
     )
     inputs[1] = poison
-    total, norms = unit_engine.weighted_sum(
+    total, norms = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, targets, (3, 1, 2, 1)), Task(transform=Clip(clip_norm=0.5), chunk=chunk)
     )
     assert norms.isfinite().tolist() == [False, True, True, True]
@@ -119,21 +123,25 @@ def test_one_unit_moves_the_sum_by_at_most_the_bound_however_many_examples_it_ha
 ) -> None:
     """Bounding each example instead would move it by up to `examples` times the bound."""
     model, inputs, targets = problem(one_hidden, (11,), examples=7)
-    others, _ = unit_engine.weighted_sum(model, Minibatch(inputs, targets, (3, 4)), Task(transform=transform))
+    others, _ = unit_engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets, (3, 4)), Task(transform=transform)
+    )
     extreme = torch.full((examples, 11), 1e4, dtype=torch.float64)
     joined = torch.cat([inputs[:3], extreme, inputs[3:]])
     labels = torch.cat([targets[:3], targets.new_zeros(examples), targets[3:]])
-    total, norms = unit_engine.weighted_sum(
+    total, norms = unit_engine.bounded_gradient_sum_and_norms(
         model, Minibatch(joined, labels, (3, examples, 4)), Task(transform=transform)
     )
-    assert float(norms[1]) > transform.bound
+    assert float(norms[1]) > transform.norm_bound
     moved = float((total - others).norm())
-    assert 0.99 * transform.bound < moved <= transform.bound * (1 + 1e-9)
+    assert 0.99 * transform.norm_bound < moved <= transform.norm_bound * (1 + 1e-9)
 
 
 def test_no_units_sum_to_zero(unit_engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=0)
-    total, norms = unit_engine.weighted_sum(model, Minibatch(inputs, targets, ()), Task(transform=Clip(clip_norm=1)))
+    total, norms = unit_engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets, ()), Task(transform=Clip(clip_norm=1))
+    )
     assert not total.any()
     assert norms.shape == (0,)
 
@@ -142,4 +150,6 @@ def test_no_units_sum_to_zero(unit_engine) -> None:
 def test_sizes_that_are_not_the_batchs_are_refused(unit_engine, sizes) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=7)
     with pytest.raises(ValueError, match=r"^Expected sizes=.* >= 1, 7 together\.$"):
-        unit_engine.weighted_sum(model, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1)))
+        unit_engine.bounded_gradient_sum_and_norms(
+            model, Minibatch(inputs, targets, sizes), Task(transform=Clip(clip_norm=1))
+        )

@@ -145,7 +145,7 @@ def test_a_subclass_of_a_layer_with_a_rule_is_what_its_own_forward_says() -> Non
 )
 def test_what_a_look_at_the_model_rules_out_is_refused_by_name(model, message) -> None:
     with pytest.raises(Unsupported, match=rf"Expected .*{message}"):
-        Fused().weighted_sum(
+        Fused().bounded_gradient_sum_and_norms(
             model, Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
         )
 
@@ -188,7 +188,7 @@ def linears(function) -> nn.Module:
 def test_what_only_a_pass_shows_is_refused_too(function, message) -> None:
     model, inputs, targets = linears(function), noise(5, 4), torch.arange(5) % CLASSES
     with pytest.raises(Unsupported, match=message):
-        Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1.0)))
+        Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1.0)))
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -199,7 +199,7 @@ def test_what_only_a_pass_shows_is_refused_too(function, message) -> None:
 def test_positions_are_not_taken_for_examples_also_where_there_are_as_many(positions, message) -> None:
     model = linears(lambda self, x: self.b(self.a(x.transpose(0, 1)).tanh().mean(dim=0)))
     with pytest.raises(Unsupported, match=message):
-        Fused().weighted_sum(
+        Fused().bounded_gradient_sum_and_norms(
             model,
             Minibatch(noise(positions, positions, 4), torch.zeros(positions).long()),
             Task(transform=Clip(clip_norm=1)),
@@ -212,7 +212,7 @@ def test_units_of_several_examples_are_refused_whatever_is_drawn(chunk, sizes) -
     """An engine that took units of one record would be changed by the first patient with two."""
     model = filled(nn.Sequential(nn.Linear(4, CLASSES)))
     with pytest.raises(Unsupported, match=r"^Expected model=Sequential to be trained on units of one example each;"):
-        Fused().weighted_sum(
+        Fused().bounded_gradient_sum_and_norms(
             model,
             Minibatch(noise(3, 4), torch.zeros(3, dtype=torch.int64), sizes),
             Task(transform=Clip(clip_norm=1.0), chunk=chunk),
@@ -222,7 +222,7 @@ def test_units_of_several_examples_are_refused_whatever_is_drawn(chunk, sizes) -
 @pytest.mark.parametrize("drawn", [(), (1, 1, 1), (2, 1)])
 def test_auto_chooses_the_engine_of_units_by_what_is_declared_alone(caplog, drawn) -> None:
     with caplog.at_level("INFO", logger="dpsweep.engine"):
-        Auto().weighted_sum(
+        Auto().bounded_gradient_sum_and_norms(
             filled(nn.Sequential(nn.Linear(4, CLASSES))),
             Minibatch(noise(sum(drawn), 4), torch.zeros(sum(drawn), dtype=torch.int64), drawn),
             Task(transform=Clip(clip_norm=1.0)),
@@ -242,7 +242,7 @@ def test_auto_takes_what_fused_refuses_and_says_which_runs(caplog) -> None:
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="dpsweep"):
             for _ in range(2):
-                total, norms = engine.weighted_sum(
+                total, norms = engine.bounded_gradient_sum_and_norms(
                     model, Minibatch(inputs, targets), Task(transform=transform, chunk=2)
                 )
         assert torch.allclose(norms, rows.norm(dim=1))
@@ -256,7 +256,7 @@ def test_layers_that_torch_func_runs_again_are_named_in_the_log(caplog) -> None:
         for model in (nn.Sequential(nn.Linear(4, 3)), nn.Sequential(nn.Linear(4, 4), nn.PReLU(), Own(4, 3))):
             batch = Minibatch(noise(2, 4), torch.zeros(2, dtype=torch.int64))
             for _ in range(2):
-                Fused().weighted_sum(model.double(), batch, Task(transform=Clip(clip_norm=1.0)))
+                Fused().bounded_gradient_sum_and_norms(model.double(), batch, Task(transform=Clip(clip_norm=1.0)))
     said = [record.getMessage() for record in caplog.records]
     assert said == ["engine fused: torch.func runs these layers a second time, which is slower: 1=PReLU, 2=Own"] * 2
 
@@ -266,7 +266,7 @@ def test_engines_are_values() -> None:
     assert Fused() == Fused()
     assert hash(Fused()) == hash(Fused())
     used = Fused()
-    used.weighted_sum(
+    used.bounded_gradient_sum_and_norms(
         nn.Linear(4, 3),
         Minibatch(torch.ones(1, 4), torch.zeros(1, dtype=torch.int64)),
         Task(transform=Clip(clip_norm=1.0)),
@@ -279,7 +279,7 @@ def test_the_inputs_are_left_as_they_are_also_beside_a_broken_example() -> None:
     model, inputs = filled(nn.Sequential(nn.Linear(4, CLASSES))), noise(5, 4)
     inputs[2, 1] = torch.nan
     before = inputs.clone()
-    Fused().weighted_sum(
+    Fused().bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, torch.zeros(5, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
     )
     assert torch.equal(inputs.nan_to_num(99.0), before.nan_to_num(99.0))
@@ -305,10 +305,10 @@ def test_the_bound_is_strict_in_float32_from_subnormal_to_overflowing_gradients(
     for only_last in (False, True):
         net = model[2] if only_last else model
         values = inputs[:, :4] if only_last else inputs
-        total, norms = Fused().weighted_sum(
+        total, norms = Fused().bounded_gradient_sum_and_norms(
             net, Minibatch(values, torch.zeros(1, dtype=torch.int64)), Task(transform=transform)
         )
-        assert float(total.double().norm()) <= transform.bound
+        assert float(total.double().norm()) <= transform.norm_bound
         assert not total.any() or bool(norms.isfinite().all())
 
 
@@ -320,8 +320,10 @@ def test_the_bound_is_strict_where_a_subnormal_output_gradient_meets_a_huge_inpu
         model.weight.zero_()
         model.bias.copy_(torch.tensor([103.0, 0.0]))
     inputs, target = torch.full((1, 4), 1e38), torch.zeros(1, dtype=torch.int64)
-    _, norms = Fused().weighted_sum(model, Minibatch(inputs, target), Task(transform=Clip(clip_norm=1.0)))
+    _, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, target), Task(transform=Clip(clip_norm=1.0))
+    )
     assert 0 < float(norms) < 1e-6
     transform = Clip(clip_norm=ratio * float(norms))
-    total, _ = Fused().weighted_sum(model, Minibatch(inputs, target), Task(transform=transform))
-    assert float(total.double().norm()) <= transform.bound
+    total, _ = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs, target), Task(transform=transform))
+    assert float(total.double().norm()) <= transform.norm_bound

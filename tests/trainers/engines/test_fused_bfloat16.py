@@ -28,8 +28,8 @@ def batch(case: Case, examples: int) -> Minibatch:
 @each_case
 def test_gradients_are_those_of_float32_up_to_rounding(case: Case) -> None:
     model, examples = filled(case.make()).float(), batch(case, 5)
-    total, norms = NARROW.weighted_sum(model, examples, FREE)
-    expected, lengths = WIDE.weighted_sum(model, examples, FREE)
+    total, norms = NARROW.bounded_gradient_sum_and_norms(model, examples, FREE)
+    expected, lengths = WIDE.bounded_gradient_sum_and_norms(model, examples, FREE)
     assert float((total - expected).norm()) <= 0.05 * float(lengths.sum())
     assert torch.allclose(norms, lengths, rtol=0.05)
 
@@ -39,11 +39,13 @@ def test_what_an_example_adds_is_as_long_as_its_norm_says_and_never_above_the_bo
     model, examples = filled(case.make()).float(), batch(case, 4)
     for place in range(4):
         one = examples[place : place + 1]
-        total, norms = NARROW.weighted_sum(model, one, FREE)
+        total, norms = NARROW.bounded_gradient_sum_and_norms(model, one, FREE)
         length = float(norms)
         assert length * (1 - 2.0**-12) <= float(total.norm()) <= length * (1 + 1e-7)
         for share in (0.01, 0.5, 0.999):
-            clipped, _ = NARROW.weighted_sum(model, one, Task(transform=Clip(clip_norm=share * length)))
+            clipped, _ = NARROW.bounded_gradient_sum_and_norms(
+                model, one, Task(transform=Clip(clip_norm=share * length))
+            )
             assert 0.999 * share * length <= float(clipped.norm()) <= share * length
 
 
@@ -54,7 +56,7 @@ def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(case: Case) ->
     task = Task(transform=Clip(clip_norm=0.5), block=4)
 
     def total(part: slice) -> Tensor:
-        return NARROW.weighted_sum(model, examples[part], task)[0]
+        return NARROW.bounded_gradient_sum_and_norms(model, examples[part], task)[0]
 
     assert float((total(slice(0, 7)) - total(slice(0, 6)) - total(slice(6, 7))).norm()) <= 1e-13
 
@@ -71,6 +73,9 @@ def test_the_precision_is_one_of_two() -> None:
 def test_auto_hands_its_precision_on() -> None:
     case = CASES["Linear"]
     model, examples = filled(case.make()).float(), batch(case, 5)
-    totals = [engine.weighted_sum(model, examples, FREE)[0] for engine in (Auto(precision="bfloat16"), NARROW, Auto())]
+    totals = [
+        engine.bounded_gradient_sum_and_norms(model, examples, FREE)[0]
+        for engine in (Auto(precision="bfloat16"), NARROW, Auto())
+    ]
     assert torch.equal(totals[0], totals[1])
     assert not torch.equal(totals[0], totals[2])

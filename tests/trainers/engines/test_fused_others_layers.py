@@ -157,7 +157,9 @@ def agrees(engine: Any, model: nn.Module, inputs: Tensor) -> None:
     targets = torch.arange(len(inputs)) % CLASSES
     rows = rows_alone(model, inputs, targets) if len(inputs) else torch.zeros(0, 1)
     for bound in (1e-2, 1e6):
-        total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=bound)))
+        total, norms = engine.bounded_gradient_sum_and_norms(
+            model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=bound))
+        )
         assert len(norms) == len(inputs)
         if not len(inputs):
             assert not total.any()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from dpsweep.trainers.engines.fused import Fused, require_correct_recording
+from dpsweep.trainers.engines.fused import Fused, check_recording_returning_stored_size
 from dpsweep.trainers.engines.interface import Minibatch, Task, Unsupported
 from dpsweep.trainers.methods.transforms import Clip
 
@@ -55,7 +55,7 @@ def test_what_a_layer_is_used_for_shows_also_where_the_weights_after_it_start_at
     model = Borrower()
     nn.init.zeros_(model.last.weight)
     with pytest.raises(Unsupported, match=ALONE):
-        require_correct_recording(model, torch.ones(2, 4))
+        check_recording_returning_stored_size(model, torch.ones(2, 4))
 
 
 def test_it_shows_also_where_the_model_is_sure_of_its_class() -> None:
@@ -63,18 +63,18 @@ def test_it_shows_also_where_the_model_is_sure_of_its_class() -> None:
     with torch.no_grad():
         model.last.bias += torch.tensor([1000.0, 0.0, 0.0])
     with pytest.raises(Unsupported, match=ALONE):
-        require_correct_recording(model, torch.ones(2, 4))
+        check_recording_returning_stored_size(model, torch.ones(2, 4))
 
 
 def test_it_shows_also_in_a_layer_whose_gradient_is_small_beside_the_others() -> None:
     model = Borrower(scale=1e-9)
     with pytest.raises(Unsupported, match=ALONE):
-        require_correct_recording(model, torch.ones(2, 4))
+        check_recording_returning_stored_size(model, torch.ones(2, 4))
 
 
 def test_words_are_probed_with_words_that_the_table_has_and_not_with_padding_alone() -> None:
     with pytest.raises(Unsupported, match="model=ReadTwice to use its parameters in its layers alone"):
-        require_correct_recording(ReadTwice(), torch.zeros(2, 5, dtype=torch.int64))
+        check_recording_returning_stored_size(ReadTwice(), torch.zeros(2, 5, dtype=torch.int64))
 
 
 def test_a_layer_that_is_trained_only_later_is_looked_at_then() -> None:
@@ -82,17 +82,17 @@ def test_a_layer_that_is_trained_only_later_is_looked_at_then() -> None:
     batch = Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64))
     task = Task(transform=Clip(clip_norm=1.0))
     model.first.weight.requires_grad_(False)
-    total, _ = engine.weighted_sum(model, batch, task)
+    total, _ = engine.bounded_gradient_sum_and_norms(model, batch, task)
     assert bool(total.isfinite().all())
     model.first.weight.requires_grad_(True)
     with pytest.raises(Unsupported, match=ALONE):
-        engine.weighted_sum(model, batch, task)
+        engine.bounded_gradient_sum_and_norms(model, batch, task)
 
 
 def test_a_model_that_is_no_number_on_random_examples_is_not_taken() -> None:
     model = nn.Sequential(nn.Linear(4, 3), Root())
     with pytest.raises(Unsupported, match="model=Sequential to use its parameters"):
-        require_correct_recording(model, torch.ones(2, 4))
+        check_recording_returning_stored_size(model, torch.ones(2, 4))
 
 
 class Picky(nn.Module):
@@ -108,11 +108,11 @@ class Picky(nn.Module):
 
 def test_a_model_that_random_examples_break_is_not_taken() -> None:
     with pytest.raises(Unsupported, match=r"model=Picky to run on random examples and under hooks \("):
-        require_correct_recording(Picky(), torch.ones(2, 4))
+        check_recording_returning_stored_size(Picky(), torch.ones(2, 4))
 
 
 def test_a_model_is_tried_out_as_it_trains_whatever_its_mode() -> None:
-    require_correct_recording(nn.Sequential(nn.Linear(4, 3), Moody()).eval(), torch.ones(2, 4))
+    check_recording_returning_stored_size(nn.Sequential(nn.Linear(4, 3), Moody()).eval(), torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -121,7 +121,7 @@ def test_it_leaves_model_and_threads_as_they_were(threads) -> None:
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     torch.set_num_threads(threads)
     try:
-        require_correct_recording(model, torch.ones(2, 4))
+        check_recording_returning_stored_size(model, torch.ones(2, 4))
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)

@@ -12,11 +12,11 @@ import torch
 
 from dpsweep.trainers.declarations.losses import SquaredError
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk, gradient_norms
+from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk_size, per_example_gradient_norms
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from tests.trainers.gradients import CLASSES, TRANSFORMS, each_engine, expected, problem, reference
 
 TEMPERED = {"activation": "tempered_sigmoid", "tempering": {"scale": 1.5, "temperature": 3.0, "offset": 0.7}}
@@ -40,28 +40,30 @@ pytestmark = each_engine
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
 def test_the_sum_and_the_norms_are_right(engine, factory, shape, transform) -> None:
     model, inputs, targets = problem(factory, shape, examples=7)
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=3))
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=3)
+    )
     gradients = reference(model, inputs, targets)
     assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
     target = expected(gradients, transform)
     assert float((total - target).norm()) <= 1e-6 * float(target.norm())
-    assert float(total.norm()) <= 7 * transform.bound
+    assert float(total.norm()) <= 7 * transform.norm_bound
 
 
 def test_the_transforms_here_clip_all_some_and_none(engine) -> None:
     gradients = reference(*problem(cnn, (1, 16, 16), examples=7))
     tight, _, loose = TRANSFORMS[:3]
-    assert float(gradients.norm(dim=1).min()) > tight.bound
-    assert float(gradients.norm(dim=1).max()) < loose.bound
+    assert float(gradients.norm(dim=1).min()) > tight.norm_bound
+    assert float(gradients.norm(dim=1).max()) < loose.norm_bound
 
 
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
 def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
-    model = build(lambda: factory(shape, 1), 3).double()
+    model = build_model_with_seeded_weights(lambda: factory(shape, 1), 3).double()
     generator = torch.Generator().manual_seed(7)
     inputs, targets = (torch.randn(7, *sizes, generator=generator).double() for sizes in (shape, ()))
     transform, squares = Clip(clip_norm=0.5), SquaredError()
-    total, norms = engine.weighted_sum(
+    total, norms = engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs, targets), Task(transform=transform, chunk=3, loss=squares)
     )
     gradients = reference(model, inputs, targets, lambda outputs, labels: (outputs - labels).square().sum() / 2)
@@ -74,11 +76,11 @@ def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
 def test_float32_agrees_with_float64(engine, factory, shape) -> None:
     transform = Clip(clip_norm=0.5)
     model, inputs, targets = problem(factory, shape, examples=7, dtype=torch.float32)
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform))
+    total, norms = engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=transform))
     assert (total.dtype, norms.dtype) == (torch.float64, torch.float32)
     gradients = reference(model.double(), inputs, targets)
     assert torch.allclose(norms.double(), gradients.norm(dim=1), rtol=1e-4)
-    assert float((total.double() - expected(gradients, transform)).norm()) <= 1e-4 * 7 * transform.bound
+    assert float((total.double() - expected(gradients, transform)).norm()) <= 1e-4 * 7 * transform.norm_bound
 
 
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
@@ -91,7 +93,7 @@ def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(engine, factor
     task = Task(transform=Clip(clip_norm=0.5), block=4)
 
     def total(part: slice) -> torch.Tensor:
-        return engine.weighted_sum(model, Minibatch(inputs[part], targets[part]), task)[0]
+        return engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs[part], targets[part]), task)[0]
 
     assert float((total(slice(0, 9)) - total(slice(0, 8)) - total(slice(8, 9))).norm()) <= 1e-13
 
@@ -101,12 +103,16 @@ def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(engine, factor
 def test_the_chunk_changes_nothing(engine, examples, chunk) -> None:
     model, inputs, targets = problem(cnn, (1, 16, 16), examples=examples)
     transform = Normalize(regularizer=0.1)
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk))
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=chunk)
+    )
     assert norms.shape == (examples,)
     if examples == 0:
         assert torch.equal(total, torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64))
         return
-    whole, all_norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=examples))
+    whole, all_norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=examples)
+    )
     assert torch.allclose(total, whole, rtol=1e-10, atol=1e-12)
     assert torch.allclose(norms, all_norms, rtol=1e-10)
 
@@ -123,22 +129,24 @@ def test_an_example_without_a_finite_gradient_contributes_exactly_zero(
     inputs[4] = poison
     if poison == 1e38:
         inputs[4].view(-1)[::2] *= -3
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=6))
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=6)
+    )
     if not norms[4].isfinite():
         healthy = torch.tensor([0, 1, 2, 3, 5])
-        without, _ = engine.weighted_sum(
+        without, _ = engine.bounded_gradient_sum_and_norms(
             model, Minibatch(inputs[healthy], targets[healthy]), Task(transform=transform, chunk=5)
         )
-        assert torch.allclose(total, without, rtol=1e-4, atol=1e-5 * transform.bound)
+        assert torch.allclose(total, without, rtol=1e-4, atol=1e-5 * transform.norm_bound)
     assert bool(norms[[0, 1, 2, 3, 5]].isfinite().all())
     assert bool(total.isfinite().all())
-    assert float(total.double().norm()) <= 6 * transform.bound * (1 + 1e-5)
+    assert float(total.double().norm()) <= 6 * transform.norm_bound * (1 + 1e-5)
     assert not norms[4].isfinite() or poison == 1e38
 
 
 def test_a_batch_of_broken_examples_sums_to_zero(engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=3)
-    total, norms = engine.weighted_sum(
+    total, norms = engine.bounded_gradient_sum_and_norms(
         model, Minibatch(inputs * math.nan, targets), Task(transform=Clip(clip_norm=1), chunk=2)
     )
     assert bool(norms.isnan().all())
@@ -147,11 +155,11 @@ def test_a_batch_of_broken_examples_sums_to_zero(engine) -> None:
 
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
 def test_zero_gradients_sum_to_zero(engine, transform) -> None:
-    model = build(lambda: logistic((4,), 2), 1)
+    model = build_model_with_seeded_weights(lambda: logistic((4,), 2), 1)
     with torch.no_grad():
         model[1].weight.zero_()
         model[1].bias.copy_(torch.tensor([1000.0, -1000.0]))
-    total, norms = engine.weighted_sum(
+    total, norms = engine.bounded_gradient_sum_and_norms(
         model, Minibatch(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)), Task(transform=transform)
     )
     assert not norms.any()
@@ -163,7 +171,7 @@ def test_products_that_torch_may_shorten_are_refused(engine) -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         with pytest.raises(ValueError, match=r"^Expected float32_matmul_precision=medium to be highest\.$"):
-            engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
+            engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
     finally:
         torch.set_float32_matmul_precision("highest")
 
@@ -171,10 +179,10 @@ def test_products_that_torch_may_shorten_are_refused(engine) -> None:
 def test_numbers_whose_rounding_would_break_the_bound_are_refused(engine) -> None:
     model, inputs, targets = problem(one_hidden, (11,), examples=3, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match=r"^Expected model=Sequential to be all .*, got torch\.bfloat16\.$"):
-        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
+        engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
     model.double()[1].float()
     with pytest.raises(ValueError, match=r", got torch\.float32, torch\.float64\.$"):
-        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
+        engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
 
 
 def test_frozen_parameters_do_not_count(engine) -> None:
@@ -182,13 +190,15 @@ def test_frozen_parameters_do_not_count(engine) -> None:
     gradients = reference(model, inputs, targets)[:, -(101 * CLASSES) :]
     for parameter in model[1].parameters():
         parameter.requires_grad_(False)
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1e6)))
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1e6))
+    )
     assert torch.allclose(total, gradients.sum(dim=0))
     assert torch.allclose(norms, gradients.norm(dim=1))
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     with pytest.raises(ValueError, match=r"^Expected model=Sequential to have trainable parameters.$"):
-        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
+        engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1)))
 
 
 @pytest.mark.parametrize(("factory", "shape"), MODELS)
@@ -204,9 +214,11 @@ def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
 
     before, weights = traces(), [parameter.clone() for parameter in model.parameters()]
     state = torch.get_rng_state()
-    engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=2))
+    engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=2))
     with pytest.raises((IndexError, RuntimeError)):
-        engine.weighted_sum(model, Minibatch(inputs, targets + CLASSES), Task(transform=Clip(clip_norm=1), chunk=2))
+        engine.bounded_gradient_sum_and_norms(
+            model, Minibatch(inputs, targets + CLASSES), Task(transform=Clip(clip_norm=1), chunk=2)
+        )
     assert torch.equal(state, torch.get_rng_state())
     assert traces() == before
     assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
@@ -215,26 +227,28 @@ def test_the_model_is_left_plain(engine, factory, shape, training) -> None:
 def test_a_chunk_must_be_a_positive_integer(engine) -> None:
     model, inputs, targets = problem(logistic, (11,), examples=3)
     with pytest.raises(ValueError, match=r"^Expected chunk=0 >= 1.$"):
-        engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=0))
+        engine.bounded_gradient_sum_and_norms(
+            model, Minibatch(inputs, targets), Task(transform=Clip(clip_norm=1), chunk=0)
+        )
 
 
 def test_norms_of_a_million_coordinates_are_exact(engine) -> None:
     gradients = [torch.full((1, 3000, 1000), 0.1), torch.full((1, 7), 0.1)]
     exact = math.sqrt(3_000_007) * float(torch.tensor(0.1))
-    assert float(gradient_norms(gradients)) == pytest.approx(exact, rel=1e-7)
+    assert float(per_example_gradient_norms(gradients)) == pytest.approx(exact, rel=1e-7)
 
 
 def test_norms_neither_underflow_nor_overflow_in_between(engine) -> None:
-    assert float(gradient_norms([torch.full((1, 4), 1e-30)])) == pytest.approx(2e-30)
-    assert float(gradient_norms([torch.full((1, 4), 1e30)])) == pytest.approx(2e30)
+    assert float(per_example_gradient_norms([torch.full((1, 4), 1e-30)])) == pytest.approx(2e-30)
+    assert float(per_example_gradient_norms([torch.full((1, 4), 1e30)])) == pytest.approx(2e30)
 
 
 def test_the_chunk_is_chosen_by_size(engine) -> None:
     small, large = (problem(factory, (3, 32, 32), 1)[0] for factory in (logistic, resnet20))
     example = torch.zeros(3, 32, 32)
-    assert automatic_chunk(large, example) >= 16
-    assert automatic_chunk(small, example) > automatic_chunk(large, example)
-    assert automatic_chunk(large, torch.zeros(1).expand(3, 10_000, 10_000)) == 1
+    assert automatic_chunk_size(large, example) >= 16
+    assert automatic_chunk_size(small, example) > automatic_chunk_size(large, example)
+    assert automatic_chunk_size(large, torch.zeros(1).expand(3, 10_000, 10_000)) == 1
 
 
 MEMORY = """
@@ -242,13 +256,14 @@ import re, resource, sys, torch
 from pathlib import Path
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.{file} import {engine}
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.models.convolutional import resnet20
 from dpsweep.trainers.methods.transforms import Clip
 torch.set_num_threads(1)
-model = build(lambda: resnet20((3, 32, 32), 10), 1)
+model = build_model_with_seeded_weights(lambda: resnet20((3, 32, 32), 10), 1)
 inputs, targets = torch.zeros(1000, 3, 32, 32), torch.zeros(1000, dtype=torch.int64)
-{engine}().weighted_sum(model, Minibatch(inputs[:100], targets[:100]), Task(transform=Clip(clip_norm=1)))
+task = Task(transform=Clip(clip_norm=1))
+{engine}().bounded_gradient_sum_and_norms(model, Minibatch(inputs[:100], targets[:100]), task)
 if sys.platform == "linux":  # ru_maxrss is inherited from the process that started this one
     print(re.search("VmHWM:[^0-9]*([0-9]+) kB", Path("/proc/self/status").read_text())[1])
 else:

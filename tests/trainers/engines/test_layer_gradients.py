@@ -16,7 +16,7 @@ from dpsweep.trainers.engines.layer_gradients import (
     OuterProductGradient,
     SparseGradient,
     joint_norms,
-    norms_along,
+    norms_along_dimension,
     row_norms,
 )
 from dpsweep.trainers.methods.transforms import Clip, Normalize
@@ -87,7 +87,7 @@ def test_a_row_that_joins_changes_no_bit_of_the_others_norms(shape, joining) -> 
     more = torch.cat([rows, torch.full_like(rows[:1], joining)])
     assert torch.equal(row_norms(more)[:-1], row_norms(rows))
     flat = rows.flatten(1)
-    assert torch.equal(norms_along(more.flatten(1), 1)[:-1], norms_along(flat, 1))
+    assert torch.equal(norms_along_dimension(more.flatten(1), 1)[:-1], norms_along_dimension(flat, 1))
 
 
 def test_float64_and_short_rows_are_measured_as_they_are() -> None:
@@ -125,6 +125,6 @@ def test_each_examples_share_of_a_float32_sum_keeps_the_bound_strictly(make, tra
         factors = transform.factors(norms)
         for example in range(len(norms)):
             total = torch.zeros(SHAPES[make], dtype=torch.float64)
-            held.add_to(total, torch.where(torch.arange(len(norms)) == example, factors, 0))
+            held.add_weighted_sum_to(total, torch.where(torch.arange(len(norms)) == example, factors, 0))
             share = float(total.norm())
-            assert 0.999 * transform.bound < share <= transform.bound
+            assert 0.999 * transform.norm_bound < share <= transform.norm_bound

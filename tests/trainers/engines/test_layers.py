@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.engines.fused import COMPOSITES, Fused, recorded_layers
+from dpsweep.trainers.engines.fused import COMPOSITES, Fused, layers_to_record
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.layers import LAYERS
 from dpsweep.trainers.engines.recorders import COPIED
@@ -29,7 +29,7 @@ def convolution_with_standard_weights() -> list[nn.Module]:
 
 @each_case
 def test_a_layer_is_recorded_as_the_table_says(case: Case) -> None:
-    treatments = {layer.treatment for layer in recorded_layers(case.make()) if type(layer.module) is case.kind}
+    treatments = {layer.treatment for layer in layers_to_record(case.make()) if type(layer.module) is case.kind}
     assert treatments == {case.treatment}
 
 
@@ -59,7 +59,7 @@ def test_what_an_example_adds_in_float32_never_exceeds_the_bound_nor_falls_short
 
 def added(model: nn.Module, inputs: Tensor, example: int, transform: Clip) -> tuple[Tensor, Tensor]:
     batch = Minibatch(inputs[example : example + 1], torch.tensor([example % CLASSES]))
-    return Fused().weighted_sum(model, batch, Task(transform=transform))
+    return Fused().bounded_gradient_sum_and_norms(model, batch, Task(transform=transform))
 
 
 @each_case
@@ -69,7 +69,7 @@ def test_who_joins_a_batch_changes_nothing_of_what_the_others_add(case: Case) ->
     task, engine = Task(transform=Clip(clip_norm=0.5), block=4), Fused()
 
     def total(part: slice) -> Tensor:
-        return engine.weighted_sum(model, Minibatch(inputs[part], targets[part]), task)[0]
+        return engine.bounded_gradient_sum_and_norms(model, Minibatch(inputs[part], targets[part]), task)[0]
 
     assert float((total(slice(0, 7)) - total(slice(0, 6)) - total(slice(6, 7))).norm()) <= 1e-13
 
@@ -82,8 +82,8 @@ def test_a_broken_example_adds_nothing(case: Case) -> None:
     inputs[1] = torch.nan
     others = torch.tensor([0, 2, 3])
     task = Task(transform=Clip(clip_norm=0.5))
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), task)
-    alone, _ = Fused().weighted_sum(model, Minibatch(inputs[others], targets[others]), task)
+    total, norms = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), task)
+    alone, _ = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs[others], targets[others]), task)
     assert not norms[1].isfinite()
     assert torch.allclose(total, alone, rtol=1e-10)
 
@@ -99,6 +99,8 @@ def test_the_model_is_left_plain(case: Case) -> None:
         return [modules, [(p.grad, p.requires_grad) for p in model.parameters()]]
 
     before, weights = traces(), [parameter.clone() for parameter in model.parameters()]
-    Fused().weighted_sum(model, Minibatch(inputs, torch.zeros(3, dtype=torch.int64)), Task(transform=Clip(clip_norm=1)))
+    Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, torch.zeros(3, dtype=torch.int64)), Task(transform=Clip(clip_norm=1))
+    )
     assert traces() == before
     assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))

@@ -13,13 +13,13 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task, Unsupported
 from dpsweep.trainers.engines.layers import (
     Geometry,
-    _by_channels,
-    _by_positions,
-    _gradients_by_grouped_convolution,
-    _image_gradients,
+    _image_convolution_weight_gradients,
+    _weight_gradients_by_channel_windows,
+    _weight_gradients_by_grouped_convolution,
+    _weight_gradients_by_position_windows,
 )
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.convolutional import WeightStandardConv2d, pulled_back, standardize_weight
+from dpsweep.trainers.models.convolutional import WeightStandardConv2d, gradients_by_weight_and_gain, standardize_weight
 from tests.exactness import CLASSES, EXACT, Model, assert_exact, filled, noise
 
 
@@ -65,7 +65,7 @@ def test_pooled_images_are_exact_in_their_own_layout_and_the_weights_stay_where_
     assert_exact(model, noise(5, channels, 8, 8), Clip(clip_norm=0.5), 3)
     assert [(weight.data_ptr(), weight.stride()) for weight in model.parameters()] == places
     with pytest.raises(IndexError, match="Target 99"):
-        Fused().weighted_sum(
+        Fused().bounded_gradient_sum_and_norms(
             model,
             Minibatch(noise(5, channels, 8, 8), torch.full((5,), 99)),
             Task(transform=Clip(clip_norm=0.5), chunk=3),
@@ -79,7 +79,15 @@ def test_a_model_that_views_its_images_as_rows_is_taken_in_the_layout_that_allow
     assert_exact(filled(model), noise(5, 1, 8, 8), Clip(clip_norm=0.5), 3)
 
 
-@pytest.mark.parametrize("way", [_gradients_by_grouped_convolution, _by_positions, _by_channels, _image_gradients])
+@pytest.mark.parametrize(
+    "way",
+    [
+        _weight_gradients_by_grouped_convolution,
+        _weight_gradients_by_position_windows,
+        _weight_gradients_by_channel_windows,
+        _image_convolution_weight_gradients,
+    ],
+)
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"),
     [((3, 2), (1, 2), (1, 0)), ((1, 1), (2, 1), (0, 0)), ((2, 5), (3, 2), (0, 2)), ((3, 3), (2, 3), (2, 1))],
@@ -91,7 +99,7 @@ def test_every_way_to_a_convolutions_gradients_is_exact(way, kernel, stride, pad
     inputs = noise(18, 3, 7, 8).contiguous(memory_format=layout)
     gradient = noise(*layer(inputs).shape, seed=3).contiguous(memory_format=layout)
     parts = zip(torch.split(inputs, chunk), torch.split(gradient, chunk), strict=True)
-    found_parts = [way(Geometry.of(layer), *part) for part in parts]
+    found_parts = [way(Geometry.from_layer(layer), *part) for part in parts]
     rows = [rows for part in found_parts for rows in (part if isinstance(part, tuple) else (part,))]
     for row, found in enumerate(torch.cat(rows)):
         weight = layer.weight.detach().clone().requires_grad_()
@@ -116,7 +124,9 @@ def test_gradients_by_weights_that_hardly_vary_are_pulled_back_too(scale, layout
     weight, gain, rows = 0.3 + scale * noise(4, 3, 2, 2), noise(4, seed=2), noise(6, 4, 3, 2, 2, seed=3)
     _, pull = torch.func.vjp(standardize_weight, weight, gain)
     expected = [pull(row) for row in rows]
-    found = pulled_back(weight, gain, torch.stack([row.contiguous(memory_format=layout) for row in rows]))
+    found = gradients_by_weight_and_gain(
+        weight, gain, torch.stack([row.contiguous(memory_format=layout) for row in rows])
+    )
     for row, (by_weight, by_gain) in enumerate(expected):
         assert torch.allclose(found[0][row], by_weight, rtol=1e-12, atol=1e-10)
         assert torch.allclose(found[1][row], by_gain, rtol=1e-12, atol=1e-12)
@@ -126,6 +136,6 @@ def test_a_gain_that_another_layer_brings_is_refused() -> None:
     layer = nn.Linear(4, 3)
     layer.gain = nn.Parameter(torch.ones(3))
     with pytest.raises(Unsupported, match="Linear to be called once in a pass, and the loss to depend on it"):
-        Fused().weighted_sum(
+        Fused().bounded_gradient_sum_and_norms(
             layer, Minibatch(torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)), Task(transform=Clip(clip_norm=1.0))
         )

@@ -14,9 +14,9 @@ from torch.nn.utils import parameters_to_vector
 
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
 from dpsweep.trainers.engines.stacked import ELEMENTWISE, Examples, Stack
-from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, side_by_side
+from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, join_transforms_of_runs
 from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 FEATURES, CLASSES, RUNS, EXAMPLES = 6, 3, 4, 9
 
@@ -59,7 +59,7 @@ each_batch = pytest.mark.parametrize("common", [True, False], ids=["common", "ow
 
 
 def models(factory, dtype: torch.dtype) -> list[nn.Module]:
-    return [build(factory, seed).to(dtype) for seed in range(RUNS)]
+    return [build_model_with_seeded_weights(factory, seed).to(dtype) for seed in range(RUNS)]
 
 
 def weights_of(models: list[nn.Module]) -> Tensor:
@@ -105,9 +105,9 @@ def summed(
     rows = models(factory, inputs.dtype)
     weights = weights_of(rows)
     total = torch.zeros_like(weights, dtype=torch.float64)
-    stack = Stack.of(rows[0], loss_of(factory))
-    examples = Examples(inputs=inputs, targets=targets, lengths=stack.lengths(inputs))
-    stack.add(total, weights, examples, there, side_by_side(transforms, weights))
+    stack = Stack.from_model(rows[0], loss_of(factory))
+    examples = Examples(inputs=inputs, targets=targets, lengths=stack.first_layer_input_norms_with_bias(inputs))
+    stack.add_bounded_gradient_sums(total, weights, examples, there, join_transforms_of_runs(transforms, weights))
     return total
 
 
@@ -157,7 +157,7 @@ def test_a_broken_example_adds_exactly_nothing_to_anybody(factory, common, poiso
     inputs[..., 2, 0] = poison
     with_it = summed(factory, TRANSFORMS["clip"], inputs, targets, there)
     assert bool(with_it.isfinite().all())
-    bounds = torch.tensor([transform.bound for transform in TRANSFORMS["clip"]])
+    bounds = torch.tensor([transform.norm_bound for transform in TRANSFORMS["clip"]])
     moved = (with_it - without).norm(dim=1)
     if math.isfinite(poison):
         assert bool((moved <= bounds * (1 + 1e-4)).all())
@@ -180,7 +180,7 @@ def test_one_examples_share_is_strictly_within_the_bound(scale, bound, seed, com
         for transforms in ([Clip(clip_norm=bound)] * RUNS, [Normalize(regularizer=k / bound) for k in range(1, 5)]):
             total = summed(factory, transforms, inputs, targets)
             for row, transform in zip(total, transforms, strict=True):
-                assert float(row.double().norm()) <= transform.bound
+                assert float(row.double().norm()) <= transform.norm_bound
 
 
 @each_model
@@ -202,7 +202,7 @@ def test_nobody_at_all(factory) -> None:
 )
 def test_what_cannot_be_stacked_is_refused_by_name(model, name) -> None:
     with pytest.raises(ValueError, match=rf"^Expected {name} to "):
-        Stack.of(model)
+        Stack.from_model(model)
 
 
 def test_shared_frozen_and_watched_parameters_are_refused() -> None:
@@ -211,13 +211,13 @@ def test_shared_frozen_and_watched_parameters_are_refused() -> None:
     frozen[0].bias.requires_grad_(False)
     for model in (nn.Sequential(layer, nn.Tanh(), layer), frozen):
         with pytest.raises(ValueError, match=r"^Expected all parameters of Sequential to be trained"):
-            Stack.of(model)
+            Stack.from_model(model)
     watched = nn.Sequential(nn.Linear(4, 2))
     watched[0].register_forward_hook(lambda *_: None)
     with pytest.raises(ValueError, match=r"^Expected 0=Linear to have no hooks"):
-        Stack.of(watched)
+        Stack.from_model(watched)
     with pytest.raises(ValueError, match="to end with a linear layer"):
-        Stack.of(nn.Sequential(nn.Linear(4, 2), nn.Tanh()))
+        Stack.from_model(nn.Sequential(nn.Linear(4, 2), nn.Tanh()))
 
 
 @pytest.mark.parametrize("kind", ELEMENTWISE, ids=lambda kind: kind.__name__)

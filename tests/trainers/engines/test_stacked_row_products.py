@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpsweep.trainers.engines import stacked as row_products
-from dpsweep.trainers.engines.stacked import one_dnn_product, suits_one_dnn
+from dpsweep.trainers.engines.stacked import is_one_dnn_product_faster, one_dnn_product
 
 
 def noise(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -31,6 +31,6 @@ def test_an_example_that_is_not_finite_leaves_the_others() -> None:
 
 def test_only_large_float32_products_suit() -> None:
     rows = torch.zeros(256, 784)
-    assert not suits_one_dnn(10, rows)
-    assert not suits_one_dnn(100, rows.double())
-    assert suits_one_dnn(100, rows) == row_products._has_operator()
+    assert not is_one_dnn_product_faster(10, rows)
+    assert not is_one_dnn_product_faster(100, rows.double())
+    assert is_one_dnn_product_faster(100, rows) == row_products._has_one_dnn_operator()

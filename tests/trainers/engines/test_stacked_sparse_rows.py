@@ -18,7 +18,7 @@ from dpsweep.trainers.engines.stacked import SparseRecords, Stack
 from dpsweep.trainers.methods.named_methods import DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.models.fully_connected import linear, logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import StackedSums
@@ -62,7 +62,7 @@ def loss_of(name: str) -> Loss:
 
 
 def sums_of(name: str, records: Records) -> StackedSums:
-    return StackedSums(stack=Stack.of(MODELS[name](), loss_of(name)), records=records, device="cpu")
+    return StackedSums(stack=Stack.from_model(MODELS[name](), loss_of(name)), records=records, device="cpu")
 
 
 def batch_of(units: list[np.ndarray], nominal: int = MAILS) -> Batch:
@@ -71,7 +71,7 @@ def batch_of(units: list[np.ndarray], nominal: int = MAILS) -> Batch:
 
 
 def weights_of(name: str) -> Tensor:
-    models = [build(MODELS[name], seed) for seed in range(RUNS)]
+    models = [build_model_with_seeded_weights(MODELS[name], seed) for seed in range(RUNS)]
     return torch.stack([parameters_to_vector(model.parameters()).detach() for model in models])
 
 
@@ -93,14 +93,16 @@ def test_sums_are_those_of_dense_rows(name, transform) -> None:
 
 def test_no_row_is_rounded_differently_for_the_sake_of_another() -> None:
     """With other rows, at another place, in another run: the same bits."""
-    rows, generator = SparseRecords.of(mails()), torch.Generator().manual_seed(1)
+    rows, generator = SparseRecords.from_records(mails()), torch.Generator().manual_seed(1)
     for outputs in (1, 2, 9):
         matrix = torch.randn(1, outputs, WORDS, generator=generator)
-        alone = rows.batches(np.array([[7]])).products(matrix)[0, :, 0]
+        alone = rows.rows_at_indices(np.array([[7]])).products_with_matrices(matrix)[0, :, 0]
         for place in (0, 3, 18):
             index = np.random.default_rng(place).integers(MAILS, size=(3, 19))
             index[2, place] = 7
-            assert torch.equal(rows.batches(index).products(matrix.expand(3, -1, -1))[2, :, place], alone)
+            assert torch.equal(
+                rows.rows_at_indices(index).products_with_matrices(matrix.expand(3, -1, -1))[2, :, place], alone
+            )
 
 
 def test_a_mail_without_a_finite_gradient_adds_nothing() -> None:
@@ -127,8 +129,8 @@ def test_training_is_that_on_dense_rows(name, trainer) -> None:
     )
     ends = []
     for records in (mails(numbers=name == "line"), dense(mails(numbers=name == "line"))):
-        models = [build(MODELS[name], seed) for seed in range(RUNS)]
-        sums = StackedSums(stack=Stack.of(models[0], loss_of(name)), records=records, device="cpu")
+        models = [build_model_with_seeded_weights(MODELS[name], seed) for seed in range(RUNS)]
+        sums = StackedSums(stack=Stack.from_model(models[0], loss_of(name)), records=records, device="cpu")
         streams = [reproducible_streams(1, f"trial {place}") for place in range(RUNS)]
         train_together([run] * RUNS, models, sums, records, streams, device="cpu")
         ends.append(torch.stack([parameters_to_vector(model.parameters()).detach() for model in models]))

@@ -15,12 +15,12 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.data.published_files import digest_of
+from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.own_arrays import Npz
-from dpsweep.trainers.data.split import part_mask
+from dpsweep.trainers.data.split import pseudo_random_part_mask
 from dpsweep.trainers.features import cache as caches
-from dpsweep.trainers.features.cache import FeatureCache, check_features, probes_of
+from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features, random_probe_inputs
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.features.torch_module import TorchModule
 from tests.trainers import extractors
@@ -35,7 +35,7 @@ def extractor(folder: Path, kind: type[Projection] = Projection, **changes: Any)
     fields: dict[str, Any] = {
         "source": {"_target_": f"{extractors.__name__}.{kind.__name__}", "file": str(file)},
         "weights": str(file),
-        "sha256": digest_of(file),
+        "sha256": sha256_of_file_or_folder(file),
         "size": SIZE,
         "norm": NORM,
         "trained_on": "invented digits",
@@ -61,25 +61,29 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_features_replace_the_inputs_and_leave_units_labels_and_split_alone(tmp_path: Path) -> None:
     dataset, raw = data_set(tmp_path), records()
-    found = dataset.extract(raw, FeatureCache(root=tmp_path / "cache"))
-    module = dataset.module()
+    found = dataset.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "cache"))
+    module = dataset.extractor_module()
     expected = torch.cat([module(raw.inputs(slice(i, i + 1), "cpu")) for i in range(RECORDS)])
     assert torch.equal(found.inputs(slice(None), "cpu"), expected)
     assert torch.equal(found.labels, raw.labels)
     assert dataset.shape == (SIZE,)
     assert torch.allclose(found.features.norm(dim=1), torch.tensor(NORM))
-    mask = part_mask(found, 0.5, Adjacency.ADD_OR_REMOVE_ONE)
-    assert np.array_equal(mask, part_mask(replace(found, features=found.features + 1e-6), 0.5, "add_or_remove_one"))
+    mask = pseudo_random_part_mask(found, 0.5, Adjacency.ADD_OR_REMOVE_ONE)
+    assert np.array_equal(
+        mask, pseudo_random_part_mask(replace(found, features=found.features + 1e-6), 0.5, "add_or_remove_one")
+    )
     chosen = found.select(np.array([4, 2]))
-    assert [*chosen.contents()] == [[*found.contents()][place] for place in (4, 2)]
+    assert [*chosen.bytes_of_each_record()] == [[*found.bytes_of_each_record()][place] for place in (4, 2)]
 
 
 def test_a_record_has_the_same_features_whatever_records_surround_it(tmp_path: Path) -> None:
     dataset, raw = data_set(tmp_path), records()
-    whole = dataset.extract(raw, FeatureCache(root=tmp_path / "cache")).features
+    whole = dataset.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "cache")).features
     for place in range(RECORDS):
         without = np.delete(np.arange(RECORDS), place)
-        fewer = dataset.extract(raw.select(without), FeatureCache(root=tmp_path / f"cache {place}")).features
+        fewer = dataset.replace_inputs_by_features(
+            raw.select(without), FeatureCache(root=tmp_path / f"cache {place}")
+        ).features
         assert torch.equal(fewer, whole[torch.from_numpy(without)]), "bit by bit"
 
 
@@ -88,7 +92,7 @@ def test_no_record_raises_and_numbers_that_are_not_finite_become_zero(tmp_path: 
     raw = records(3)
     raw.features[0] = 0.0
     raw.features[1] = 7.0
-    found = dataset.extract(raw, FeatureCache(root=tmp_path / "cache")).features
+    found = dataset.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "cache")).features
     assert found[0].tolist() == found[1].tolist() == [0.0] * SIZE
     assert float(found[2].norm()) == pytest.approx(NORM)
 
@@ -102,15 +106,19 @@ def test_features_are_computed_once_and_a_killed_computation_goes_on(tmp_path: P
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=stop))
-    whole = dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: said.append(rows)))
+        dataset.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "cache", on_rows=stop))
+    whole = dataset.replace_inputs_by_features(
+        raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: said.append(rows))
+    )
     assert said == [(0, 7), (3, 7), (3, 7), (6, 7), (7, 7)]
-    again = dataset.extract(raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: pytest.fail("computed")))
+    again = dataset.replace_inputs_by_features(
+        raw, FeatureCache(root=tmp_path / "cache", on_rows=lambda *rows: pytest.fail("computed"))
+    )
     assert torch.equal(again.features, whole.features)
 
 
 def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
-    data_set(tmp_path).extract(records(), FeatureCache(root=tmp_path / "cache"))
+    data_set(tmp_path).replace_inputs_by_features(records(), FeatureCache(root=tmp_path / "cache"))
     for path in (tmp_path / "cache", *(tmp_path / "cache").rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert not [*(tmp_path / "cache").rglob("*.lock"), *(tmp_path / "cache").rglob("*.partial")]
@@ -119,14 +127,14 @@ def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
 def test_other_records_other_scaling_and_another_extractor_get_their_own(tmp_path: Path) -> None:
     cache = FeatureCache(root=tmp_path / "cache")
     dataset, raw = data_set(tmp_path), records()
-    first = dataset.extract(raw, cache).features
+    first = dataset.replace_inputs_by_features(raw, cache).features
     changed = replace(raw, features=raw.features.clone())
     changed.features[6, 0, 0] += 0.25
-    second = dataset.extract(changed, cache).features
+    second = dataset.replace_inputs_by_features(changed, cache).features
     assert torch.equal(second[:6], first[:6])
     assert not torch.equal(second[6], first[6])
     other = data_set(tmp_path, norm=NORM / 2)
-    assert torch.allclose(other.extract(raw, cache).features, first / 2)
+    assert torch.allclose(other.replace_inputs_by_features(raw, cache).features, first / 2)
 
 
 def shards(tmp_path: Path) -> list[Path]:
@@ -135,24 +143,24 @@ def shards(tmp_path: Path) -> list[Path]:
 
 def test_damaged_features_and_those_of_other_records_are_refused(tmp_path: Path) -> None:
     cache, dataset = FeatureCache(root=tmp_path / "cache"), data_set(tmp_path)
-    dataset.extract(records(), cache)
-    cache.check(dataset, check_features(dataset))
+    dataset.replace_inputs_by_features(records(), cache)
+    cache.check_stored_features(dataset, checked_probe_features(dataset))
     one, other, _ = shards(tmp_path)
     whole = one.read_bytes()
     for content in (other.read_bytes(), whole[:-1], whole[:-4] + b"abcd", b""):
         one.write_bytes(content)
         with pytest.raises(BadInput, match="damaged, or from other data"):
-            cache.check(dataset, check_features(dataset))
+            cache.check_stored_features(dataset, checked_probe_features(dataset))
     one.write_bytes(whole)
-    cache.check(dataset, check_features(dataset))
+    cache.check_stored_features(dataset, checked_probe_features(dataset))
 
 
 def test_features_by_code_that_has_changed_since_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, dataset = FeatureCache(root=tmp_path / "cache"), data_set(tmp_path)
-    dataset.extract(records(), cache)
+    dataset.replace_inputs_by_features(records(), cache)
     monkeypatch.setattr(Projection, "forward", lambda self, inputs: inputs.flatten(1)[:, :SIZE])
     with pytest.raises(BadInput, match="its code has changed since"):
-        cache.check(dataset, check_features(dataset))
+        cache.check_stored_features(dataset, checked_probe_features(dataset))
 
 
 def test_a_full_disk_costs_time_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,19 +168,19 @@ def test_a_full_disk_costs_time_and_nothing_else(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     dataset = data_set(tmp_path)
-    expected = dataset.extract(records(), FeatureCache(root=tmp_path / "cache")).features
+    expected = dataset.replace_inputs_by_features(records(), FeatureCache(root=tmp_path / "cache")).features
     monkeypatch.setattr(os, "open", full)
     monkeypatch.setattr(caches.FileLock, "acquire", lambda self, **options: self)
     monkeypatch.setattr(caches.FileLock, "__enter__", lambda self: self)
-    found = dataset.extract(records(), FeatureCache(root=tmp_path / "full")).features
+    found = dataset.replace_inputs_by_features(records(), FeatureCache(root=tmp_path / "full")).features
     assert torch.equal(found, expected)
 
 
 def test_a_folder_that_cannot_be_made_costs_time_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     dataset = data_set(tmp_path)
-    expected = dataset.extract(records(), FeatureCache(root=tmp_path / "cache")).features
-    found = dataset.extract(records(), FeatureCache(root=tmp_path / "file" / "cache")).features
+    expected = dataset.replace_inputs_by_features(records(), FeatureCache(root=tmp_path / "cache")).features
+    found = dataset.replace_inputs_by_features(records(), FeatureCache(root=tmp_path / "file" / "cache")).features
     assert torch.equal(found, expected)
 
 
@@ -180,14 +188,14 @@ def test_a_folder_that_cannot_be_made_costs_time_and_nothing_else(tmp_path: Path
 def test_an_extractor_that_does_not_treat_a_record_alone_is_refused(kind: type[Projection], tmp_path: Path) -> None:
     state = torch.get_rng_state()
     with pytest.raises(ValueError, match="Expected"):
-        check_features(data_set(tmp_path, kind=kind))
+        checked_probe_features(data_set(tmp_path, kind=kind))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_good_extractor_passes_and_says_what_it_computes(tmp_path: Path) -> None:
     dataset = data_set(tmp_path)
-    features = check_features(dataset)
-    assert torch.equal(features, dataset.module()(probes_of(dataset.form)))
+    features = checked_probe_features(dataset)
+    assert torch.equal(features, dataset.extractor_module()(random_probe_inputs(dataset.input_form)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ def test_a_good_extractor_passes_and_says_what_it_computes(tmp_path: Path) -> No
 )
 def test_a_wrong_declaration_is_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        data_set(tmp_path, **changes).module()
+        data_set(tmp_path, **changes).extractor_module()
 
 
 def test_a_folders_checksum_is_that_of_the_command_that_the_docstring_names(tmp_path: Path) -> None:
@@ -214,5 +222,5 @@ def test_a_folders_checksum_is_that_of_the_command_that_the_docstring_names(tmp_
     for name, content in (("b.bin", b"two"), ("sub/a.json", b"one")):
         (tmp_path / name).write_bytes(content)
     lines = f"{sha256(b'two').hexdigest()}  b.bin\n{sha256(b'one').hexdigest()}  sub/a.json\n"
-    assert digest_of(tmp_path) == sha256(lines.encode()).hexdigest()
-    assert digest_of(tmp_path / "missing") is None
+    assert sha256_of_file_or_folder(tmp_path) == sha256(lines.encode()).hexdigest()
+    assert sha256_of_file_or_folder(tmp_path / "missing") is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from dpsweep.accounting.stored_names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 from dpsweep.trainers.features.efficientnet_lite0 import EfficientNetLite0
 from dpsweep.trainers.features.interface import InputForm
 from dpsweep.trainers.features.sentence_encoder import SentenceEncoder
@@ -23,7 +23,7 @@ TOKENS = {"kind": "tokens", "padding": 0, "words": 30522}
 
 def built(name: str, **changes: Any) -> Any:
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "features" / f"{name}.yaml"))
-    return build_own(config | changes, "features")
+    return build_from_stored_form(config | changes, "features")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_wrong_weights_and_settings_are_refused(kind: str, changes: dict[str, An
         else InputForm(shape=(3, 8, 8), preprocessing=IMAGES)
     )
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        build_own(conf, "features").module(form)
+        build_from_stored_form(conf, "features").module(form)
 
 
 def test_the_files_of_conf_build_their_classes() -> None:

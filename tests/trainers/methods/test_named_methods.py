@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.stored_classes import build_own, identity, stored_form
+from dpsweep.accounting.stored_names.stored_classes import (
+    build_from_stored_form,
+    identity_form_of_config_part,
+    stored_form_of_config_part,
+)
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
 from dpsweep.trainers.methods.method import Method
@@ -48,7 +52,7 @@ def test_all_but_three_methods_are_rows() -> None:
 def test_a_named_method_is_the_method_of_its_parts(tag: str) -> None:
     kind = NAMED[tag]
     numbers = numbers_of(kind)
-    made = build_own({"kind": tag, **numbers}, "trainer")
+    made = build_from_stored_form({"kind": tag, **numbers}, "trainer")
     parts = [
         part(**{one.name: numbers[one.name] for one in fields(part) if one.name in numbers})
         for part in (kind.transform, kind.update)
@@ -63,22 +67,24 @@ def test_every_transform_goes_with_every_update(transform: str, update: str) -> 
     """A tag of a transform and one of an update are a method, without any Python."""
     family = dict(zip(PARTS, (transform, update), strict=True))
     config = {name: {"kind": tag, **numbers_of(class_of_tag(tag, name))} for name, tag in family.items()}
-    made = build_own({"kind": "method", "lr": 0.5, "noiseless": transform == "unbounded", **config}, "trainer")
-    assert made.transform == build_own(config["transform"], "transform")
-    assert made.update == build_own(config["update"], "update")
+    made = build_from_stored_form(
+        {"kind": "method", "lr": 0.5, "noiseless": transform == "unbounded", **config}, "trainer"
+    )
+    assert made.transform == build_from_stored_form(config["transform"], "transform")
+    assert made.update == build_from_stored_form(config["update"], "update")
 
 
 def test_a_composed_method_is_stored_by_tags_and_hashed_with_all_of_its_numbers() -> None:
-    form = stored_form(COMPOSED, "trainer")
+    form = stored_form_of_config_part(COMPOSED, "trainer")
     assert form == {
         "kind": "method",
         "lr": 0.001,
         "transform": {"kind": "normalize", "regularizer": 0.01},
         "update": {"kind": "adam_wosm_update", "beta1": 0.8},
     }
-    assert stored_form(form, "trainer") == form
-    assert identity(form, "trainer")["update"] == {"kind": "adam_wosm_update", "beta1": 0.8}
-    assert build_own(form, "trainer") == Method(
+    assert stored_form_of_config_part(form, "trainer") == form
+    assert identity_form_of_config_part(form, "trainer")["update"] == {"kind": "adam_wosm_update", "beta1": 0.8}
+    assert build_from_stored_form(form, "trainer") == Method(
         lr=0.001, transform=Normalize(regularizer=0.01), update=AdamWithoutSecondMoments(beta1=0.8)
     )
 
@@ -95,12 +101,12 @@ def test_a_composed_method_is_stored_by_tags_and_hashed_with_all_of_its_numbers(
 )
 def test_a_part_of_another_family_or_a_number_of_nobody_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        build_own(COMPOSED | change, "trainer")
+        build_from_stored_form(COMPOSED | change, "trainer")
 
 
 def test_a_number_that_a_named_method_does_not_take_is_refused() -> None:
     with pytest.raises(BadInput, match=r"Expected trainer\.regularizer to be one of beta1, beta2, clip_norm, eps, lr"):
-        build_own({"kind": "dp_adam", "lr": 1.0, "clip_norm": 1.0, "regularizer": 1.0}, "trainer")
+        build_from_stored_form({"kind": "dp_adam", "lr": 1.0, "clip_norm": 1.0, "regularizer": 1.0}, "trainer")
     with pytest.raises(TypeError, match="missing a required argument: 'clip_norm'"):
         DpAdam(lr=1.0)
 
@@ -125,8 +131,8 @@ def test_parts_that_make_no_method_are_refused(change: dict[str, Any], message: 
 
 
 def test_only_gradients_without_a_bound_are_unbounded() -> None:
-    assert math.isinf(PlainSgd(lr=1.0).transform.bound)
-    assert math.isfinite(MAKE().transform.bound)
+    assert math.isinf(PlainSgd(lr=1.0).transform.norm_bound)
+    assert math.isfinite(MAKE().transform.norm_bound)
 
 
 def test_what_an_update_asks_of_a_run_its_method_asks() -> None:

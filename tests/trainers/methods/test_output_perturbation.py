@@ -12,15 +12,15 @@ from torch import Tensor
 
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import flatten, output_perturbation, same
+from dpsweep.accounting.events.build import are_same_events, leaves_with_counts, output_perturbation
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.trial.spec import declare
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.methods.output_perturbation import INEXACT, Everyone, OutputPerturbation
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training import convex_fit as convex
 from dpsweep.trainers.training.convex_fit import clip_rows, fit_by_output_perturbation, minimise_loss
@@ -55,7 +55,7 @@ def test_the_gradient_certifies_how_far_the_minimum_is(monkeypatch: pytest.Monke
     monkeypatch.setattr(convex, "_ROUNDS", rounds)
     features, targets = problem()
     weights = fitted(features, targets)
-    allowed = INEXACT * METHOD.moved_by(RECORDS)
+    allowed = INEXACT * METHOD.minimum_shift_bound(RECORDS)
     assert float(slope(weights, features, targets).norm()) / METHOD.l2 <= allowed * (1 + 1e-9)
     truth = weights.clone()
     for _ in range(1500):
@@ -75,7 +75,7 @@ def test_one_record_moves_the_fitted_model_by_no_more_than_is_charged() -> None:
         for row in (longest, -longest)
     )
     bound = math.sqrt(2) * 1.5 / (40 * 5)
-    assert method.moved_by(RECORDS) == pytest.approx(bound)
+    assert method.minimum_shift_bound(RECORDS) == pytest.approx(bound)
     assert bound / 2 < float((one - plain).norm()) <= bound * (1 + 2 * INEXACT)
     assert bound < float((one - other).norm()) <= bound * (2 + 2 * INEXACT)
 
@@ -91,11 +91,11 @@ def test_features_are_cut_and_broken_ones_say_nothing() -> None:
 def test_it_costs_one_gaussian_of_the_neighbours_sensitivity(
     compose_priced: Compose, adjacency: Adjacency, moved: float
 ) -> None:
-    event = Everyone(batch_size=RECORDS, adjacency=adjacency).event(records=RECORDS, noise_multiplier=3.0)
-    assert same(event, output_perturbation(noise_std=3.0, sensitivity=moved + 0.002, adjacency=adjacency))
+    event = Everyone(batch_size=RECORDS, adjacency=adjacency).event_per_period(records=RECORDS, noise_multiplier=3.0)
+    assert are_same_events(event, output_perturbation(noise_std=3.0, sensitivity=moved + 0.002, adjacency=adjacency))
     line = [*LINE, "steps=1", "trainer.l2=1", "privacy.noise_multiplier=3", f"privacy.adjacency={adjacency}"]
     plan = compose_priced([*line, "score.noise_std=50"]).plan
-    ((leaf, count),) = flatten(plan.trials[0].event.training)
+    ((leaf, count),) = leaves_with_counts(plan.trials[0].event.training)
     assert (leaf.noise_multiplier, leaf.adjacency, count) == (pytest.approx(3 / (moved + 0.002)), adjacency, 1)
     assert Rdp().epsilon(event, 1e-5, adjacency) == Rdp().epsilon(plan.trials[0].event.training, 1e-5, adjacency)
 
@@ -112,23 +112,23 @@ def test_what_is_released_is_the_minimum_and_noise_of_the_declared_size() -> Non
         steps=1,
         train_records=RECORDS,
     )
-    model, found = build(lambda: logistic((3,), 3), 1), []
+    model, found = build_model_with_seeded_weights(lambda: logistic((3,), 3), 1), []
     for time in range(60):
         streams = reproducible_streams(1, str(time))
         outcome = fit_by_output_perturbation(run, model, records, streams, Unrecorded(), "cpu")
         found.append(model[1].weight.detach().double().clone())
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
     assert (outcome.steps, outcome.stopped, outcome.batch_sizes.mean) == (1, False, RECORDS)
     assert not model[1].bias.any()
     noise = torch.stack(found) - fitted(clip_rows(features.float().double(), 1.5), targets)
-    std, count = 0.5 * METHOD.moved_by(RECORDS), noise.numel()
+    std, count = 0.5 * METHOD.minimum_shift_bound(RECORDS), noise.numel()
     assert float(noise.std()) == pytest.approx(std, rel=5 / np.sqrt(2 * count))
     assert abs(float(noise.mean())) < 5 * std / np.sqrt(count)
 
 
 def test_a_model_with_a_hidden_layer_is_never_fitted() -> None:
     with pytest.raises(ValueError, match="to be one linear layer"):
-        convex._only_layer(build(lambda: one_hidden((3,), 3, width=2), 1))
+        convex._require_only_linear_layer(build_model_with_seeded_weights(lambda: one_hidden((3,), 3, width=2), 1))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,6 @@ def test_what_it_is_not_made_for_is_refused(compose_priced: Compose, overrides: 
 
 
 def test_a_declaration_says_who_takes_part(compose_priced: Compose) -> None:
-    declared = declare(compose_priced([*LINE]).plan.trials[0].config)
+    declared = declaration_from_config(compose_priced([*LINE]).plan.trials[0].config)
     assert isinstance(declared.sampler, Everyone)
-    assert declared.sampler.draw(2, 3, 3, np.random.default_rng(0))[0].tolist() == [0, 1, 2, 0, 1, 2]
+    assert declared.sampler.draw_batch_indices(2, 3, 3, np.random.default_rng(0))[0].tolist() == [0, 1, 2, 0, 1, 2]

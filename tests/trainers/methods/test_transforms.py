@@ -25,12 +25,12 @@ def check(transform: GradientTransform, norms: torch.Tensor) -> None:
     finite = norms.isfinite()
     assert bool((factors[~finite] == 0).all())
     exact = factors[finite].double() * norms[finite].double()
-    assert bool((exact <= transform.bound).all())
+    assert bool((exact <= transform.norm_bound).all())
     for sign in (1, -1):
-        along = transform.along(sign * norms)
+        along = transform.transformed_signed_lengths(sign * norms)
         assert (along.shape, along.dtype) == (norms.shape, norms.dtype)
         assert bool((along[~finite] == 0).all())
-        assert bool((along.double().abs() <= transform.bound).all())
+        assert bool((along.double().abs() <= transform.norm_bound).all())
         found, wanted = sign * along[finite].double(), exact
         ordinary = (wanted > 1e-30) & (norms[finite] > 1e-30)
         assert torch.allclose(found[ordinary], wanted[ordinary], rtol=1e-6, atol=0)
@@ -63,7 +63,7 @@ def test_the_scaled_float32_vector_stays_within_the_bound(clip_norm, scale, seed
     norm = torch.linalg.vector_norm(vector, dtype=torch.float64).to(torch.float32)[None]
     for transform in (Clip(clip_norm=clip_norm), Normalize(regularizer=clip_norm)):
         scaled = transform.factors(norm) * vector
-        assert float(torch.linalg.vector_norm(scaled, dtype=torch.float64)) <= transform.bound
+        assert float(torch.linalg.vector_norm(scaled, dtype=torch.float64)) <= transform.norm_bound
 
 
 def test_clip_leaves_short_gradients_alone_and_shortens_long_ones() -> None:
@@ -73,6 +73,6 @@ def test_clip_leaves_short_gradients_alone_and_shortens_long_ones() -> None:
 
 
 def test_normalize_has_sensitivity_one_whatever_the_regularizer() -> None:
-    assert {Normalize(regularizer=r).bound for r in PARAMETERS} == {1.0}
+    assert {Normalize(regularizer=r).norm_bound for r in PARAMETERS} == {1.0}
     factors = Normalize(regularizer=0.5).factors(torch.tensor([0.0, 0.5, 9.5]))
     assert factors.tolist() == pytest.approx([2.0, 1.0, 0.1], rel=1e-6)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import adadp, same
+from dpsweep.accounting.events.build import adadp, are_same_events
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
@@ -21,7 +21,7 @@ from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import Adadp
 from dpsweep.trainers.methods.updates import Directions, HalfSteps
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train, train_together
@@ -92,8 +92,8 @@ def test_it_costs_two_gradients_an_iteration() -> None:
     records = some_records()
     outcome = train(RUN, model(0), Opacus(), records, reproducible_streams(1, "a"), device="cpu")
     declared = adadp(sample_rate=20 / 60, noise_multiplier=0.7, iterations=4)
-    assert same(outcome.event, declared)
-    assert same(RUN.event, declared)
+    assert are_same_events(outcome.event, declared)
+    assert are_same_events(RUN.event, declared)
 
 
 def test_stacked_is_one_after_the_other() -> None:
@@ -101,7 +101,7 @@ def test_stacked_is_one_after_the_other() -> None:
     runs = [replace(RUN, trainer=Adadp(lr=lr, clip_norm=0.3, tolerance=0.01)) for lr in (0.1, 0.5, 2.0)]
     stacked, alone = [model(seed) for seed in range(3)], [model(seed) for seed in range(3)]
     streams = [[reproducible_streams(1, str(seed)) for seed in range(3)] for _ in range(2)]
-    sums = StackedSums(stack=Stack.of(stacked[0]), records=records, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(stacked[0]), records=records, device="cpu")
     train_together(runs, stacked, sums, records, streams[0], device="cpu")
     for run, one, own in zip(runs, alone, streams[1], strict=True):
         train(run, one, Opacus(), records, own, device="cpu")
@@ -140,7 +140,7 @@ def some_records() -> Records:
 
 
 def model(seed: int) -> torch.nn.Module:
-    return build(lambda: logistic((6,), 3), seed)
+    return build_model_with_seeded_weights(lambda: logistic((6,), 3), seed)
 
 
 def flat(one: torch.nn.Module) -> Tensor:

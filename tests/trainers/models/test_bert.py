@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.engines.fused import require_correct_recording
-from dpsweep.trainers.engines.interface import Minibatch, Task, fused_chunk
+from dpsweep.trainers.engines.fused import check_recording_returning_stored_size
+from dpsweep.trainers.engines.interface import Minibatch, Task, fused_chunk_size
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.bert import bert
-from dpsweep.trainers.models.checks import check_words, refuse_mixing
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.checks import check_vocabulary_fits_model, require_separate_examples
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from tests.exactness import rows_alone
 
 WORDS, PLACES, WIDTH, MIDDLE, LAYERS, HEADS, CLASSES, LENGTH = 19, 9, 8, 12, 2, 2, 3, 6
@@ -93,7 +93,7 @@ def torchs_own(found: dict[str, Tensor], heads: int, tokens: Tensor, padding=0, 
 
 
 def model_of(weights: dict[str, str], **options) -> nn.Module:
-    return build(lambda: bert((LENGTH,), CLASSES, weights=weights, heads=HEADS, **options), 1)
+    return build_model_with_seeded_weights(lambda: bert((LENGTH,), CLASSES, weights=weights, heads=HEADS, **options), 1)
 
 
 def test_the_encoder_is_torchs_own(weights) -> None:
@@ -126,15 +126,15 @@ def test_files_without_an_encoder_are_refused(tmp_path) -> None:
 
 def test_the_published_encoder_is_torchs_own() -> None:
     pytest.importorskip(MINILM.weights.package)
-    model = build(lambda: bert((24,), 2, weights=MINILM.weights, heads=MINILM.heads), 1)
+    model = build_model_with_seeded_weights(lambda: bert((24,), 2, weights=MINILM.weights, heads=MINILM.heads), 1)
     assert sum(parameter.numel() for parameter in model[0].layers.parameters()) == 10_646_784
     tokens = texts(3, 30522, 24)
-    exact = torchs_own(load_file(model[0].source.path()), 12, tokens)
+    exact = torchs_own(load_file(model[0].source.verified_path()), 12, tokens)
     assert torch.allclose(model[0](tokens), exact, atol=1e-5)
 
 
 def test_padding_changes_nothing_and_may_be_all_there_is(weights) -> None:
-    longer = build(lambda: bert((PLACES,), CLASSES, weights=weights, heads=HEADS), 1)
+    longer = build_model_with_seeded_weights(lambda: bert((PLACES,), CLASSES, weights=weights, heads=HEADS), 1)
     padded = nn.functional.pad(texts(), (0, PLACES - LENGTH))
     assert torch.allclose(longer[0](padded), model_of(weights)[0](texts()), atol=1e-6)
     assert not longer[0](torch.zeros(2, PLACES)).any()
@@ -151,7 +151,10 @@ def test_no_record_ends_a_run(weights) -> None:
 
 
 def test_the_encoder_is_the_published_one_and_the_head_the_seeds(weights) -> None:
-    one, two = (build(partial(bert, (LENGTH,), CLASSES, weights=weights, heads=HEADS), seed) for seed in (1, 2))
+    one, two = (
+        build_model_with_seeded_weights(partial(bert, (LENGTH,), CLASSES, weights=weights, heads=HEADS), seed)
+        for seed in (1, 2)
+    )
     assert torch.equal(one[0](texts()), two[0](texts()))
     assert not torch.equal(one[1].weight, two[1].weight)
     assert torch.equal(one[0].words.weight, tensors()["embeddings.word_embeddings.weight"])
@@ -168,7 +171,9 @@ def test_engines_take_what_is_trained_of_it_and_are_exact(weights, caplog, train
     targets = torch.arange(len(tokens)) % CLASSES
     rows = rows_alone(model, tokens, targets)
     with caplog.at_level(logging.INFO, logger="dpsweep"):
-        total, norms = Auto().weighted_sum(model, Minibatch(tokens, targets), Task(transform=transform, chunk=2))
+        total, norms = Auto().bounded_gradient_sum_and_norms(
+            model, Minibatch(tokens, targets), Task(transform=transform, chunk=2)
+        )
     assert caplog.messages == ["engine fused"]
     assert torch.allclose(norms, rows.norm(dim=1), rtol=1e-10)
     assert torch.allclose(total, transform.factors(rows.norm(dim=1)) @ rows, rtol=1e-8, atol=1e-12)
@@ -176,21 +181,21 @@ def test_engines_take_what_is_trained_of_it_and_are_exact(weights, caplog, train
 
 def test_memory_goes_to_the_layers_that_see_every_word(weights) -> None:
     matrices = LAYERS * (4 * WIDTH * WIDTH + 2 * WIDTH * MIDDLE)
-    assert require_correct_recording(model_of(weights), texts()) == matrices
-    assert require_correct_recording(model_of(weights, trained="head"), texts()) == 0
-    assert require_correct_recording(nn.Linear(4, 3), torch.ones(2, 4)) == 0
+    assert check_recording_returning_stored_size(model_of(weights), texts()) == matrices
+    assert check_recording_returning_stored_size(model_of(weights, trained="head"), texts()) == 0
+    assert check_recording_returning_stored_size(nn.Linear(4, 3), torch.ones(2, 4)) == 0
 
 
 def test_chunks_shrink_with_what_is_held_and_with_the_width_of_words() -> None:
     numbers, wide = nn.Linear(64, 2), nn.Embedding(9, 384)
     example = torch.zeros(64)
-    assert fused_chunk(numbers, 0, example) == 2**26 // (32 * 64)
-    assert fused_chunk(wide, 0, example) == 2**26 // (32 * 64 * 384)
-    assert fused_chunk(wide, 10_646_784, example) == 3
+    assert fused_chunk_size(numbers, 0, example) == 2**26 // (32 * 64)
+    assert fused_chunk_size(wide, 0, example) == 2**26 // (32 * 64 * 384)
+    assert fused_chunk_size(wide, 10_646_784, example) == 3
 
 
 def test_it_treats_every_text_on_its_own(weights) -> None:
-    refuse_mixing(model_of(weights), (LENGTH,))
+    require_separate_examples(model_of(weights), (LENGTH,))
 
 
 class Mixing(nn.Module):
@@ -202,9 +207,9 @@ class Mixing(nn.Module):
 
 def test_models_of_words_that_mix_texts_are_refused() -> None:
     table = nn.Sequential(nn.Embedding(9, 4), nn.Flatten())
-    refuse_mixing(nn.Sequential(table, nn.Linear(12, 3)), (3,))
+    require_separate_examples(nn.Sequential(table, nn.Linear(12, 3)), (3,))
     with pytest.raises(ValueError, match="to treat every example on its own"):
-        refuse_mixing(nn.Sequential(table, Mixing(), nn.Linear(12, 3)), (3,))
+        require_separate_examples(nn.Sequential(table, Mixing(), nn.Linear(12, 3)), (3,))
 
 
 @pytest.mark.parametrize(
@@ -248,9 +253,9 @@ class Numbers:
 
 def test_a_model_reads_the_words_that_its_data_set_gives_and_no_others(weights) -> None:
     words, numbers = model_of(weights), nn.Linear(LENGTH, CLASSES)
-    check_words(words, Numbers(words=WORDS), (LENGTH,))
-    check_words(nn.Embedding(WORDS, 2), Numbers(words=WORDS, padding=1), (LENGTH,))
-    check_words(numbers, None, (LENGTH,))
+    check_vocabulary_fits_model(words, Numbers(words=WORDS), (LENGTH,))
+    check_vocabulary_fits_model(nn.Embedding(WORDS, 2), Numbers(words=WORDS, padding=1), (LENGTH,))
+    check_vocabulary_fits_model(numbers, None, (LENGTH,))
     for model, vocabulary, said in (
         (words, Numbers(words=WORDS + 1), "dataset.vocabulary.words=20 <= 19, those of the model."),
         (words, Numbers(words=WORDS, padding=1), "dataset.vocabulary.padding=1 == 0, the model's."),
@@ -258,4 +263,4 @@ def test_a_model_reads_the_words_that_its_data_set_gives_and_no_others(weights) 
         (numbers, Numbers(words=2), "a model of words for dataset.vocabulary, such as minilm: this one takes quan"),
     ):
         with pytest.raises(ValueError, match=f"^Expected {said}"):
-            check_words(model, vocabulary, (LENGTH,))
+            check_vocabulary_fits_model(model, vocabulary, (LENGTH,))

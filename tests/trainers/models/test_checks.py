@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.models.convolutional import cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import logistic, mlp, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 
 class Layer(nn.Module):
@@ -59,7 +59,7 @@ def test_our_models_pass_and_are_left_alone(factory) -> None:
     ours = factory((3, 32, 32), 10).eval()
     before = {name: value.clone() for name, value in ours.state_dict().items()}
     state = torch.get_rng_state()
-    refuse_mixing(ours, (3, 32, 32))
+    require_separate_examples(ours, (3, 32, 32))
     assert torch.equal(state, torch.get_rng_state())
     assert not ours.training
     assert all(torch.equal(before[name], value) for name, value in ours.state_dict().items())
@@ -79,12 +79,12 @@ def test_our_models_pass_and_are_left_alone(factory) -> None:
 )
 def test_layers_known_to_mix_are_refused_by_name(layer) -> None:
     with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to treat every example on its own"):
-        refuse_mixing(model(layer), (4,))
+        require_separate_examples(model(layer), (4,))
 
 
 def test_a_nested_layer_is_named_by_its_path() -> None:
     with pytest.raises(ValueError, match=r"^Expected 1.0=BatchNorm1d to treat"):
-        refuse_mixing(model(nn.Sequential(nn.BatchNorm1d(4))), (4,))
+        require_separate_examples(model(nn.Sequential(nn.BatchNorm1d(4))), (4,))
 
 
 @pytest.mark.parametrize(
@@ -104,33 +104,33 @@ def test_layers_that_mix_in_any_other_way_are_found_out(function) -> None:
     with pytest.raises(
         ValueError, match=r"^Expected 1=Layer to treat every example on its own; no engine can .* replace this layer\.$"
     ):
-        refuse_mixing(build(lambda: model(Layer(function)), 1), (4,))
+        require_separate_examples(build_model_with_seeded_weights(lambda: model(Layer(function)), 1), (4,))
 
 
 @pytest.mark.parametrize("layer", [Counting(), Averaging(training=True), Averaging(training=False)])
 def test_statistics_are_found_out(layer) -> None:
     message = rf"^Expected 1={type(layer).__name__} to keep no statistics of its inputs in (seen|mean); no engine can"
     with pytest.raises(ValueError, match=message):
-        refuse_mixing(model(layer), (4,))
+        require_separate_examples(model(layer), (4,))
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.AlphaDropout(), nn.RReLU()])
 def test_layers_that_draw_global_randomness_are_refused_by_name(layer) -> None:
     with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to draw nothing"):
-        refuse_mixing(model(layer), (4,))
+        require_separate_examples(model(layer), (4,))
 
 
 def test_hidden_global_randomness_is_found_out_and_put_back() -> None:
     noisy = model(Layer(lambda values: values + 0 * torch.rand(1)))
     state = torch.get_rng_state()
     with pytest.raises(ValueError, match=r"^Expected 1=Layer to draw nothing from torch's global generator; no engine"):
-        refuse_mixing(noisy, (4,))
+        require_separate_examples(noisy, (4,))
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_what_is_no_classifier_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Expected outputs.shape=\[3\] == \[3, classes\].$"):
-        refuse_mixing(Layer(lambda values: values.sum(dim=1)), (4,))
+        require_separate_examples(Layer(lambda values: values.sum(dim=1)), (4,))
 
 
 class Blocks(nn.Module):
@@ -154,5 +154,5 @@ class Blocks(nn.Module):
 def test_the_innermost_layer_that_mixes_is_named_by_its_path(inside: bool, name: str) -> None:
     blocks = Blocks(inside=inside)
     with pytest.raises(ValueError, match=rf"^Expected {name} to treat every example on its own; no engine can"):
-        refuse_mixing(blocks, (4,))
+        require_separate_examples(blocks, (4,))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in blocks.modules())

@@ -12,7 +12,7 @@ from torch import nn
 
 from dpsweep.trainers.models.convolutional import WeightStandardConv2d, cnn, resnet20, strided_cnn, wide_resnet
 from dpsweep.trainers.models.fully_connected import TemperedSigmoid, linear, logistic, mlp, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 COUNTS = [
@@ -35,14 +35,14 @@ COUNTS = [
 
 @pytest.mark.parametrize(("factory", "shape", "classes", "count"), COUNTS)
 def test_parameter_counts_and_output_shapes(factory, shape, classes, count) -> None:
-    model = build(lambda: factory(shape, classes), 1)
+    model = build_model_with_seeded_weights(lambda: factory(shape, classes), 1)
     assert sum(parameter.numel() for parameter in model.parameters()) == count
     assert model(torch.zeros(3, *shape)).shape == (3, classes)
     assert model(torch.zeros(0, *shape)).shape == (0, classes)
 
 
 def test_resnet20_has_its_nineteen_convolutions_and_halves_twice() -> None:
-    model = build(lambda: resnet20(COLOUR, 10), 1)
+    model = build_model_with_seeded_weights(lambda: resnet20(COLOUR, 10), 1)
     kinds = [type(module) for module in model.modules()]
     assert kinds.count(nn.Conv2d) == 19
     assert kinds.count(nn.GroupNorm) == 19
@@ -51,7 +51,7 @@ def test_resnet20_has_its_nineteen_convolutions_and_halves_twice() -> None:
 
 
 def test_resnet20_shortcuts_carry_the_image_where_the_branch_is_silent() -> None:
-    model = build(lambda: resnet20(COLOUR, 10), 1)
+    model = build_model_with_seeded_weights(lambda: resnet20(COLOUR, 10), 1)
     widening = next(block for block in model.children() if getattr(block, "stride", 1) == 2)
     for parameter in widening.parameters():
         nn.init.zeros_(parameter)
@@ -81,7 +81,9 @@ def test_the_smallest_images_fit() -> None:
 )
 def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
     def weights(seed: int) -> torch.Tensor:
-        return nn.utils.parameters_to_vector(build(partial(factory, COLOUR, 10), seed).parameters())
+        return nn.utils.parameters_to_vector(
+            build_model_with_seeded_weights(partial(factory, COLOUR, 10), seed).parameters()
+        )
 
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     first = weights(3)
@@ -94,7 +96,9 @@ def test_initial_weights_depend_on_the_seed_alone(factory) -> None:
 
 
 def test_initial_weights_follow_torchs_own_rule() -> None:
-    model = build(lambda: nn.Sequential(nn.Conv2d(3, 50, 5), nn.GroupNorm(2, 50), nn.Linear(75, 200)), 1)
+    model = build_model_with_seeded_weights(
+        lambda: nn.Sequential(nn.Conv2d(3, 50, 5), nn.GroupNorm(2, 50), nn.Linear(75, 200)), 1
+    )
     convolution, norm, linear = model
     for layer in (convolution, linear):
         limit = 1 / math.sqrt(75)
@@ -109,16 +113,16 @@ def test_initial_weights_follow_torchs_own_rule() -> None:
 @pytest.mark.parametrize("layer", [nn.Bilinear(3, 3, 3), nn.PReLU(), nn.LSTM(3, 3)])
 def test_layers_without_a_known_rule_are_refused_by_name(layer) -> None:
     with pytest.raises(ValueError, match=rf"^Expected 1={type(layer).__name__} to be"):
-        build(lambda: nn.Sequential(nn.Linear(3, 3), layer), 1)
+        build_model_with_seeded_weights(lambda: nn.Sequential(nn.Linear(3, 3), layer), 1)
 
 
 def test_layers_that_mix_examples_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^Expected 1=BatchNorm1d to treat every example on its own"):
-        build(lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), 1)
+        build_model_with_seeded_weights(lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), 1)
 
 
 def test_linear_regression_answers_with_one_number_and_so_not_with_classes() -> None:
-    model = build(lambda: linear((2, 3), 1), 1)
+    model = build_model_with_seeded_weights(lambda: linear((2, 3), 1), 1)
     assert sum(parameter.numel() for parameter in model.parameters()) == 7
     assert model(torch.zeros(4, 2, 3)).shape == (4, 1)
     for classes in (2, 10):
@@ -127,11 +131,16 @@ def test_linear_regression_answers_with_one_number_and_so_not_with_classes() -> 
 
 
 def test_one_hidden_is_the_mlp_of_one_width_with_the_weights_that_it_always_had() -> None:
-    before = build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)), 5)
+    before = build_model_with_seeded_weights(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)), 5
+    )
     inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     for factory in (partial(one_hidden, width=7), partial(mlp, widths=(7,))):
-        assert torch.equal(build(lambda f=factory: f((4,), 3), 5)(inputs), before(inputs))
-    assert not torch.equal(build(lambda: one_hidden((4,), 3, width=7, activation="tanh"), 5)(inputs), before(inputs))
+        assert torch.equal(build_model_with_seeded_weights(lambda f=factory: f((4,), 3), 5)(inputs), before(inputs))
+    assert not torch.equal(
+        build_model_with_seeded_weights(lambda: one_hidden((4,), 3, width=7, activation="tanh"), 5)(inputs),
+        before(inputs),
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +201,7 @@ def test_each_width_is_a_positive_integer() -> None:
 
 
 def test_wide_resnets_have_their_layers_in_the_papers_order() -> None:
-    model = build(lambda: wide_resnet(COLOUR, 10), 1)
+    model = build_model_with_seeded_weights(lambda: wide_resnet(COLOUR, 10), 1)
     kinds = [type(module) for module in model.modules()]
     assert kinds.count(WeightStandardConv2d) == 13 + 3, "16 layers less the last, and three shortcuts"
     assert nn.Conv2d not in kinds
@@ -206,7 +215,7 @@ def test_wide_resnets_have_their_layers_in_the_papers_order() -> None:
 
 
 def test_wide_resnet_shortcuts_carry_the_image_where_the_branch_is_silent() -> None:
-    first, second = list(build(lambda: wide_resnet(GREY, 10, widening=1), 1).children())[1:3]
+    first, second = list(build_model_with_seeded_weights(lambda: wide_resnet(GREY, 10, widening=1), 1).children())[1:3]
     for block in (first, second):
         nn.init.zeros_(block.residual[-1][-1].gain)
         nn.init.zeros_(block.residual[-1][-1].bias)
@@ -230,7 +239,7 @@ def test_wide_resnets_validate_their_sizes(options, message) -> None:
 
 
 def test_standardized_weights_have_mean_zero_and_their_gains_for_norms() -> None:
-    layer = build(lambda: WeightStandardConv2d(3, 5, 3), 1).double()
+    layer = build_model_with_seeded_weights(lambda: WeightStandardConv2d(3, 5, 3), 1).double()
     with torch.no_grad():
         layer.weight.mul_(7).add_(3)
         layer.gain.copy_(torch.arange(1.0, 6.0))
@@ -241,13 +250,15 @@ def test_standardized_weights_have_mean_zero_and_their_gains_for_norms() -> None
 
 
 def test_gains_start_at_one() -> None:
-    layer = build(lambda: WeightStandardConv2d(3, 5, 3), 1)
+    layer = build_model_with_seeded_weights(lambda: WeightStandardConv2d(3, 5, 3), 1)
     assert bool((layer.gain == 1).all())
     assert bool((layer.bias != 1).all())
 
 
 def test_words_start_as_torch_would_draw_them() -> None:
-    table = build(lambda: nn.Embedding(50, 40, padding_idx=3), 1)
+    table = build_model_with_seeded_weights(lambda: nn.Embedding(50, 40, padding_idx=3), 1)
     assert not table.weight[3].any()
     assert float(table.weight.detach().std()) == pytest.approx(1, abs=0.05)
-    assert torch.equal(table.weight, build(lambda: nn.Embedding(50, 40, padding_idx=3), 1).weight)
+    assert torch.equal(
+        table.weight, build_model_with_seeded_weights(lambda: nn.Embedding(50, 40, padding_idx=3), 1).weight
+    )

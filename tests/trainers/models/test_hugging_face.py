@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.planning.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
 from dpsweep.trainers.data import published_files as pretrained_files
-from dpsweep.trainers.data.published_files import UNKNOWN, PretrainedFolder, words_of
-from dpsweep.trainers.models.weights import construct
+from dpsweep.trainers.data.published_files import UNKNOWN, PretrainedFolder, number_of_tokenizer_entries
+from dpsweep.trainers.models.weights import construct_user_model
 from tests.trainers.pretrained_folders import ARCHITECTURES, pretrained_folder
 
 SHAPE, CLASSES = (6,), 2
@@ -25,14 +25,14 @@ TEXTS = torch.tensor([[2, 4, 5, 6, 3, 0], [2, 7, 3, 0, 0, 0]])
 def completed(folder: Path, **settings: Any) -> dict[str, Any]:
     """The arguments of `hf` as planning completes them."""
     node = {"kind": "hf", "path": str(folder), **settings}
-    model = with_base_weights({"model": node, "dataset": {}})["model"]
+    model = config_with_base_weight_facts({"model": node, "dataset": {}})["model"]
     return {key: value for key, value in model.items() if key != "kind"}
 
 
 def built(arguments: dict[str, Any], seed: int = 1) -> nn.Module:
     from dpsweep.trainers.models.hugging_face import hf
 
-    return construct(lambda: hf(SHAPE, CLASSES, **arguments), "hf", seed)
+    return construct_user_model(lambda: hf(SHAPE, CLASSES, **arguments), "hf", seed)
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -88,7 +88,7 @@ def test_other_weights_are_another_plan_and_are_refused_by_this_one(tmp_path: Pa
     arguments = completed(folder)
     file = folder / "model.safetensors"
     save_file({name: value + 1 for name, value in load_file(file).items()}, file)
-    pretrained_files._digest.cache_clear()
+    pretrained_files._cached_sha256_of_file.cache_clear()
     assert completed(folder)["sha256"] != arguments["sha256"]
     with pytest.raises(ValueError, match=r"to have weights with sha256=[0-9a-f]{64}, got [0-9a-f]{64}\.$"):
         built(arguments)
@@ -155,4 +155,4 @@ def test_a_missing_extra_names_the_command(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("content", ["{}", "[]", '{"model": {"vocab": 3}}', "{"])
 def test_a_tokenizer_without_a_vocabulary_is_refused(content: str) -> None:
     with pytest.raises(BadInput, match=r"^Expected tokenizer\.json in here to have a vocabulary"):
-        words_of(content.encode(), "here")
+        number_of_tokenizer_entries(content.encode(), "here")

@@ -14,9 +14,9 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.sweeper.planning.base_weights import with_base_weights
+from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
 from dpsweep.trainers.data.records import IGNORED
-from dpsweep.trainers.data.sets.own_tables import next_tokens
+from dpsweep.trainers.data.sets.own_tables import next_token_targets
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.declarations.losses import NextToken
 from dpsweep.trainers.engines.fused import Fused
@@ -24,9 +24,15 @@ from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
-from dpsweep.trainers.models.checks import refuse_mixing, require_outputs
-from dpsweep.trainers.models.replaced_layers import LoraLinear, attach_adapters, merge
-from dpsweep.trainers.models.weights import WeightDelta, check_saving, construct, load_model, save_model
+from dpsweep.trainers.models.checks import require_output_shape, require_separate_examples
+from dpsweep.trainers.models.replaced_layers import LoraLinear, attach_adapters, copy_with_merged_adapters
+from dpsweep.trainers.models.weights import (
+    WeightDelta,
+    check_saved_weights_reload,
+    construct_user_model,
+    load_weights_into_model,
+    save_model,
+)
 from tests.trainers.pretrained_folders import BERT, CAUSAL, OTHERS, UNTIED, causal_folder, pretrained_folder
 
 LENGTH, WORDS = 7, 14
@@ -38,10 +44,10 @@ EACH = pytest.mark.parametrize(("tied", "trained"), CASES, ids=[f"{'tied' * t or
 def made(tied: bool = True, trained: str = "none", seed: int = 1, length: int = LENGTH) -> nn.Module:
     """A tiny GPT-2 with drawn weights, and adapters where all else is frozen; B is not zero, as after some steps."""
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    from dpsweep.trainers.models.hugging_face import causal_model
+    from dpsweep.trainers.models.hugging_face import build_random_causal_model
 
     settings: dict[str, Any] = {"architecture": CAUSAL if tied else UNTIED, "padding": 0, "trained": trained}
-    model = construct(lambda: causal_model((length,), WORDS, **settings), "hf_causal", seed)
+    model = construct_user_model(lambda: build_random_causal_model((length,), WORDS, **settings), "hf_causal", seed)
     generator = torch.Generator().manual_seed(seed)
     if trained == "none":
         attach_adapters(model, Lora(rank=2, alpha=3.0, targets=("c_attn",)), generator)
@@ -56,7 +62,7 @@ def texts(length: int = LENGTH) -> tuple[Tensor, Tensor]:
     tokens = torch.randint(1, WORDS, (5, LENGTH), generator=torch.Generator().manual_seed(4))
     tokens *= torch.arange(LENGTH) < torch.tensor([7, 5, 2, 1, 3])[:, None]
     tokens = functional.pad(tokens, (0, length - LENGTH))
-    return tokens, torch.from_numpy(next_tokens(tokens.numpy(), 0))
+    return tokens, torch.from_numpy(next_token_targets(tokens.numpy(), 0))
 
 
 def torch_funcs(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -83,10 +89,12 @@ def test_the_fused_engine_gives_torch_funcs_gradients_text_by_text(tied: bool, t
     assert not expected[3].any(), "a text of one token has nothing to predict"
     for row in range(len(inputs)):
         alone = Minibatch(inputs[row : row + 1], targets[row : row + 1])
-        total, norms = Fused().weighted_sum(model, alone, Task(transform=Unbounded(), loss=LOSS))
+        total, norms = Fused().bounded_gradient_sum_and_norms(model, alone, Task(transform=Unbounded(), loss=LOSS))
         assert torch.allclose(total, expected[row], rtol=1e-9, atol=1e-12)
         assert torch.allclose(norms, expected[row].norm(), rtol=1e-9)
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS))
+    total, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS)
+    )
     assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-9)
     assert torch.allclose(total, expected.sum(dim=0), rtol=1e-9, atol=1e-12)
 
@@ -96,7 +104,9 @@ def test_the_other_engines_give_the_same(engine: Engine) -> None:
     model = made().double().train()
     inputs, targets = texts()
     expected = torch_funcs(model, inputs, targets)
-    total, norms = engine.weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS))
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS)
+    )
     assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-9)
     assert torch.allclose(total, expected.sum(dim=0), rtol=1e-9, atol=1e-12)
 
@@ -107,11 +117,11 @@ def test_padding_changes_no_gradient(tied: bool) -> None:
     model = made(tied).double()
     task = Task(transform=Clip(clip_norm=0.05), loss=LOSS)
     inputs, targets = texts()
-    expected = Fused().weighted_sum(model, Minibatch(inputs, targets), task)
-    longer = Fused().weighted_sum(model, Minibatch(*texts(12)), task)
+    expected = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), task)
+    longer = Fused().bounded_gradient_sum_and_norms(model, Minibatch(*texts(12)), task)
     places = torch.arange(LENGTH) > (targets != IGNORED).sum(dim=1, keepdim=True)
     assert places.any()
-    other = Fused().weighted_sum(model, Minibatch(inputs.where(~places, 9), targets), task)
+    other = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs.where(~places, 9), targets), task)
     for sums in (longer, other):
         assert torch.allclose(sums[0], expected[0], rtol=1e-10, atol=1e-14)
         assert torch.allclose(sums[1], expected[1], rtol=1e-10)
@@ -126,41 +136,47 @@ def test_no_text_contributes_more_than_the_bound(tied: bool, transform: Clip | N
     assert exact.max() > 0.02
     for row in range(len(inputs)):
         alone = Minibatch(inputs[row : row + 1], targets[row : row + 1])
-        total, norms = Fused().weighted_sum(model, alone, Task(transform=transform, loss=LOSS))
-        assert float(total.norm()) <= transform.bound
+        total, norms = Fused().bounded_gradient_sum_and_norms(model, alone, Task(transform=transform, loss=LOSS))
+        assert float(total.norm()) <= transform.norm_bound
         assert float(norms) >= float(exact[row]) * (1 - 1e-4)
-    total, _ = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, loss=LOSS, chunk=3))
-    assert float(total.norm()) <= len(inputs) * transform.bound
+    total, _ = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, loss=LOSS, chunk=3)
+    )
+    assert float(total.norm()) <= len(inputs) * transform.norm_bound
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert decoder"])
 def test_other_causal_models_are_bounded_by_the_fused_engine(kind: str) -> None:
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    from dpsweep.trainers.models.hugging_face import causal_model
+    from dpsweep.trainers.models.hugging_face import build_random_causal_model
 
     architecture = {"llama": OTHERS["llama"], "bert decoder": {**BERT, "is_decoder": True}}[kind]
-    model = construct(lambda: causal_model((LENGTH,), WORDS, architecture=architecture, padding=0), "hf_causal", 1)
+    model = construct_user_model(
+        lambda: build_random_causal_model((LENGTH,), WORDS, architecture=architecture, padding=0), "hf_causal", 1
+    )
     names = ("query", "value", "q_proj", "v_proj")
     attach_adapters(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
-    refuse_mixing(model, (LENGTH,))
+    require_separate_examples(model, (LENGTH,))
     inputs, targets = texts()
     expected = torch_funcs(model, inputs, targets)
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS))
+    total, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Unbounded(), loss=LOSS)
+    )
     assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-3)
     assert torch.allclose(total.float(), expected.sum(dim=0), rtol=1e-3, atol=1e-5)
 
 
 def test_texts_are_treated_alone_and_every_row_has_finite_outputs() -> None:
     model = made()
-    refuse_mixing(model, (LENGTH,))
-    require_outputs(model, (LENGTH,), WORDS, (LENGTH,))
+    require_separate_examples(model, (LENGTH,))
+    require_output_shape(model, (LENGTH,), WORDS, (LENGTH,))
     outputs = model(torch.tensor([[0] * LENGTH, [99] * LENGTH, [-1] * LENGTH]).float())
     assert outputs.isfinite().all()
     assert torch.equal(outputs[0], outputs[1])
     with pytest.raises(ValueError, match=r"^Expected outputs\.shape=\[3, 14, 7\] == \[3, 14\], as dataset\.classes\.$"):
-        require_outputs(model, (LENGTH,), WORDS)
+        require_output_shape(model, (LENGTH,), WORDS)
     with pytest.raises(ValueError, match=r"== \[3, 7, 7\], as dataset\.classes and the positions"):
-        require_outputs(nn.Linear(LENGTH, LENGTH), (LENGTH,), LENGTH, (LENGTH,))
+        require_output_shape(nn.Linear(LENGTH, LENGTH), (LENGTH,), LENGTH, (LENGTH,))
 
 
 @EACH
@@ -176,7 +192,7 @@ def completed(folder: Path, **settings: Any) -> dict[str, Any]:
     """The arguments of `hf_causal` as planning completes them."""
     node = {"kind": "hf_causal", "path": str(folder), **settings}
     dataset = {"classes": None, "vocabulary": {"kind": "folder_tokenizer", "path": str(folder)}}
-    config = with_base_weights({"model": node, "dataset": dataset})
+    config = config_with_base_weight_facts({"model": node, "dataset": dataset})
     assert config["dataset"]["classes"] == config["model"]["architecture"].get("vocab_size", WORDS)
     return {key: value for key, value in config["model"].items() if key != "kind"}
 
@@ -184,7 +200,7 @@ def completed(folder: Path, **settings: Any) -> dict[str, Any]:
 def built(arguments: dict[str, Any], length: int = LENGTH) -> nn.Module:
     from dpsweep.trainers.models.hugging_face import hf_causal
 
-    return construct(lambda: hf_causal((length,), WORDS, **arguments), "hf_causal", 1)
+    return construct_user_model(lambda: hf_causal((length,), WORDS, **arguments), "hf_causal", 1)
 
 
 @pytest.mark.parametrize("architecture", [CAUSAL, UNTIED], ids=["tied", "untied"])
@@ -243,7 +259,7 @@ def test_a_folder_that_is_no_causal_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_merged_model_gives_the_same_logits_and_has_no_adapter(tied: bool) -> None:
     model = made(tied).double()
-    merged = merge(model)
+    merged = copy_with_merged_adapters(model)
     inputs, _ = texts()
     assert torch.allclose(merged(inputs), model(inputs), rtol=1e-10)
     assert not any(isinstance(module, LoraLinear) for module in merged.modules())
@@ -253,25 +269,25 @@ def test_a_merged_model_gives_the_same_logits_and_has_no_adapter(tied: bool) -> 
     )
     nn.init.normal_(linear[0].lora_B.weight)
     values = torch.linspace(-1, 1, 8).view(2, 4)
-    assert torch.allclose(merge(linear)(values), linear(values), atol=1e-6)
+    assert torch.allclose(copy_with_merged_adapters(linear)(values), linear(values), atol=1e-6)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_training_changes_adapters_alone_and_the_file_has_the_same_delta(tied: bool, tmp_path: Path) -> None:
     model = made(tied)
-    check_saving(model)
-    before, initial = WeightDelta.before(model), copy.deepcopy(model)
+    check_saved_weights_reload(model)
+    before, initial = WeightDelta.from_untrained_model(model), copy.deepcopy(model)
     with torch.no_grad():
         for value in model.parameters():
             if value.requires_grad:
                 value.add_(0.5)
     save_model(model, tmp_path)
-    before.check(model, tmp_path, noisy=True)
-    loaded = load_model(made(tied, seed=2), tmp_path)
+    before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)
+    loaded = load_weights_into_model(made(tied, seed=2), tmp_path)
     for (name, now), then in zip(loaded.named_parameters(), initial.parameters(), strict=True):
         assert torch.allclose(now - then, torch.tensor(0.5 if ".lora_" in name else 0.0)), name
     with torch.no_grad():
         model.network.lm_head.weight[0, 0] += 1e-3
     save_model(model, tmp_path)
     with pytest.raises(ContractBroken, match=r"^Training changed network\.\w+.*weight, which is frozen"):
-        before.check(model, tmp_path, noisy=True)
+        before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)

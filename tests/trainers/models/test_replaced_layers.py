@@ -12,8 +12,8 @@ from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models import replaced_layers as module
-from dpsweep.trainers.models.checks import refuse_mixing
-from dpsweep.trainers.models.replaced_layers import groups_of, privatise
+from dpsweep.trainers.models.checks import require_separate_examples
+from dpsweep.trainers.models.replaced_layers import group_count_for_channels, privatise
 
 
 class Residual(nn.Module):
@@ -47,11 +47,11 @@ def test_what_is_refused_is_taken_afterwards_and_the_model_itself_stays(factory,
     model = factory()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(ValueError, match=r"^Expected "):
-        refuse_mixing(model, shape)
+        require_separate_examples(model, shape)
     private = privatise(model)
-    refuse_mixing(private, shape)
+    require_separate_examples(private, shape)
     batch = Minibatch(torch.ones(3, *shape), torch.zeros(3, dtype=torch.int64))
-    Fused().weighted_sum(private, batch, Task(transform=Clip(clip_norm=1.0)))
+    Fused().bounded_gradient_sum_and_norms(private, batch, Task(transform=Clip(clip_norm=1.0)))
     assert before.keys() == model.state_dict().keys()
     assert all(torch.equal(old, model.state_dict()[name]) for name, old in before.items())
     shared = private.state_dict().keys() & before.keys()
@@ -71,12 +71,12 @@ def test_a_group_norm_has_the_batch_norms_numbers() -> None:
 
 @pytest.mark.parametrize(("channels", "groups"), [(1, 1), (3, 1), (12, 3), (64, 16), (128, 32), (2048, 32), (7, 1)])
 def test_groups_are_neither_many_nor_small(channels: int, groups: int) -> None:
-    assert groups_of(channels) == groups
+    assert group_count_for_channels(channels) == groups
 
 
 def test_a_refusal_names_the_replacement_and_the_function_that_makes_it() -> None:
     with pytest.raises(ValueError, match=r"norm=BatchNorm2d to .*; use GroupNorm, which dpsweep\.models\.privatise\("):
-        refuse_mixing(Residual(), (3, 6, 6))
+        require_separate_examples(Residual(), (3, 6, 6))
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm2d(4), nn.Sequential(nn.LazyBatchNorm2d())])

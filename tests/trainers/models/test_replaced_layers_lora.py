@@ -10,11 +10,11 @@ from torch.func import functional_call, grad
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.engines.fused import Fused
-from dpsweep.trainers.engines.interface import Minibatch, Task, trainable
+from dpsweep.trainers.engines.interface import Minibatch, Task, trainable_parameters
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
-from dpsweep.trainers.models.checks import refuse_mixing
+from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.models.replaced_layers import LoraLinear, attach_adapters
-from dpsweep.trainers.models.weights import construct
+from dpsweep.trainers.models.weights import construct_user_model
 from tests.trainers.pretrained_folders import ARCHITECTURES, OTHERS
 
 TARGETS = {"bert": ("query", "value"), "gpt2": ("c_attn",)}
@@ -25,10 +25,10 @@ KINDS = pytest.mark.parametrize("kind", TARGETS)
 def adapted(kind: str, trained: str = "head", seed: int = 1) -> nn.Module:
     """A tiny encoder with adapters, all of whose weights are drawn; B is not zero, as after some steps."""
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    from dpsweep.trainers.models.hugging_face import classifier
+    from dpsweep.trainers.models.hugging_face import build_random_text_classifier
 
     settings = {"architecture": ARCHITECTURES[kind], "padding": 0, "trained": trained}
-    model = construct(lambda: classifier((LENGTH,), CLASSES, **settings), "hf", seed)
+    model = construct_user_model(lambda: build_random_text_classifier((LENGTH,), CLASSES, **settings), "hf", seed)
     generator = torch.Generator().manual_seed(seed)
     if trained == "head":
         attach_adapters(model, Lora(rank=2, alpha=3.0, targets=TARGETS[kind]), generator)
@@ -65,10 +65,12 @@ def test_the_fused_engine_gives_torch_funcs_gradients_example_by_example(kind: s
     assert expected.norm(dim=1).min() > 1e-3
     for row in range(len(inputs)):
         alone = Minibatch(inputs[row : row + 1], targets[row : row + 1])
-        total, norms = Fused().weighted_sum(model, alone, Task(transform=Unbounded()))
+        total, norms = Fused().bounded_gradient_sum_and_norms(model, alone, Task(transform=Unbounded()))
         assert torch.allclose(total, expected[row], rtol=1e-9, atol=1e-12)
         assert torch.allclose(norms, expected[row].norm(), rtol=1e-9)
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
+    total, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=Unbounded())
+    )
     assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-9)
     assert torch.allclose(total, expected.sum(dim=0), rtol=1e-9, atol=1e-12)
 
@@ -81,11 +83,13 @@ def test_no_text_contributes_more_than_the_bound(kind: str, transform: Clip | No
     exact = torch_funcs(adapted(kind).double(), inputs, targets).norm(dim=1)
     for row in range(len(inputs)):
         alone = Minibatch(inputs[row : row + 1], targets[row : row + 1])
-        total, norms = Fused().weighted_sum(model, alone, Task(transform=transform))
-        assert float(total.norm()) <= transform.bound
+        total, norms = Fused().bounded_gradient_sum_and_norms(model, alone, Task(transform=transform))
+        assert float(total.norm()) <= transform.norm_bound
         assert float(norms) >= float(exact[row]) * (1 - 1e-4)
-    total, _ = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=transform, chunk=3))
-    assert float(total.norm()) <= len(inputs) * transform.bound
+    total, _ = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=3)
+    )
+    assert float(total.norm()) <= len(inputs) * transform.norm_bound
 
 
 @KINDS
@@ -94,15 +98,17 @@ def test_only_adapters_and_the_head_are_trained(kind: str) -> None:
     names = [name for name, value in model.named_parameters() if value.requires_grad]
     assert all(name.startswith("head.") or ".lora_" in name for name in names)
     assert sum(".lora_" in name for name in names) == 2 * 2 * len(TARGETS[kind])
-    assert len(trainable(model)) == len(names)
+    assert len(trainable_parameters(model)) == len(names)
 
 
 @KINDS
 def test_a_new_adapter_changes_nothing_and_draws_by_its_generator(kind: str) -> None:
-    from dpsweep.trainers.models.hugging_face import classifier
+    from dpsweep.trainers.models.hugging_face import build_random_text_classifier
 
     inputs, _ = texts()
-    plain = construct(lambda: classifier((LENGTH,), CLASSES, architecture=ARCHITECTURES[kind], padding=0), "hf", 5)
+    plain = construct_user_model(
+        lambda: build_random_text_classifier((LENGTH,), CLASSES, architecture=ARCHITECTURES[kind], padding=0), "hf", 5
+    )
     expected = plain(inputs)
     lora = Lora(rank=2, alpha=3.0, targets=TARGETS[kind])
     attach_adapters(plain, lora, torch.Generator().manual_seed(1))
@@ -114,7 +120,7 @@ def test_a_new_adapter_changes_nothing_and_draws_by_its_generator(kind: str) -> 
 
 def test_the_layer_is_the_formula() -> None:
     layer = LoraLinear(nn.Linear(4, 3).requires_grad_(False), 4, 3, rank=2, scale=1.5)
-    layer.draw(torch.Generator().manual_seed(1))
+    layer.draw_initial_weights(torch.Generator().manual_seed(1))
     nn.init.normal_(layer.lora_B.weight, generator=torch.Generator().manual_seed(2))
     values = torch.randn(5, 6, 4, generator=torch.Generator().manual_seed(3))
     merged = layer.base_layer.weight + 1.5 * layer.lora_B.weight @ layer.lora_A.weight
@@ -125,13 +131,13 @@ def test_any_model_with_frozen_layers_takes_adapters() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5).requires_grad_(False), nn.Tanh(), nn.Linear(5, 2))
     attach_adapters(model, Lora(rank=1, alpha=1.0, targets=("1",)))
     assert isinstance(model[1], LoraLinear)
-    refuse_mixing(model, (6,))
+    require_separate_examples(model, (6,))
 
 
 @KINDS
 def test_texts_are_treated_alone_and_every_row_has_finite_outputs(kind: str) -> None:
     model = adapted(kind)
-    refuse_mixing(model, (LENGTH,))
+    require_separate_examples(model, (LENGTH,))
     outputs = model(torch.tensor([[0] * LENGTH, [99] * LENGTH, [-1] * LENGTH, [5] + [0] * (LENGTH - 1)]).float())
     assert outputs.isfinite().all()
     assert torch.equal(outputs[0], outputs[1])
@@ -141,23 +147,27 @@ def test_the_weights_of_an_encoder_can_be_trained() -> None:
     """Full fine-tuning of BERT through the fused engine."""
     model = adapted("bert", trained="encoder").double()
     inputs, targets = texts(3)
-    _, norms = Fused().weighted_sum(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
+    _, norms = Fused().bounded_gradient_sum_and_norms(model, Minibatch(inputs, targets), Task(transform=Unbounded()))
     assert torch.allclose(norms, torch_funcs(model, inputs, targets).norm(dim=1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 def test_other_architectures_are_bounded_by_the_fused_engine(kind: str) -> None:
     pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
-    from dpsweep.trainers.models.hugging_face import classifier
+    from dpsweep.trainers.models.hugging_face import build_random_text_classifier
 
     padding = OTHERS[kind].get("pad_token_id", 0)
-    model = construct(lambda: classifier((LENGTH,), CLASSES, architecture=OTHERS[kind], padding=padding), "hf", 1)
+    model = construct_user_model(
+        lambda: build_random_text_classifier((LENGTH,), CLASSES, architecture=OTHERS[kind], padding=padding), "hf", 1
+    )
     names = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin")
     attach_adapters(model, Lora(rank=2, alpha=2.0, targets=names), torch.Generator().manual_seed(1))
-    refuse_mixing(model, (LENGTH,))
+    require_separate_examples(model, (LENGTH,))
     inputs, targets = texts()
     expected = torch_funcs(model, inputs + padding, targets)
-    total, norms = Fused().weighted_sum(model, Minibatch(inputs + padding, targets), Task(transform=Unbounded()))
+    total, norms = Fused().bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs + padding, targets), Task(transform=Unbounded())
+    )
     assert torch.allclose(norms, expected.norm(dim=1), rtol=1e-4)
     assert torch.allclose(total.float(), expected.sum(dim=0), rtol=1e-3, atol=1e-5)
 

@@ -8,13 +8,13 @@ import torch
 
 from dpsweep.accounting.records.trial_result import MODEL_FILE
 from dpsweep.trainers.models.convolutional import cnn
-from dpsweep.trainers.models.weights import build, load_model, save_model
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights, load_weights_into_model, save_model
 
 SHAPE, CLASSES = (1, 16, 16), 3
 
 
 def made(seed: int) -> torch.nn.Module:
-    return build(lambda: cnn(SHAPE, CLASSES), seed)
+    return build_model_with_seeded_weights(lambda: cnn(SHAPE, CLASSES), seed)
 
 
 def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path) -> None:
     save_model(model, tmp_path)
     inputs = torch.ones(4, *SHAPE)
     assert not torch.equal(other(inputs), model(inputs))
-    assert torch.equal(load_model(other, tmp_path)(inputs), model(inputs))
+    assert torch.equal(load_weights_into_model(other, tmp_path)(inputs), model(inputs))
 
 
 def test_the_file_tells_the_weights_and_nothing_else(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.replaced_layers import attach_adapters
-from dpsweep.trainers.models.weights import WeightDelta, check_saving, load_model, save_model
+from dpsweep.trainers.models.weights import WeightDelta, check_saved_weights_reload, load_weights_into_model, save_model
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
 from tests.trainers.loops import RUN
@@ -65,74 +65,74 @@ def test_a_model_that_saves_the_unwrapped_original_is_refused_before_the_charge(
     with pytest.raises(
         ValueError, match=r"to save the weights that are trained: its state_dict lacks those of wrapped"
     ):
-        check_saving(Unwrapped())
+        check_saved_weights_reload(Unwrapped())
 
 
 def test_a_model_that_saves_the_unwrapped_original_is_caught_after_training(tmp_path: Path) -> None:
     model = Unwrapped()
-    before = WeightDelta.before(model)
+    before = WeightDelta.from_untrained_model(model)
     trained(model)
     save_model(model, tmp_path)
     with pytest.raises(ContractBroken, match=r"^The file of weights lacks the training of wrapped\.0\.lora_A\.weight"):
-        before.check(model, tmp_path, noisy=True)
+        before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)
 
 
 @pytest.mark.parametrize("make", [adapted, Renamed])
 def test_the_delta_is_the_same_after_save_and_load(make, tmp_path: Path) -> None:
     model = make()
-    check_saving(model)
-    before, initial = WeightDelta.before(model), copy.deepcopy(model)
+    check_saved_weights_reload(model)
+    before, initial = WeightDelta.from_untrained_model(model), copy.deepcopy(model)
     save_model(trained(model), tmp_path)
-    before.check(model, tmp_path, noisy=True)
-    loaded = load_model(make(), tmp_path)
+    before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)
+    loaded = load_weights_into_model(make(), tmp_path)
     for (name, now), then in zip(loaded.named_parameters(), initial.parameters(), strict=True):
         assert torch.allclose(now - then, torch.tensor(0.5 if then.requires_grad else 0.0)), name
 
 
 def test_a_frozen_weight_that_changed_is_caught(tmp_path: Path) -> None:
     model = adapted()
-    before = WeightDelta.before(model)
+    before = WeightDelta.from_untrained_model(model)
     trained(model)
     with torch.no_grad():
         model[0].base_layer.weight[0, 0] += 1e-6
     save_model(model, tmp_path)
     with pytest.raises(ContractBroken, match=r"^Training changed 0\.base_layer\.weight, which is frozen"):
-        before.check(model, tmp_path, noisy=False)
+        before.check_weight_changes_and_saved_file(model, tmp_path, noisy=False)
 
 
 def test_an_adapter_that_was_not_trained_is_caught_where_noise_was_added(tmp_path: Path) -> None:
     model = adapted()
-    before = WeightDelta.before(model)
+    before = WeightDelta.from_untrained_model(model)
     with torch.no_grad():
         model[2].weight.add_(1.0)
         model[2].bias.add_(1.0)
     save_model(model, tmp_path)
     with pytest.raises(ContractBroken, match=r"^Training did not change 0\.lora_A\.weight"):
-        before.check(model, tmp_path, noisy=True)
-    before.check(model, tmp_path, noisy=False)
+        before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)
+    before.check_weight_changes_and_saved_file(model, tmp_path, noisy=False)
 
 
 def test_a_resumed_run_compares_with_the_frozen_weights_of_its_checkpoint(tmp_path: Path) -> None:
     """Without a seed a job that resumes draws other initial weights, and replaces them with the checkpoint's."""
     model = adapted()
     other = tuple(torch.randn_like(value) for value in model.parameters() if not value.requires_grad)
-    before = WeightDelta.before(model, other)
+    before = WeightDelta.from_untrained_model(model, other)
     with torch.no_grad():
         for value, saved in zip((p for p in model.parameters() if not p.requires_grad), other, strict=True):
             value.copy_(saved)
     save_model(trained(model), tmp_path)
-    before.check(model, tmp_path, noisy=True)
+    before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True)
 
 
 def test_a_tensor_whose_updates_were_too_small_is_named_and_no_error(tmp_path: Path) -> None:
     model = adapted()
-    before = WeightDelta.before(model)
+    before = WeightDelta.from_untrained_model(model)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     save_model(model, tmp_path)
     small = [False] * len(names)
-    assert before.check(model, tmp_path, noisy=True, moved=small) == tuple(names)
+    assert before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True, moved=small) == tuple(names)
     with pytest.raises(ContractBroken, match=f"^Training did not change {names[1]}"):
-        before.check(model, tmp_path, noisy=True, moved=[False, True, *small[2:]])
+        before.check_weight_changes_and_saved_file(model, tmp_path, noisy=True, moved=[False, True, *small[2:]])
 
 
 @pytest.mark.parametrize(("lr", "changes"), [(1e-12, False), (1.0, True)])

@@ -18,7 +18,14 @@ from dpsweep.accounting.events.build import poisson_gaussian, repeat, to_json
 from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.records.step_log import Header, StepLog
 from dpsweep.trainers.scripts.attempt import STOPPED
-from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, REPORT_FILE, VARIABLE, Handover, first_stretch
+from dpsweep.trainers.scripts.handover_files import (
+    ATTEMPT_FILE,
+    KEPT,
+    REPORT_FILE,
+    VARIABLE,
+    Handover,
+    steps_in_first_stretch,
+)
 
 STEPS = 5
 EVENT = repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0), STEPS)
@@ -68,9 +75,9 @@ def given(tmp_path: Path) -> Handover:
 def hand_over(given: Handover, folder: Path) -> Path:
     """As a job does: the first stretch is marked, and then the settings are written."""
     place = TrialPlace(files=Path(given.files), record=Path(given.record))
-    header = Header.read(place.files, given.attempt)
+    header = Header.read_checkpoint_header(place.files, given.attempt)
     log = StepLog(place=place, attempt=1, priced=given.priced, marked=given.marked, header=header)
-    log = log.mark(first_stretch(given))
+    log = log.mark_steps_before_run(steps_in_first_stretch(given))
     replace(given, marked=log.marked).write(folder / "handed")
     (folder / "record" / f"script-{given.attempt}-{given.resume}").unlink(missing_ok=True)
     return folder / "handed" / ATTEMPT_FILE
@@ -135,7 +142,7 @@ def test_steps_are_marked_before_they_run_and_saved_after_each_stretch(given: Ha
         with pytest.raises(ContractBroken, match="to be used once"):
             next(a.each_step())
     assert seen == [(0, 2), (1, 2), (2, 4), (3, 4), (4, 5)]
-    header = Header.read(tmp_path / "files", 1)
+    header = Header.read_checkpoint_header(tmp_path / "files", 1)
     assert header is not None
     assert (header.step, header.spent, header.marked) == (4, 4, 4)
 
@@ -152,10 +159,10 @@ def test_a_stop_ends_after_the_step_with_a_checkpoint_and_another_session_goes_o
                 os.kill(os.getpid(), signal.SIGTERM)
                 assert a.should_stop()
     assert end.value.code == STOPPED
-    header = Header.read(tmp_path / "files", 1)
+    header = Header.read_checkpoint_header(tmp_path / "files", 1)
     assert header is not None
     assert (header.step, header.spent, header.marked) == (3, 3, 5)
-    (tmp_path / "handed" / "state").write_bytes(header.content(tmp_path / "files"))
+    (tmp_path / "handed" / "state").write_bytes(header.read_verified_tensor_bytes(tmp_path / "files"))
     (tmp_path / "record" / "claim-1-1").touch()
     path = hand_over(replace(given, resume=1, step=3, spent=3, marked=5), tmp_path)
     with dpsweep.attempt(path) as a:

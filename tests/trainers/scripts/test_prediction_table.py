@@ -12,7 +12,7 @@ from torch import nn
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
 from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
-from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_part
+from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_records_of_split
 from dpsweep.trainers.scripts.handover_files import require_valid_predictions
 from dpsweep.trainers.scripts.prediction_table import MOST, LookedUp, records_with_row_numbers
 
@@ -48,7 +48,7 @@ def test_a_model_and_its_predictions_have_the_same_score(kind: type, metric: str
     net = model(classes)
     with torch.no_grad():
         table = net(part.features).softmax(dim=1).double().numpy()
-    rows = records_with_row_numbers(scored_part(score, split))
+    rows = records_with_row_numbers(scored_records_of_split(score, split))
     same = Split(train=rows, holdout=rows, test=rows)
     forms = [table] if metric == "auroc" else [table, table.argmax(axis=1)]
     expected = score.measure(net, split, np.random.default_rng(5), "cpu", CrossEntropy())

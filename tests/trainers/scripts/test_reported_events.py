@@ -13,18 +13,18 @@ from opacus.accountants import PRVAccountant, RDPAccountant
 from dpsweep.accounting.accountants.rdp import Rdp
 from dpsweep.accounting.errors import ContractBroken, UnsupportedEvent
 from dpsweep.accounting.events.build import (
+    are_same_events,
     compose,
     gaussian,
     non_private,
     poisson_gaussian,
     repeat,
-    same,
     shuffled_gaussian,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
 )
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.trainers.scripts.reported_events import TrainerState, check_reported, event_of
+from dpsweep.trainers.scripts.reported_events import TrainerState, check_reported_event, event_from_reported_object
 
 STEP = poisson_gaussian(sample_rate=0.1, noise_multiplier=1.0)
 DECLARED = repeat(STEP, 10)
@@ -32,7 +32,7 @@ DECLARED = repeat(STEP, 10)
 
 def accepts(reported: object, declared: object = DECLARED, steps: int = 10) -> bool:
     try:
-        check_reported(reported, declared, steps=steps)  # type: ignore[arg-type]
+        check_reported_event(reported, declared, steps=steps)  # type: ignore[arg-type]
     except ContractBroken:
         return False
     return True
@@ -83,10 +83,10 @@ def test_fixed_batches_are_compared_with_fixed_batches_and_public_data_by_steps_
 
 
 def test_steps_that_were_not_taken_are_not_reported() -> None:
-    check_reported(DECLARED, DECLARED, steps=10, taken=10)
+    check_reported_event(DECLARED, DECLARED, steps=10, taken=10)
     for taken in (9, 11, "10", 10.5):
         with pytest.raises(ContractBroken, match=r"of 10 steps from each_step\.$"):
-            check_reported(DECLARED, DECLARED, steps=10, taken=taken)
+            check_reported_event(DECLARED, DECLARED, steps=10, taken=taken)
 
 
 @pytest.mark.parametrize("kind", [RDPAccountant, PRVAccountant])
@@ -94,13 +94,13 @@ def test_what_opacus_accountants_recorded_is_read(kind: type[RDPAccountant]) -> 
     accountant = kind()
     for _ in range(10):
         accountant.step(noise_multiplier=1.0, sample_rate=0.1)
-    assert same(event_of(accountant), DECLARED)
+    assert are_same_events(event_from_reported_object(accountant), DECLARED)
 
     class Engine:
         def __init__(self) -> None:
             self.accountant = accountant
 
-    assert same(event_of(Engine()), DECLARED)
+    assert are_same_events(event_from_reported_object(Engine()), DECLARED)
 
 
 def test_histories_of_several_noises_are_read_and_others_refused() -> None:
@@ -109,31 +109,32 @@ def test_histories_of_several_noises_are_read_and_others_refused() -> None:
             self.history = history
 
     two = Accountant([(1.0, 0.1, 4), (2.0, 0.1, 6)])
-    assert same(
-        event_of(two), compose([repeat(STEP, 4), repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0), 6)])
+    assert are_same_events(
+        event_from_reported_object(two),
+        compose([repeat(STEP, 4), repeat(poisson_gaussian(sample_rate=0.1, noise_multiplier=2.0), 6)]),
     )
-    assert accepts(event_of(two))
+    assert accepts(event_from_reported_object(two))
     for history in ([(1.0, 0.1)], [("one", 0.1, 10)], [(-1.0, 0.1, 10)], [(1.0, 2.0, 10)], [(math.nan, 0.1, 10)], [7]):
         with pytest.raises(ContractBroken, match=r"^Expected history=.* to be one of Opacus"):
-            event_of(Accountant([*history]))
+            event_from_reported_object(Accountant([*history]))
 
 
 def test_events_of_dp_accounting_are_read() -> None:
     step = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
-    assert same(event_of(dp_accounting.SelfComposedDpEvent(step, 10)), DECLARED)
-    assert same(event_of(DECLARED), DECLARED)
+    assert are_same_events(event_from_reported_object(dp_accounting.SelfComposedDpEvent(step, 10)), DECLARED)
+    assert are_same_events(event_from_reported_object(DECLARED), DECLARED)
     builder = dp_accounting.DpEventBuilder()
     builder.compose(step, 10)
-    assert same(event_of(builder.build()), DECLARED)
+    assert are_same_events(event_from_reported_object(builder.build()), DECLARED)
     unknown = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.LaplaceDpEvent(1.0))
     with pytest.raises(UnsupportedEvent, match="LaplaceDpEvent"):
-        event_of(dp_accounting.SelfComposedDpEvent(unknown, 10))
+        event_from_reported_object(dp_accounting.SelfComposedDpEvent(unknown, 10))
 
 
 @pytest.mark.parametrize("reported", [None, 3, "as declared", [(1.0, 0.1, 10)], object()])
 def test_anything_else_is_no_report(reported: object) -> None:
     with pytest.raises(UnsupportedEvent, match=r"to be an accountant of Opacus, a DpEvent of dp_accounting, or"):
-        event_of(reported)
+        event_from_reported_object(reported)
 
 
 def test_a_trainers_count_of_steps_has_to_agree_with_its_accountant() -> None:
@@ -146,7 +147,7 @@ def test_a_trainers_count_of_steps_has_to_agree_with_its_accountant() -> None:
     accountant = RDPAccountant()
     for _ in range(10):
         accountant.step(noise_multiplier=1.0, sample_rate=0.1)
-    assert same(event_of(TrainerState(trainer=Trainer(), accountant=accountant)), DECLARED)
+    assert are_same_events(event_from_reported_object(TrainerState(trainer=Trainer(), accountant=accountant)), DECLARED)
     accountant.step(noise_multiplier=1.0, sample_rate=0.1)
     with pytest.raises(ContractBroken, match=r"global_step=10 to be the 11 steps of its accountant\.$"):
-        event_of(TrainerState(trainer=Trainer(), accountant=accountant))
+        event_from_reported_object(TrainerState(trainer=Trainer(), accountant=accountant))

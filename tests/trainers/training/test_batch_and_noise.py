@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from dpsweep.accounting.events.build import poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import are_same_events, poisson_gaussian, repeat
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes
@@ -27,7 +27,7 @@ def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 
     """The noise [steps, P] of a run without records, in units of the declared standard deviation."""
     schedule = Constant()
     run = replace(RUN, trainer=trainer, steps=steps, schedule=schedule, noise_multiplier=noise_multiplier)
-    model = build(lambda: one_hidden(SHAPE, CLASSES, width=20), 11)
+    model = build_model_with_seeded_weights(lambda: one_hidden(SHAPE, CLASSES, width=20), 11)
     path = [flat(model).double()]
     train(
         run,
@@ -38,7 +38,7 @@ def noise_only(trainer, steps: int, streams: Streams, noise_multiplier: float = 
         device="cpu",
         on_step=lambda step: path.append(flat(model)),
     )
-    std = trainer.lr / run.sampler.batch_size * noise_multiplier * trainer.transform.bound
+    std = trainer.lr / run.sampler.batch_size * noise_multiplier * trainer.transform.norm_bound
     return -np.diff(torch.stack(path).numpy(), axis=0) / std
 
 
@@ -86,7 +86,7 @@ def test_empty_batches_are_steps_with_noise() -> None:
     called: list[int] = []
     path, outcome = trained(run, some_records(3), reproducible_streams(1, "records"), on_step=called.append)
     assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
-    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1e-6, noise_multiplier=0.7), 20))
+    assert are_same_events(outcome.event, repeat(poisson_gaussian(sample_rate=1e-6, noise_multiplier=0.7), 20))
     assert not torch.equal(path, flat(fresh_model()))
     assert called == list(range(1, 21))
 
@@ -95,5 +95,5 @@ def test_empty_batches_of_units_are_steps_with_noise() -> None:
     run = replace(RUN, sampler=Poisson(batch_size=1), train_records=10**6, steps=3)
     path, outcome = trained(run, some_units(3), reproducible_streams(1, "units"))
     assert outcome.batch_sizes == BatchSizes(smallest=0, mean=0.0, largest=0)
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
     assert not torch.equal(path, flat(fresh_model()))

@@ -15,19 +15,31 @@ from torch import nn
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, flatten, repeat, same, shuffled_gaussian, steps_of
+from dpsweep.accounting.events.build import (
+    PlanEvent,
+    are_same_events,
+    leaves_with_counts,
+    number_of_steps,
+    repeat,
+    shuffled_gaussian,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.accounting.records.step_log import StepLog, is_charged, resume_step_log, steps_spent
+from dpsweep.accounting.records.step_log import (
+    StepLog,
+    has_enough_and_only_declared_steps,
+    resume_step_log,
+    steps_spent_by_attempt,
+)
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.declarations.batch_sampling import Shuffle, step_events
+from dpsweep.trainers.declarations.batch_sampling import Shuffle, privacy_event_counts_of_run
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
@@ -50,7 +62,7 @@ RNG = np.random.Generator(np.random.Philox(7))
 
 def epochs(available: int, rows: int) -> np.ndarray:
     """The step [rows, available] that has each record in each of so many epochs drawn side by side."""
-    units, sizes = RUN.sampler.draw(rows, available, RECORDS, RNG)
+    units, sizes = RUN.sampler.draw_batch_indices(rows, available, RECORDS, RNG)
     assert len(sizes) == PERIOD * rows
     found = np.full((rows, available), -1)
     for place, part in enumerate(np.split(units, np.cumsum(sizes)[:-1])):
@@ -83,7 +95,7 @@ def test_a_run_of_a_hundred_epochs_costs_what_a_hundred_gaussians_do(noise: floa
     """5000 steps of 1000 of 50000 records, an independent accountant's numbers."""
     sampler = Shuffle(batch_size=1000)
     run = replace(RUN, sampler=sampler, steps=5000, train_records=50_000, noise_multiplier=noise)
-    assert same(run.event, shuffled_gaussian(epochs=100, steps=50, noise_multiplier=noise))
+    assert are_same_events(run.event, shuffled_gaussian(epochs=100, steps=50, noise_multiplier=noise))
     assert Pld().epsilon(run.event, 1e-5, Adjacency.ADD_OR_REMOVE_ONE) == pytest.approx(epsilon, rel=1e-3)
 
 
@@ -117,9 +129,9 @@ def test_the_loop_takes_whole_epochs_and_each_run_its_own(share_streams: bool) -
         else [reproducible_streams(1, "another"), reproducible_streams(1, "a third")]
     )
     one, other = train_together(runs, models, sums, DATA, streams, device="cpu")
-    assert same(one.event, RUN.event)
+    assert are_same_events(one.event, RUN.event)
     assert (other.diverged, other.steps) == (True, PERIOD)
-    assert same(other.event, replace(RUN, steps=PERIOD).event)
+    assert are_same_events(other.event, replace(RUN, steps=PERIOD).event)
     assert [len(batches) for batches in BATCHES] == [2] * PERIOD + [1] * 2 * PERIOD
     for first in range(0, RUN.steps, PERIOD):
         for run in range(len(BATCHES[first])):
@@ -142,13 +154,13 @@ def test_a_run_that_shall_stop_ends_its_epoch() -> None:
         should_stop=lambda: asked[-1] > 1,
     )
     assert (outcome.stopped, outcome.steps) == (True, PERIOD)
-    assert same(outcome.event, replace(RUN, steps=PERIOD).event)
+    assert are_same_events(outcome.event, replace(RUN, steps=PERIOD).event)
 
 
 class PartWay(Unrecorded):
     """A journal that would end a stretch in the middle of an epoch."""
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         yield from ()
         return PERIOD + 1
 
@@ -164,13 +176,15 @@ class Killed(BaseException):
 
 def test_an_epoch_that_was_begun_is_charged_whole() -> None:
     for steps, whole in ((1, 1), (PERIOD, 1), (PERIOD + 1, 2)):
-        ran = step_events(RUN.sampler, {1.0: steps}, records=RECORDS, noise_multiplier=0.7, public=False)
+        ran = privacy_event_counts_of_run(
+            RUN.sampler, {1.0: steps}, records=RECORDS, noise_multiplier=0.7, public=False
+        )
         assert list(ran.values()) == [whole]
 
 
 def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
     """A checkpoint each epoch, and one epoch priced beyond the three: killed in the second one, it has four."""
-    event = PlanEvent(training=repeat(RUN.step_event, 4))
+    event = PlanEvent(training=repeat(RUN.event_of_one_period, 4))
     trial = Trial(method="dpsgd", axes={}, config={}, event=event)
     paper = Receipt(account="a", plan="p", trial=trial.id, attempt=1, charge="c", entries=1, head="h")
 
@@ -186,13 +200,13 @@ def test_what_a_killed_run_had_begun_counts_as_an_epoch(tmp_path: Path) -> None:
         )
 
     with pytest.raises(Killed):
-        session(StepLog.begin(both(tmp_path), trial, 1), paper, on_step=dies)
-    assert steps_spent(both(tmp_path), trial, 1) == 2 * PERIOD
+        session(StepLog.empty_for_attempt(both(tmp_path), trial, 1), paper, on_step=dies)
+    assert steps_spent_by_attempt(both(tmp_path), trial, 1) == 2 * PERIOD
     steps = resume_step_log(both(tmp_path), trial, replace(paper, resume=1))
     outcome = session(steps, replace(paper, resume=1), since=read_checkpoint(steps, RUN, "cpu"))
-    assert same(outcome.event, event.training)
-    assert steps_spent(both(tmp_path), trial, 1) == steps_of(outcome.event) == 4 * PERIOD
-    assert is_charged(outcome.event, event.training, least=RUN.steps)
+    assert are_same_events(outcome.event, event.training)
+    assert steps_spent_by_attempt(both(tmp_path), trial, 1) == number_of_steps(outcome.event) == 4 * PERIOD
+    assert has_enough_and_only_declared_steps(outcome.event, event.training, least=RUN.steps)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +234,7 @@ def test_a_plan_charges_epochs_and_those_that_may_be_lost(
     compose_priced: Callable[[Sequence[str]], PricedPlan],
 ) -> None:
     plan = compose_priced([*LINE, "checkpoint.every=6", "checkpoint.resumes=2"]).plan
-    ((leaf, count),) = flatten(plan.trials[0].event.training)
+    ((leaf, count),) = leaves_with_counts(plan.trials[0].event.training)
     assert (leaf.steps, count, plan.trials[0].config["steps"]) == (2, (60 + 2 * 6) // 2, 60)
 
 
@@ -228,7 +242,7 @@ LINE = ("dataset=digits", "trainer=dpsgd", "sampler=shuffle", "accountant=rdp", 
 
 
 def model(seed: int) -> nn.Module:
-    return build(lambda: logistic((6,), 3), seed)
+    return build_model_with_seeded_weights(lambda: logistic((6,), 3), seed)
 
 
 def some_records() -> Records:

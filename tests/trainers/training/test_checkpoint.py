@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import repeat, same
+from dpsweep.accounting.events.build import are_same_events, repeat
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import DpSgd
@@ -80,7 +80,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     attempt = Attempt(place=tmp_path)
     attempt.session()
     whole = attempt.tensors.read_bytes()
-    steps = StepLog.read(both(tmp_path), attempt.trial, 1)
+    steps = StepLog.read_for_attempt(both(tmp_path), attempt.trial, 1)
     for content in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         attempt.tensors.write_bytes(content)
         with pytest.raises(ContractBroken, match="SHA-256 is another"):
@@ -117,7 +117,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     _, outcome = attempt.session(1, spy)
     assert attempt.spent == 10
     assert spy.taken == 9
-    assert same(outcome.event, repeat(RUN.step_event, 10))
+    assert are_same_events(outcome.event, repeat(RUN.event_of_one_period, 10))
 
 
 def test_a_mark_that_finds_no_space_lets_nothing_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.events.build import repeat, same
+from dpsweep.accounting.events.build import are_same_events, repeat
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.methods.named_methods import Adadp, DpAdamWosm, DpMomentum, DpNadam, DpNsgd, DpSgd, ProjectedDpSgd
@@ -83,7 +83,9 @@ def test_whenever_a_process_dies_what_it_spent_is_known_and_within_the_price(
             assert not outcome.stopped
             assert outcome.steps == RUN.steps
             assert spy.taken <= attempt.spent <= PRICED
-            assert same(outcome.event, repeat(RUN.step_event, attempt.spent)), "the lost steps are told"
+            assert are_same_events(outcome.event, repeat(RUN.event_of_one_period, attempt.spent)), (
+                "the lost steps are told"
+            )
         else:
             refused += 1
             assert not resumed, "there is a whole checkpoint at every instant after the first"
@@ -127,7 +129,7 @@ def test_a_session_that_was_stopped_costs_nothing_more(tmp_path: Path) -> None:
         assert attempt.resumable
     _, outcome = attempt.session(RUN.steps - 1, spy, should_stop=lambda: True)
     assert not outcome.stopped
-    assert same(outcome.event, RUN.event)
+    assert are_same_events(outcome.event, RUN.event)
     assert attempt.spent == spy.taken == RUN.steps
 
 
@@ -162,7 +164,7 @@ def test_a_run_goes_on_from_the_disk_as_if_it_had_never_stopped(
     parts.session(should_stop=lambda: next(stops))
     weights, outcome = parts.session(1)
     assert torch.equal(weights, expected)
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
     assert outcome.batch_sizes.mean == RECORDS
 
 

@@ -22,10 +22,10 @@ from dpsweep.trainers.engines.vmap import Vmap
 from dpsweep.trainers.methods.named_methods import DpNsgd, DpSgd
 from dpsweep.trainers.models.convolutional import cnn
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
-from dpsweep.trainers.training.data_parallel import across_processes, split_batch_by_rank
+from dpsweep.trainers.training.data_parallel import split_batch_among_ranks, start_sums_across_processes
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
@@ -63,7 +63,7 @@ def runs(noise_multiplier: float = 0.7) -> list[Run]:
 
 
 def sums_of(name: str, data: Records, engine: Any = None) -> EngineSums:
-    models = [build(FACTORIES[name], seed).double() for seed in (1, 2)]
+    models = [build_model_with_seeded_weights(FACTORIES[name], seed).double() for seed in (1, 2)]
     return EngineSums(models=models, engine=engine or InFloat64(), records=data, device="cpu", chunk=7)
 
 
@@ -84,7 +84,7 @@ def test_several_processes_train_the_model_of_one_process(name, units, engine, p
     data = records(units)
     alone, parallel = (sums_of(name, data, InFloat64(engine)) for _ in range(2))
     expected = weights_after(alone, alone.models, data, 0.7)
-    with across_processes(parallel, ["cpu"] * processes) as all_ranks:
+    with start_sums_across_processes(parallel, ["cpu"] * processes) as all_ranks:
         got = weights_after(all_ranks, parallel.models, data, 0.7)
     for own, other in zip(got, expected, strict=True):
         assert torch.allclose(own, other, rtol=0, atol=1e-9)
@@ -94,7 +94,7 @@ def test_noise_per_rank_would_be_seen() -> None:
     data = records()
     alone, parallel = sums_of("mlp", data), sums_of("mlp", data, WithNoise())
     expected = weights_after(alone, alone.models, data, 0.0)
-    with across_processes(parallel, ["cpu", "cpu"]) as both:
+    with start_sums_across_processes(parallel, ["cpu", "cpu"]) as both:
         got = weights_after(both, parallel.models, data, 0.0)
     assert not torch.allclose(got[0], expected[0], rtol=0, atol=1e-3)
 
@@ -112,7 +112,7 @@ def test_every_unit_is_in_one_share(common, ranks) -> None:
         nominal=20,
         order=np.random.default_rng(1),
     )
-    parts = list(split_batch_by_rank(whole, ranks))
+    parts = list(split_batch_among_ranks(whole, ranks))
     assert len(parts) == ranks
     assert {part.block for part in parts} == {-(-9 // ranks)}
     assert np.array_equal(sum(part.sizes for part in parts), whole.sizes)
@@ -133,7 +133,7 @@ def test_the_order_of_a_share_is_drawn_once() -> None:
         nominal=1000,
         order=np.random.default_rng(1),
     )
-    first, second = split_batch_by_rank(whole, 2)
+    first, second = split_batch_among_ranks(whole, 2)
     assert first.order is None
     assert not np.array_equal(first.units, np.sort(first.units))
     assert not np.array_equal(second.units, np.sort(second.units))
@@ -142,7 +142,7 @@ def test_the_order_of_a_share_is_drawn_once() -> None:
 def test_a_rank_that_fails_ends_the_training_with_an_error() -> None:
     data = records()
     parallel = sums_of("mlp", data, EndsElsewhere())
-    with pytest.raises(RuntimeError), across_processes(parallel, ["cpu", "cpu"]) as both:
+    with pytest.raises(RuntimeError), start_sums_across_processes(parallel, ["cpu", "cpu"]) as both:
         weights_after(both, parallel.models, data, 0.7)
 
 
@@ -150,6 +150,6 @@ def test_augmented_copies_are_drawn_in_one_process() -> None:
     sums = replace(sums_of("mlp", records()), augmentation=ShiftFlip(multiplicity=2, pixels=1))
     with (
         pytest.raises(ValueError, match=r"^Expected compute.processes=1 with an augmentation"),
-        across_processes(sums, ["cpu", "cpu"]),
+        start_sums_across_processes(sums, ["cpu", "cpu"]),
     ):
         pass

@@ -28,7 +28,7 @@ from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.checkpoint import TrialJournal, read_checkpoint
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
@@ -58,7 +58,7 @@ TRAIN, TEST = some_records(1, 30), some_records(2, 12)
 
 
 def fresh() -> nn.Module:
-    return build(lambda: one_hidden(SHAPE, CLASSES, width=3), 4)
+    return build_model_with_seeded_weights(lambda: one_hidden(SHAPE, CLASSES, width=3), 4)
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -139,7 +139,7 @@ def alone(run: Run, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
 
 def stacked(run: Run, watch: CurveRecorder | None) -> tuple[Tensor, Outcome]:
     models = [fresh(), fresh()]
-    sums = StackedSums(stack=Stack.of(models[0]), records=TRAIN, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(models[0]), records=TRAIN, device="cpu")
     return beside(run, models, sums, watch)
 
 
@@ -189,7 +189,11 @@ def test_a_resumed_run_keeps_its_curve_and_looks_at_no_step_twice(tmp_path: Path
     def session(resume: int, stop_after: int) -> Outcome:
         receipt = replace(paper, resume=resume)
         receipt.write(tmp_path)
-        steps = resume_step_log(both(tmp_path), trial, receipt) if resume else StepLog.begin(both(tmp_path), trial, 1)
+        steps = (
+            resume_step_log(both(tmp_path), trial, receipt)
+            if resume
+            else StepLog.empty_for_attempt(both(tmp_path), trial, 1)
+        )
         done: list[int] = []
 
         def seen(model: nn.Module, _: GradientTransform) -> CurvePoint:

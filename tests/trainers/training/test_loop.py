@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpsweep.accounting.events.build import flatten, poisson_gaussian, repeat, same
+from dpsweep.accounting.events.build import are_same_events, leaves_with_counts, poisson_gaussian, repeat
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
@@ -46,7 +46,7 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
     transform, update = trainer.transform, trainer.update
     normalized = isinstance(transform, Normalize)
     for step in range(run.steps):
-        drawn, _ = run.sampler.draw(1, len(records), run.train_records, streams.subsampling)
+        drawn, _ = run.sampler.draw_batch_indices(1, len(records), run.train_records, streams.subsampling)
         total = torch.zeros_like(weights)
         for position in drawn:
             gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
@@ -105,7 +105,7 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
     run, records = replace(RUN, trainer=trainer, steps=1), some_units(80)
     ours, outcome = trained(run, records, reproducible_streams(1, "trial"), chunk=5)
     streams, weights = reproducible_streams(1, "trial"), flat(fresh_model()).double()
-    drawn = RUN.sampler.draw(1, 80, NOMINAL, streams.subsampling)[0]
+    drawn = RUN.sampler.draw_batch_indices(1, 80, NOMINAL, streams.subsampling)[0]
     total = torch.zeros_like(weights)
     for unit in drawn:
         own = np.flatnonzero(records.units.of == unit)
@@ -116,18 +116,18 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
         normalized = isinstance(transform, Normalize)
         total += mean * (1 / (transform.regularizer + norm) if normalized else min(1.0, transform.clip_norm / norm))
     factor = run.schedule.factor(0, 1)
-    step = trainer.lr * factor * noisy_by_hand(total, 0.7 * trainer.transform.bound, streams) / 30
+    step = trainer.lr * factor * noisy_by_hand(total, 0.7 * trainer.transform.norm_bound, streams) / 30
     assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())
     assert outcome.batch_sizes == BatchSizes(smallest=len(drawn), mean=float(len(drawn)), largest=len(drawn))
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
 
 
 @each_trainer
 def test_what_ran_is_what_was_declared(trainer) -> None:
     run = replace(RUN, trainer=trainer)
     _, outcome = trained(run, some_records(80), reproducible_streams(1, "one"))
-    assert same(outcome.event, run.event)
-    assert same(outcome.event, repeat(poisson_gaussian(sample_rate=1 / 3, noise_multiplier=0.7), 4))
+    assert are_same_events(outcome.event, run.event)
+    assert are_same_events(outcome.event, repeat(poisson_gaussian(sample_rate=1 / 3, noise_multiplier=0.7), 4))
     assert outcome.steps == 4
     assert not outcome.diverged
 
@@ -139,15 +139,15 @@ def test_what_ran_is_what_was_declared(trainer) -> None:
 )
 def test_what_ran_is_not_what_was_not_declared(other) -> None:
     _, outcome = trained(replace(RUN, **other), some_records(80), reproducible_streams(1, "another"))
-    assert not same(outcome.event, RUN.event)
+    assert not are_same_events(outcome.event, RUN.event)
 
 
 def test_the_true_number_of_records_enters_neither_the_event_nor_the_divisor() -> None:
     events = {
-        flatten(trained(RUN, some_records(size), reproducible_streams(1, "a third"))[1].event)
+        leaves_with_counts(trained(RUN, some_records(size), reproducible_streams(1, "a third"))[1].event)
         for size in (0, 80, 90, 100)
     }
-    assert events == {flatten(RUN.event)}
+    assert events == {leaves_with_counts(RUN.event)}
     doubled = replace(RUN, sampler=Poisson(batch_size=60), train_records=2 * NOMINAL)
     moves = [
         trained(replace(run, noise_multiplier=0), some_records(80), reproducible_streams(1, "trial"))[0]
@@ -159,7 +159,7 @@ def test_the_true_number_of_records_enters_neither_the_event_nor_the_divisor() -
 
 def test_batch_sizes_are_summarised() -> None:
     streams = reproducible_streams(3, "trial")
-    sizes = [len(RUN.sampler.draw(1, 80, NOMINAL, streams.subsampling)[0]) for _ in range(RUN.steps)]
+    sizes = [len(RUN.sampler.draw_batch_indices(1, 80, NOMINAL, streams.subsampling)[0]) for _ in range(RUN.steps)]
     _, outcome = trained(RUN, some_records(80), reproducible_streams(3, "trial"))
     assert outcome.batch_sizes == BatchSizes(smallest=min(sizes), mean=sum(sizes) / 4, largest=max(sizes))
     assert outcome.seconds > 0
@@ -202,7 +202,7 @@ def test_divergence_is_flagged_and_stops_the_run(wild) -> None:
     weights, outcome = trained(run, some_records(80), reproducible_streams(1, "a fourth"))
     assert outcome.diverged
     assert outcome.steps < 10
-    assert same(outcome.event, replace(run, steps=outcome.steps).event)
+    assert are_same_events(outcome.event, replace(run, steps=outcome.steps).event)
     assert not weights.isfinite().all()
 
 
@@ -216,7 +216,7 @@ def test_a_broken_record_does_not_break_the_run(trainer) -> None:
     weights, outcome = trained(run, broken, reproducible_streams(1, "a fifth"))
     assert not outcome.diverged
     assert bool(weights.isfinite().all())
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
 
 
 def test_no_global_generator_is_used_or_changed() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dpsweep.accounting.events.build import same
+from dpsweep.accounting.events.build import are_same_events
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
@@ -17,7 +17,7 @@ from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpAdam, DpSgd
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums
 from dpsweep.trainers.training.learning_curves import CurvePoint, CurveRecorder
@@ -41,7 +41,7 @@ def test_the_weight_of_the_past_grows_to_what_was_asked_for() -> None:
         averages = Averages(ema, [torch.zeros(1, dtype=torch.float64)])
         found = []
         for step in range(2):
-            averages.add(torch.ones(1, 1, dtype=torch.float64), step)
+            averages.add_weights(torch.ones(1, 1, dtype=torch.float64), step)
             found += [float(average) for average in averages if average is not None]
         assert found == pytest.approx([0.9, second], rel=1e-12)
 
@@ -57,7 +57,7 @@ def test_a_run_ends_with_the_average_of_its_weights() -> None:
     plain, last = model(0), replace(RUN, ema=None)
     other = train(last, plain, Opacus(), RECORDS, streams(0), device="cpu")
     assert torch.equal(flat(plain).double(), path[-1]), "the steps themselves are what they were"
-    assert same(outcome.event, other.event)
+    assert are_same_events(outcome.event, other.event)
     expected = path[0]
     for step, weights in enumerate(path[1:]):
         decay = (1 + step) / (10 + step) if step < 5 else 0.4
@@ -71,7 +71,7 @@ def test_runs_side_by_side_have_each_its_own_average(stacked: bool) -> None:
     runs = [replace(RUN, trainer=trainer) for trainer in (RUN.trainer, DpAdam(lr=0.1, clip_norm=0.3), RUN.trainer)]
     together, alone = [model(seed) for seed in range(3)], [model(seed) for seed in range(3)]
     sums = (
-        StackedSums(stack=Stack.of(together[0]), records=RECORDS, device="cpu")
+        StackedSums(stack=Stack.from_model(together[0]), records=RECORDS, device="cpu")
         if stacked
         else EngineSums(models=together, engine=Opacus(), records=RECORDS, device="cpu", chunk=None)
     )
@@ -125,7 +125,7 @@ def streams(number: int) -> Streams:
 
 
 def model(seed: int) -> nn.Module:
-    return build(lambda: logistic((6,), 3), seed)
+    return build_model_with_seeded_weights(lambda: logistic((6,), 3), seed)
 
 
 def flat(one: nn.Module) -> Tensor:

@@ -33,7 +33,7 @@ from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.methods.transforms import Clip, Normalize
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.batch_and_noise import BatchAndNoise
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
@@ -59,7 +59,7 @@ def records(*, canary: bool) -> Records:
 
 
 def stacked(models: Sequence[nn.Module], data: Records) -> Sums:
-    return StackedSums(stack=Stack.of(models[0], SquaredError()), records=data, device="cpu")
+    return StackedSums(stack=Stack.from_model(models[0], SquaredError()), records=data, device="cpu")
 
 
 def fused(models: Sequence[nn.Module], data: Records) -> Sums:
@@ -69,7 +69,7 @@ def fused(models: Sequence[nn.Module], data: Records) -> Sums:
 @cache
 def models_of(count: int) -> list[nn.Sequential]:
     """So many models, made once: what costs time is to make them."""
-    return [build(line, seed) for seed in range(count)]
+    return [build_model_with_seeded_weights(line, seed) for seed in range(count)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Attack:
         sums, streams = self.sums(models, data), self.streams(self.times)
         train_together([self.run] * self.times, models, sums, data, streams, device="cpu")
         after = torch.stack([parameters_to_vector(model.parameters()).detach() for model in models])
-        declared = self.noise_multiplier * self.trainer.transform.bound / self.batch_size
+        declared = self.noise_multiplier * self.trainer.transform.norm_bound / self.batch_size
         return -after / self.trainer.lr / declared
 
     def lower_bound(self) -> float:
@@ -213,26 +213,32 @@ def planted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 
 def noise_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / 2)
+    drawn = BatchAndNoise.draw_standard_normal_noise
+    monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", lambda self, like: drawn(self, like) / 2)
 
 
 def noise_not_scaled_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.trainer.transform.bound)
+    drawn = BatchAndNoise.draw_standard_normal_noise
+    monkeypatch.setattr(
+        BatchAndNoise,
+        "draw_standard_normal_noise",
+        lambda self, like: drawn(self, like) / self.run.trainer.transform.norm_bound,
+    )
 
 
 def noise_divided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = BatchAndNoise.noise
-    monkeypatch.setattr(BatchAndNoise, "noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size)
+    drawn = BatchAndNoise.draw_standard_normal_noise
+    monkeypatch.setattr(
+        BatchAndNoise, "draw_standard_normal_noise", lambda self, like: drawn(self, like) / self.run.sampler.batch_size
+    )
 
 
 def nothing_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Clip, "along", lambda self, lengths: lengths)
+    monkeypatch.setattr(Clip, "transformed_signed_lengths", lambda self, lengths: lengths)
 
 
 def normalization_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Normalize, "along", lambda self, lengths: lengths / self.regularizer)
+    monkeypatch.setattr(Normalize, "transformed_signed_lengths", lambda self, lengths: lengths / self.regularizer)
 
 
 UNBOUNDED = Mistake(share=1e4)
@@ -271,8 +277,12 @@ class MeanFirst:
 
     stacks: ClassVar[bool] = False
 
-    def weighted_sum(self, model: nn.Module, batch: Minibatch, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
-        total, norms = Fused().weighted_sum(model, batch, replace(task, transform=Clip(clip_norm=1e30)))
+    def bounded_gradient_sum_and_norms(
+        self, model: nn.Module, batch: Minibatch, task: Task
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        total, norms = Fused().bounded_gradient_sum_and_norms(
+            model, batch, replace(task, transform=Clip(clip_norm=1e30))
+        )
         mean = total / len(batch)
         return len(batch) * mean * task.transform.factors(mean.norm()[None]), norms
 
@@ -309,10 +319,10 @@ def test_one_seed_for_all_runs_shows() -> None:
 def test_batches_of_fixed_size_show() -> None:
     """Poisson's sizes vary as they are charged for; a sampler that only says so is found by their variance."""
     rng, times = np.random.Generator(np.random.Philox(3)), 4000
-    _, sizes = Poisson(batch_size=RECORDS // 2).draw(times, RECORDS, RECORDS, rng)
+    _, sizes = Poisson(batch_size=RECORDS // 2).draw_batch_indices(times, RECORDS, RECORDS, rng)
     expected = RECORDS / 4
     assert sizes.var() == pytest.approx(expected, rel=6 * np.sqrt(2 / times))
-    _, fixed = FixedSize(batch_size=RECORDS // 2).draw(times, RECORDS, RECORDS, rng)
+    _, fixed = FixedSize(batch_size=RECORDS // 2).draw_batch_indices(times, RECORDS, RECORDS, rng)
     assert fixed.var() != pytest.approx(expected, rel=6 * np.sqrt(2 / times))
 
 

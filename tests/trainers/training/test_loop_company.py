@@ -18,9 +18,9 @@ from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.fully_connected import logistic, one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
-from dpsweep.trainers.training.batch_and_noise import Batch, declared_block
+from dpsweep.trainers.training.batch_and_noise import Batch, seldom_exceeded_batch_size
 from dpsweep.trainers.training.gradient_sums import EngineSums, StackedSums, Sums
 from tests.trainers.loops import RUN
 
@@ -30,7 +30,7 @@ EXACT = 1e-12
 
 
 def models(name: str) -> list[nn.Module]:
-    return [build(MODELS[name], seed) for seed in range(3)]
+    return [build_model_with_seeded_weights(MODELS[name], seed) for seed in range(3)]
 
 
 def records(count: int) -> Records:
@@ -40,7 +40,7 @@ def records(count: int) -> Records:
 
 
 def stacked(models: list[nn.Module], data: Records) -> Sums:
-    return StackedSums(stack=Stack.of(models[0]), records=data, device="cpu", chunk=None)
+    return StackedSums(stack=Stack.from_model(models[0]), records=data, device="cpu", chunk=None)
 
 
 def fused(models: list[nn.Module], data: Records) -> Sums:
@@ -155,22 +155,27 @@ def test_one_record_more_in_the_data_leaves_sums_without_it_as_they_are(name) ->
     ],
 )
 def test_blocks_are_declared(sampler, block) -> None:
-    assert declared_block(sampler, 1000) == pytest.approx(block, abs=2)
+    assert seldom_exceeded_batch_size(sampler, 1000) == pytest.approx(block, abs=2)
 
 
 def test_orders_are_drawn_from_a_stream_of_their_own() -> None:
     units = np.arange(50)
     batch = Batch(units=units, sizes=np.array([50]), common=True, block=50, nominal=50)
-    assert np.array_equal(batch.ordered(slice(0, 50)), units)
-    one, two = (replace(batch, order=reproducible_streams(1, "a").order).ordered(slice(10, 40)) for _ in range(2))
+    assert np.array_equal(batch.units_of_slice_in_random_order(slice(0, 50)), units)
+    one, two = (
+        replace(batch, order=reproducible_streams(1, "a").order).units_of_slice_in_random_order(slice(10, 40))
+        for _ in range(2)
+    )
     assert np.array_equal(one, two)
     assert not np.array_equal(one, units[10:40])
     assert np.array_equal(np.sort(one), units[10:40])
     index, there = np.arange(12).reshape(2, 6), np.arange(6) < np.array([[6], [4]])
-    rows = replace(batch, order=reproducible_streams(2, "b").order).ordered_rows(index, there)
+    rows = replace(batch, order=reproducible_streams(2, "b").order).shuffle_rows_with_masked_units_first(index, there)
     assert np.array_equal(np.sort(rows[0]), index[0])
     assert np.array_equal(np.sort(rows[1, :4]), index[1, :4])
     assert not rows[1, 4:].any()
     orders = (reproducible_streams(seed, "c").order for seed in range(200))
-    assert len({tuple(replace(batch, order=order).ordered(slice(0, 5))) for order in orders}) > 60
-    assert RUN.sampler.batch_size < declared_block(RUN.sampler, RUN.train_records) < RUN.train_records
+    assert (
+        len({tuple(replace(batch, order=order).units_of_slice_in_random_order(slice(0, 5))) for order in orders}) > 60
+    )
+    assert RUN.sampler.batch_size < seldom_exceeded_batch_size(RUN.sampler, RUN.train_records) < RUN.train_records

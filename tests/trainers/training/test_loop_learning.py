@@ -8,15 +8,15 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from dpsweep.accounting.stored_names.stored_classes import build_own
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine
-from dpsweep.trainers.declarations.scores import right_and_wrong
+from dpsweep.trainers.declarations.scores import count_right_and_wrong_units
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.methods.updates import HalfSteps
 from dpsweep.trainers.models.fully_connected import logistic
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import Run
@@ -34,7 +34,7 @@ def digits() -> Records:
 
 def accuracy(digits: Records, name: str, lr: float) -> float:
     """The accuracy on its own training records after 30 steps; the run has a seed."""
-    trainer = build_own(OmegaConf.to_container(at_rate(name, lr), resolve=True), "trainer")
+    trainer = build_from_stored_form(OmegaConf.to_container(at_rate(name, lr), resolve=True), "trainer")
     run = Run(
         trainer=trainer,
         sampler=Poisson(batch_size=600),
@@ -43,9 +43,9 @@ def accuracy(digits: Records, name: str, lr: float) -> float:
         steps=30,
         train_records=1797,
     )
-    model = build(lambda: logistic((1, 8, 8), 10), 1)
+    model = build_model_with_seeded_weights(lambda: logistic((1, 8, 8), 10), 1)
     train(run, model, Fused(), digits, reproducible_streams(1, "one"), device="cpu")
-    right, wrong = right_and_wrong(model, digits, "cpu")
+    right, wrong = count_right_and_wrong_units(model, digits, "cpu")
     return right / (right + wrong)
 
 

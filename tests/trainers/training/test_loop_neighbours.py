@@ -13,12 +13,12 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.own_tables import Table
 from dpsweep.trainers.data.split import Split
-from dpsweep.trainers.declarations.scores import PrivateHoldout, right_and_wrong
+from dpsweep.trainers.declarations.scores import PrivateHoldout, count_right_and_wrong_units
 from dpsweep.trainers.engines.interface import Minibatch, Task
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdam, DpNsgd, DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 TABLE = Table(
     name="visits",
@@ -73,18 +73,18 @@ def test_one_more_patient_with_many_extreme_records_is_bounded_everywhere(tmp_pa
     extreme = [f"{patient},{10**6},-1e300,no"] * 200 + [f"{patient},90,150,yes"]
     without = parts(loaded(tmp_path, SOME, cap))
     joined = parts(loaded(tmp_path, [*SOME[:50], *extreme, *SOME[50:]], cap))
-    model = build(lambda: one_hidden((2,), 2, width=8), 3).double()
+    model = build_model_with_seeded_weights(lambda: one_hidden((2,), 2, width=8), 3).double()
 
     def total(train: Records) -> torch.Tensor:
-        index, sizes = train.members(np.arange(train.available))
+        index, sizes = train.records_and_sizes_of_drawn_units(np.arange(train.number_of_units))
         inputs, targets = train.inputs(index, "cpu").double(), train.targets(index, "cpu")
-        return Opacus().weighted_sum(
+        return Opacus().bounded_gradient_sum_and_norms(
             model, Minibatch(inputs, targets, sizes), Task(transform=trainer.transform, chunk=40)
         )[0]
 
     moved = float((total(joined[0]) - total(without[0])).norm())
-    counts = [right_and_wrong(model.float(), holdout, "cpu") for _, holdout in (without, joined)]
-    assert moved <= trainer.transform.bound * (1 + 1e-9)
+    counts = [count_right_and_wrong_units(model.float(), holdout, "cpu") for _, holdout in (without, joined)]
+    assert moved <= trainer.transform.norm_bound * (1 + 1e-9)
     assert np.linalg.norm(counts[1] - counts[0]) <= 1 + 1e-12
     assert (moved > 0) == (patient == TRAINED)
     assert np.array_equal(*counts) == (patient == TRAINED)

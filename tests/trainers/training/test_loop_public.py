@@ -12,7 +12,7 @@ from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
-from dpsweep.accounting.events.build import flatten, non_private
+from dpsweep.accounting.events.build import leaves_with_counts, non_private
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.split import Split
@@ -27,7 +27,7 @@ from dpsweep.trainers.methods.named_methods import ClippedSgd, DpSgd, Normalized
 from dpsweep.trainers.methods.transforms import Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train, train_together
@@ -56,7 +56,7 @@ RECORDS = Records(
 
 
 def fresh(seed: int = 5) -> nn.Module:
-    return build(lambda: one_hidden(SHAPE, CLASSES, width=4), seed)
+    return build_model_with_seeded_weights(lambda: one_hidden(SHAPE, CLASSES, width=4), seed)
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -97,13 +97,13 @@ def by_torch(trainer: object) -> Tensor:
 def test_steps_are_the_textbooks_and_draw_no_noise(trainer, engine: Engine | None) -> None:
     run, model = replace(RUN, trainer=trainer), fresh()
     if engine is None:
-        sums = StackedSums(stack=Stack.of(model), records=RECORDS, device="cpu")
+        sums = StackedSums(stack=Stack.from_model(model), records=RECORDS, device="cpu")
         (outcome,) = train_together([run], [model], sums, RECORDS, [noiseless_streams()], device="cpu")
     else:
         outcome = train(run, model, engine, RECORDS, noiseless_streams(), device="cpu")
     expected, start = by_torch(trainer), flat(fresh()).double()
     assert float((flat(model).double() - expected).norm()) < 2e-5 * float((expected - start).norm())
-    assert flatten(outcome.event) == flatten(run.event) == ((non_private(), STEPS),)
+    assert leaves_with_counts(outcome.event) == leaves_with_counts(run.event) == ((non_private(), STEPS),)
 
 
 @pytest.mark.parametrize("accountant", [Pld(), Rdp()], ids=lambda accountant: accountant.name)
@@ -116,7 +116,7 @@ def test_no_accountant_says_less_than_infinity_whatever_the_noise(accountant, no
 def test_batches_stay_each_runs_own_where_the_event_tells_of_none() -> None:
     run = replace(RUN, sampler=Poisson(batch_size=20), steps=30)
     models = [fresh(), fresh()]
-    sums = StackedSums(stack=Stack.of(models[0]), records=RECORDS, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(models[0]), records=RECORDS, device="cpu")
     streams = [reproducible_streams(1, name) for name in "ab"]
     outcomes: tuple[Outcome, ...] = train_together([run] * 2, models, sums, RECORDS, streams, device="cpu")
     assert outcomes[0].batch_sizes != outcomes[1].batch_sizes

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from dpsweep.accounting.durable_files import Flushing
-from dpsweep.accounting.events.build import same
+from dpsweep.accounting.events.build import are_same_events
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpSgd
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes, Progress
@@ -29,12 +29,12 @@ class Notes:
     stretches: list[int] = field(default_factory=list)
     kept: list[Progress] = field(default_factory=list)
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         yield from ()
         self.stretches.append(min(self.every, missing))
         return self.stretches[-1]
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         copies = {"weights": progress.weights.clone(), "ran": progress.ran.copy()}
         self.kept.append(replace(progress, **copies))
 
@@ -53,7 +53,7 @@ def test_a_run_goes_in_stretches_and_is_kept_after_each_but_the_last() -> None:
     assert seen == [[3]] * 3 + [[3, 3]] * 3 + [[3, 3, 2]] * 2, "a stretch is announced before its first step"
     assert [progress.step for progress in notes.kept] == [3, 6]
     assert [progress.ran.total() for progress in notes.kept] == [3, 6]
-    assert same(outcome.event, run.event)
+    assert are_same_events(outcome.event, run.event)
     assert not outcome.stopped
 
 
@@ -74,7 +74,7 @@ def test_a_run_that_shall_stop_finishes_its_step_and_is_kept_as_it_is() -> None:
     )
     assert outcome.stopped
     assert outcome.steps == 2
-    assert same(outcome.event, replace(RUN, steps=2).event)
+    assert are_same_events(outcome.event, replace(RUN, steps=2).event)
     assert [progress.step for progress in notes.kept] == [2]
     assert torch.equal(notes.kept[0].weights, weights)
     assert notes.stretches == [4]
@@ -98,11 +98,11 @@ def test_a_run_that_is_done_or_diverged_is_not_stopped() -> None:
 class Refusal:
     """A journal that lets no step run."""
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         yield from ()
         raise ValueError(f"not one of {missing}")
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         raise AssertionError("nothing was reached")
 
 
@@ -125,7 +125,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(trainer) -> None:
         assert torch.equal(rest, whole)
         kept = notes.kept[0]
         assert kept.step == kept.ran.total() == kept.drawn.steps == steps, "whoever goes on with it leaves it alone"
-        assert same(outcome.event, run.event)
+        assert are_same_events(outcome.event, run.event)
         assert outcome.steps == 8
         assert outcome.batch_sizes == BatchSizes(smallest=80, mean=80.0, largest=80)
 
@@ -134,7 +134,7 @@ def test_what_training_leaves_alone_comes_from_the_first_session() -> None:
     """Half of the model is frozen at initial weights that the second session draws differently."""
 
     def half(seed: int) -> nn.Module:
-        model = build(lambda: one_hidden(SHAPE, CLASSES, width=5), seed)
+        model = build_model_with_seeded_weights(lambda: one_hidden(SHAPE, CLASSES, width=5), seed)
         for parameter in list(model.parameters())[:2]:
             parameter.requires_grad_(False)
         return model

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from dpsweep.accounting.durable_files import Flushing
-from dpsweep.accounting.events.build import same
+from dpsweep.accounting.events.build import are_same_events
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, Linear, Noise
@@ -31,7 +31,7 @@ from dpsweep.trainers.methods.named_methods import (
 )
 from dpsweep.trainers.methods.transforms import Clip
 from dpsweep.trainers.models.fully_connected import one_hidden
-from dpsweep.trainers.models.weights import build
+from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.batch_and_noise import Batch
 from dpsweep.trainers.training.gradient_sums import StackedSums
@@ -73,7 +73,7 @@ def records(available: int = 80) -> Records:
 
 
 def fresh(count: int) -> list[nn.Module]:
-    return [build(lambda: one_hidden(SHAPE, CLASSES, width=5), seed) for seed in range(count)]
+    return [build_model_with_seeded_weights(lambda: one_hidden(SHAPE, CLASSES, width=5), seed) for seed in range(count)]
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -88,7 +88,7 @@ def together(
     runs: Sequence[Run], streams: Sequence[Streams], data: Records | None = None, **options
 ) -> tuple[list[Tensor], tuple[Outcome, ...]]:
     models, data = fresh(len(runs)), records() if data is None else data
-    sums = StackedSums(stack=Stack.of(models[0]), records=data, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(models[0]), records=data, device="cpu")
     outcomes = train_together(runs, models, sums, data, streams, device="cpu", **options)
     return [flat(model) for model in models], outcomes
 
@@ -114,7 +114,7 @@ def test_together_is_one_after_the_other_with_the_same_draws(trainers, batch_siz
     for mine, other, start in zip(ours, theirs, map(flat, fresh(len(runs))), strict=True):
         assert float((mine - other).norm()) <= CELLS * float((other - start).norm()) * len(runs) + 1e-6
     for mine, other in zip(said, told, strict=True):
-        assert same(mine.event, other.event)
+        assert are_same_events(mine.event, other.event)
         assert (mine.steps, mine.batch_sizes, mine.company) == (other.steps, other.batch_sizes, 1)
 
 
@@ -125,14 +125,14 @@ def test_bounds_fall_together_as_they_do_alone(name, noise) -> None:
     (ours, said), (theirs, told) = (how(runs, own_streams(len(runs))) for how in (together, alone))
     for mine, other, start in zip(ours, theirs, map(flat, fresh(len(runs))), strict=True):
         assert float((mine - other).norm()) <= CELLS * float((other - start).norm()) * len(runs) + 1e-6
-    assert all(same(one.event, runs[0].event) for one in (*said, *told))
+    assert all(are_same_events(one.event, runs[0].event) for one in (*said, *told))
 
 
 @pytest.mark.parametrize("bounds", [CONSTANT, Linear(least=0.5)], ids=["constant", "linear"])
 def test_what_each_run_realises_is_what_it_declares(bounds) -> None:
     runs = [replace(RUN, noise_multiplier=noise, bounds=bounds) for noise in (0.5, 1.0, 2.0)]
     _, outcomes = together(runs, [reproducible_streams(1, "one")] * 3)
-    assert all(same(outcome.event, run.event) for run, outcome in zip(runs, outcomes, strict=True))
+    assert all(are_same_events(outcome.event, run.event) for run, outcome in zip(runs, outcomes, strict=True))
     assert {outcome.steps for outcome in outcomes} == {RUN.steps}
 
 
@@ -159,7 +159,7 @@ def test_batches_are_each_runs_own_unless_they_are_shared(count, shared_streams)
     for share in (False, True):
         SEEN.clear()
         models, data = fresh(count), records()
-        sums = Spy(stack=Stack.of(models[0]), records=data, device="cpu")
+        sums = Spy(stack=Stack.from_model(models[0]), records=data, device="cpu")
         streams = [reproducible_streams(1, "another")] * count if shared_streams else own_streams(count)
         outcomes = train_together([RUN] * count, models, sums, data, streams, device="cpu", share=share)
         assert all((len(set(step)) == 1) == (share or count == 1) for step in SEEN)
@@ -181,7 +181,7 @@ def test_noise_is_independent_between_runs_that_share_everything_else(shared_str
     models, nobody = fresh(3), records(0)
     streams = [secret_streams()] * 3 if shared_streams else [secret_streams() for _ in range(3)]
     journal = [Every(path=path) for _ in range(3)]
-    sums = StackedSums(stack=Stack.of(models[0]), records=nobody, device="cpu")
+    sums = StackedSums(stack=Stack.from_model(models[0]), records=nobody, device="cpu")
     starts = [flat(model) for model in models]
     train_together([run] * 3, models, sums, nobody, streams, device="cpu", share=True, journals=journal)
     ends = [flat(model) for model in models]
@@ -208,11 +208,11 @@ class Every:
 
     path: list[tuple[Every, Tensor]]
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         yield from ()
         return 1
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         self.path.append((self, progress.weights.clone()))
 
 
@@ -224,12 +224,12 @@ class Notes:
     stretches: list[int] = field(default_factory=list)
     kept: list[Progress] = field(default_factory=list)
 
-    def begin(self, missing: int) -> Flushing[int]:
+    def mark_next_interval(self, missing: int) -> Flushing[int]:
         yield from ()
         self.stretches.append(min(self.every, missing))
         return self.stretches[-1]
 
-    def keep(self, progress: Progress) -> None:
+    def save_progress(self, progress: Progress) -> None:
         self.kept.append(replace(progress, weights=progress.weights.clone(), ran=progress.ran.copy()))
 
 
@@ -240,11 +240,11 @@ def test_a_run_that_diverges_leaves_and_the_others_end_as_if_alone() -> None:
     ours, outcomes = together(runs, own_streams(3), journals=notes)
     assert [outcome.diverged for outcome in outcomes] == [False, True, False]
     assert outcomes[1].steps < RUN.steps
-    assert same(outcomes[1].event, replace(runs[1], steps=outcomes[1].steps).event)
+    assert are_same_events(outcomes[1].event, replace(runs[1], steps=outcomes[1].steps).event)
     theirs, _ = alone(runs, own_streams(3))
     for row in (0, 2):
         assert torch.allclose(ours[row], theirs[row], rtol=1e-5, atol=1e-6)
-        assert same(outcomes[row].event, runs[row].event)
+        assert are_same_events(outcomes[row].event, runs[row].event)
         assert notes[row].stretches == [4, 2]
         assert [progress.step for progress in notes[row].kept] == [4]
     assert notes[1].stretches == [4]
@@ -273,7 +273,7 @@ def test_together_goes_on_as_if_it_had_never_stopped(trainers) -> None:
     last = len(runs) - 1
     rest, outcomes = together(runs[last:], [reproducible_streams(1, "a sixth")], since=[notes[last].kept[0]])
     assert torch.allclose(rest[0], whole[last], rtol=1e-6, atol=1e-7)
-    assert same(outcomes[0].event, runs[last].event)
+    assert are_same_events(outcomes[0].event, runs[last].event)
     rest, _ = together(runs, [reproducible_streams(1, "a seventh")] * len(runs), since=[note.kept[0] for note in notes])
     assert all(torch.equal(mine, other) for mine, other in zip(rest, whole, strict=True))
 
@@ -293,7 +293,7 @@ def test_runs_that_are_not_alike_are_refused_before_anything_is_drawn(other) -> 
 def test_units_of_several_records_are_not_stacked() -> None:
     units = Units(names=(b"a", b"b"), of=np.array([0, 1, 1, 0]))
     with pytest.raises(ValueError, match=r"^Expected units of one record each"):
-        StackedSums(stack=Stack.of(fresh(1)[0]), records=replace(records(4), units=units), device="cpu")
+        StackedSums(stack=Stack.from_model(fresh(1)[0]), records=replace(records(4), units=units), device="cpu")
 
 
 @pytest.mark.parametrize("batch_size", [6, 30], ids=["few", "many"])
@@ -315,15 +315,15 @@ class Shapes(Stack):
 
     seen: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, total, weights, examples, mask, transform) -> None:
+    def add_bounded_gradient_sums(self, total, weights, examples, mask, transform) -> None:
         self.seen.append(tuple(examples.inputs.shape))
-        super().add(total, weights, examples, mask, transform)
+        super().add_bounded_gradient_sums(total, weights, examples, mask, transform)
 
 
 @pytest.mark.parametrize("chunk", [None, 2], ids=["blocks", "chunks"])
 def test_batches_above_the_block_go_on_alone_and_have_the_same_sums(chunk) -> None:
     models, data, block = fresh(3), records(), 4
-    stack = Shapes(layers=Stack.of(models[0]).layers, loss=CROSS_ENTROPY)
+    stack = Shapes(layers=Stack.from_model(models[0]).layers, loss=CROSS_ENTROPY)
     sums = StackedSums(stack=stack, records=data, device="cpu", chunk=chunk)
     weights, transforms = torch.stack([flat(model) for model in models]), [Clip(clip_norm=0.1 * k) for k in (1, 2, 3)]
     units, sizes = np.r_[0:9, 20:22, 30:43], np.array([9, 2, 13])

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import Column, public_bounds
+from dpsweep.trainers.data.columns import Column, checked_public_bounds
 from dpsweep.trainers.data.official_files import FromFiles
-from dpsweep.trainers.data.preprocessing import of_columns
+from dpsweep.trainers.data.preprocessing import preprocessing_form_of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,8 +83,8 @@ class Adult(FromFiles):
     leaves_out: ClassVar[str | None] = "rows with a missing value"
     bounds: Mapping[str, tuple[float, float]]
 
-    def _check(self) -> None:
-        object.__setattr__(self, "bounds", public_bounds(self.bounds))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
         if self.shape != (WIDTH,):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if set(self.bounds) != set(NUMBERS):
@@ -94,23 +94,23 @@ class Adult(FromFiles):
     def preprocessing(self) -> Form:
         """The columns in the file's order."""
         unlisted = "zeros" if self.left_out is None else "refused"
-        return of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES, unlisted=unlisted)
+        return preprocessing_form_of_columns(COLUMNS, self.bounds, INCOMES, CATEGORIES, unlisted=unlisted)
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return (PRIVATE_FILE,)
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The rows of adult.data, then those of adult.test."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
-            rows = parsed_rows(contents[file], file)
+            rows = parse_rows_by_line_number(contents[file], file)
             if self.left_out is not None:
                 rows = {line: row for line, row in rows.items() if MISSING not in row}
             incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
-            yield encode(rows, self.bounds, file), incomes.positions(INCOMES)
+            yield encode_rows_as_inputs(rows, self.bounds, file), incomes.positions_in_list(INCOMES)
 
 
-def parsed_rows(content: bytes, file: str) -> dict[int, list[str]]:
+def parse_rows_by_line_number(content: bytes, file: str) -> dict[int, list[str]]:
     """The rows by line number: 14 attributes and the income; comments and blank lines are skipped."""
     rows = {}
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
@@ -122,7 +122,7 @@ def parsed_rows(content: bytes, file: str) -> dict[int, list[str]]:
     return rows
 
 
-def encode(
+def encode_rows_as_inputs(
     rows: Mapping[int, Sequence[str]], bounds: Mapping[str, tuple[float, float]], file: str
 ) -> NDArray[np.float32]:
     """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories, zeros for a missing one."""
@@ -130,8 +130,8 @@ def encode(
     for place, key in enumerate(COLUMNS):
         column = Column(name=key, file=file, cells={line: row[place] for line, row in rows.items()})
         if key in bounds:
-            blocks.append(column.scaled(bounds[key])[:, None])
+            blocks.append(column.numbers_clamped_and_scaled_to_0_1(bounds[key])[:, None])
         else:
             listed = (*CATEGORIES[key], MISSING)
-            blocks.append(np.eye(len(listed))[column.positions(listed)][:, :-1])
+            blocks.append(np.eye(len(listed))[column.positions_in_list(listed)][:, :-1])
     return np.concatenate(blocks, axis=1).astype(np.float32)

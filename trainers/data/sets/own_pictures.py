@@ -17,11 +17,11 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.columns import listed_texts
+from dpsweep.trainers.data.columns import checked_public_texts
 from dpsweep.trainers.data.interface import DeclaredUnits
-from dpsweep.trainers.data.preprocessing import of_array
+from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array
 from dpsweep.trainers.data.records import DIGEST_BYTES, Records, Scaling
-from dpsweep.trainers.data.table_files import in_folder, table_file
+from dpsweep.trainers.data.table_files import find_table_file, path_in_data_folder_or_absolute
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def decode_picture(content: bytes, shape: tuple[int, ...], where: str) -> NDArra
     return np.ascontiguousarray(pixels.reshape(height, width, channels).transpose(2, 0, 1))
 
 
-def digests_of(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.uint8]:
+def digests_of_pictures_and_labels(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.uint8]:
     """The digest of each picture's file and label, uint8 [n, 32]; alike on machines whose decoders differ."""
     digests = (
         blake2b(int(label).to_bytes(8, "little") + content, digest_size=DIGEST_BYTES).digest()
@@ -85,9 +85,9 @@ def digests_of(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.u
     return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
-def content_of_pictures(contents: Iterable[bytes]) -> Content:
+def content_fingerprint_of_pictures(contents: Iterable[bytes]) -> Content:
     """The content that identifies a data set: the set of its files, whatever their names, labels and order."""
-    return Content.of(sorted(blake2b(content).digest() for content in contents))
+    return Content.from_chunks(sorted(blake2b(content).digest() for content in contents))
 
 
 FILE = "file"
@@ -121,7 +121,9 @@ class UnitsOfFiles:
             )
 
     @classmethod
-    def declared(cls, column: str | None, pattern: str | None, table: str | None) -> UnitsOfFiles | None:
+    def from_declaration_or_none(
+        cls, column: str | None, pattern: str | None, table: str | None
+    ) -> UnitsOfFiles | None:
         """What a data set declares; None if it declares no units."""
         if column is None:
             for name, value in (("unit_pattern", pattern), ("unit_file", table)):
@@ -132,34 +134,38 @@ class UnitsOfFiles:
             return None
         return cls(column=column, pattern=pattern, table=table)
 
-    def locate(self, name: str, folder: Path | None) -> None:
+    def check_declared_table_exists(self, name: str, folder: Path | None) -> None:
         """Find the table, if there is one; `name` is the data set's."""
         if self.table is not None:
-            table_file(name, self.table, folder)
+            find_table_file(name, self.table, folder)
 
-    def identifiers(self, files: Sequence[str], name: str, folder: Path | None) -> list[bytes]:
+    def unit_identifiers_of_files(self, files: Sequence[str], name: str, folder: Path | None) -> list[bytes]:
         """The unit of each file; one without a unit is refused.
 
         Errors: `BadInput`, one sentence that names the first such file.
         """
-        units = self._units_by_pattern(files) if self.table is None else self._listed(self.table, name, folder)
+        units = (
+            self._file_units_from_pattern(files)
+            if self.table is None
+            else self._file_units_from_table(self.table, name, folder)
+        )
         for file in files:
             if not units.get(file):
-                raise BadInput(f"Expected {file} to say whose record it is, by {self._source}.")
+                raise BadInput(f"Expected {file} to say whose record it is, by {self._unit_source_text}.")
         return [units[file] for file in files]
 
     @property
-    def _source(self) -> str:
+    def _unit_source_text(self) -> str:
         return f"dataset.unit_pattern={self.pattern!r}" if self.table is None else f"a row in {self.table}"
 
-    def _units_by_pattern(self, files: Sequence[str]) -> Mapping[str, bytes]:
+    def _file_units_from_pattern(self, files: Sequence[str]) -> Mapping[str, bytes]:
         pattern = _compile_pattern(str(self.pattern))
         matches = {file: pattern.fullmatch(file) for file in files}
         return {file: (match[self.column] or "").encode() for file, match in matches.items() if match is not None}
 
-    def _listed(self, table: str, name: str, folder: Path | None) -> Mapping[str, bytes]:
-        columns = table_file(name, table, folder).columns((FILE, self.column))
-        files, units = (columns[column].identifiers() for column in (FILE, self.column))
+    def _file_units_from_table(self, table: str, name: str, folder: Path | None) -> Mapping[str, bytes]:
+        columns = find_table_file(name, table, folder).read_columns((FILE, self.column))
+        files, units = (columns[column].unit_identifiers() for column in (FILE, self.column))
         listed: dict[str, bytes] = {}
         for file, unit in zip((one.decode("utf-8", "surrogateescape") for one in files), units, strict=True):
             if listed.setdefault(file, unit) != unit:
@@ -203,10 +209,10 @@ class ImageFolder(DeclaredUnits):
     unit_pattern: str | None = None
     unit_file: str | None = None
 
-    def _check(self) -> None:
-        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         check_picture_shape(self.shape)
-        _ = self._scaling, self._units
+        _ = self._pixel_scaling, self._unit_rule_or_none
         for name in ("path", "test_path"):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
@@ -222,24 +228,24 @@ class ImageFolder(DeclaredUnits):
     @property
     def preprocessing(self) -> Form:
         """The pixels, scaled."""
-        return of_array(self.shape, self._scaling, labels=self.labels)
+        return preprocessing_form_of_array(self.shape, self._pixel_scaling, labels=self.labels)
 
     @property
-    def _scaling(self) -> Scaling:
+    def _pixel_scaling(self) -> Scaling:
         return Scaling(scale=self.scale, mean=self.mean, std=self.std)
 
     @property
-    def _units(self) -> UnitsOfFiles | None:
+    def _unit_rule_or_none(self) -> UnitsOfFiles | None:
         """How units are found; None if every picture is one."""
-        return UnitsOfFiles.declared(self.unit_column, self.unit_pattern, self.unit_file)
+        return UnitsOfFiles.from_declaration_or_none(self.unit_column, self.unit_pattern, self.unit_file)
 
     def locate(self, folder: Path | None) -> None:
         """Find the folders and, if there is one, the table of units."""
-        for path in self._paths:
-            if not (place := in_folder(path, folder)).is_dir():
+        for path in self._private_and_test_paths:
+            if not (place := path_in_data_folder_or_absolute(path, folder)).is_dir():
                 raise BadInput(f"{self.name} needs {place}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
-        if self._units is not None:
-            self._units.locate(self.name, folder)
+        if self._unit_rule_or_none is not None:
+            self._unit_rule_or_none.check_declared_table_exists(self.name, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Decode every picture: one that cannot be read must not cost budget.
@@ -247,25 +253,28 @@ class ImageFolder(DeclaredUnits):
         The set of the private files' contents identifies the data set, whatever their names, classes and order.
         """
         self.load(folder)
-        files = self._files(self.path, folder)
-        return (content_of_pictures(_content(place, self.path) for _, _, place in files),)
+        files = self._list_picture_files(self.path, folder)
+        return (content_fingerprint_of_pictures(_read_file_bytes(place, self.path) for _, _, place in files),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The private pictures, capped per unit, and the public ones if there is a `test_path`."""
         self.locate(folder)
-        files = self._files(self.path, folder)
-        private = self._records(files, self.path)
-        if self._units is not None:
-            private = self.in_units(private, self._units.identifiers([name for name, _, _ in files], self.name, folder))
+        files = self._list_picture_files(self.path, folder)
+        private = self._read_picture_records(files, self.path)
+        if self._unit_rule_or_none is not None:
+            private = self.in_units(
+                private,
+                self._unit_rule_or_none.unit_identifiers_of_files([name for name, _, _ in files], self.name, folder),
+            )
         if self.test_path is None:
             return private, None
-        return private, self._records(self._files(self.test_path, folder), self.test_path)
+        return private, self._read_picture_records(self._list_picture_files(self.test_path, folder), self.test_path)
 
-    def _records(self, files: Sequence[PictureFile], path: str) -> Records:
+    def _read_picture_records(self, files: Sequence[PictureFile], path: str) -> Records:
         """The records of these files."""
         import torch
 
-        contents = [_content(place, path) for _, _, place in files]
+        contents = [_read_file_bytes(place, path) for _, _, place in files]
         labels = [label for _, label, _ in files]
         pictures = np.empty((len(files), *self.shape), dtype=np.uint8)
         for picture, content, (name, _, _) in zip(pictures, contents, files, strict=True):
@@ -273,13 +282,13 @@ class ImageFolder(DeclaredUnits):
         return Records(
             features=torch.from_numpy(pictures),
             labels=torch.tensor(labels, dtype=torch.int64),
-            scaling=self._scaling,
-            stored=digests_of(contents, labels),
+            scaling=self._pixel_scaling,
+            stored=digests_of_pictures_and_labels(contents, labels),
         )
 
-    def _files(self, path: str, folder: Path | None) -> list[PictureFile]:
+    def _list_picture_files(self, path: str, folder: Path | None) -> list[PictureFile]:
         """Each picture's name CLASS/NAME, its label and its place, in the order of names without classes."""
-        root = in_folder(path, folder)
+        root = path_in_data_folder_or_absolute(path, folder)
         try:
             children = sorted(child for child in root.iterdir() if not child.name.startswith("."))
             files = sorted(
@@ -302,11 +311,11 @@ class ImageFolder(DeclaredUnits):
         return [(f"{name}/{file}", self.labels.index(name), root / name / file) for file, name in files]
 
     @property
-    def _paths(self) -> Sequence[str]:
+    def _private_and_test_paths(self) -> Sequence[str]:
         return (self.path,) if self.test_path is None else (self.path, self.test_path)
 
 
-def _content(place: Path, path: str) -> bytes:
+def _read_file_bytes(place: Path, path: str) -> bytes:
     try:
         return place.read_bytes()
     except OSError as error:

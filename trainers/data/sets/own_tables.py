@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import listed_texts, public_bounds
-from dpsweep.trainers.data.interface import DataSet, check_declaration
-from dpsweep.trainers.data.preprocessing import of_columns, of_sequences, of_tokens
+from dpsweep.trainers.data.columns import checked_public_bounds, checked_public_texts
+from dpsweep.trainers.data.interface import DataSet, check_dataset_declaration
+from dpsweep.trainers.data.preprocessing import (
+    preprocessing_form_for_language_model,
+    preprocessing_form_of_columns,
+    preprocessing_form_of_labelled_tokens,
+)
 from dpsweep.trainers.data.records import IGNORED, Records
-from dpsweep.trainers.data.table_files import in_folder, table_file
+from dpsweep.trainers.data.table_files import find_table_file, path_in_data_folder_or_absolute
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +51,7 @@ class _UserTable(DataSet):
     contribution_cap: int | None = None
     public: bool = False
 
-    def _require_texts(self, *names: str) -> None:
+    def _require_settings_are_texts(self, *names: str) -> None:
         """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
         for name in names:
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
@@ -65,16 +69,16 @@ class _UserTexts(_UserTable):
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder, and the vocabulary."""
-        table_file(self.name, self.file, folder)
-        self.vocabulary.check()
+        find_table_file(self.name, self.file, folder)
+        self.vocabulary.check_vocabulary_file()
 
-    def _columns(self, folder: Path | None, *names: str) -> Mapping[str, TableColumn]:
+    def _read_text_unit_and_named_columns(self, folder: Path | None, *names: str) -> Mapping[str, TableColumn]:
         """The columns of texts, of units if there are any, and these."""
         units = () if self.unit_column is None else (self.unit_column,)
-        return table_file(self.name, self.file, folder).columns((*names, self.text, *units))
+        return find_table_file(self.name, self.file, folder).read_columns((*names, self.text, *units))
 
-    def _units_in(self, columns: Mapping[str, TableColumn]) -> list[bytes] | None:
-        return None if self.unit_column is None else columns[self.unit_column].identifiers()
+    def _unit_identifiers_or_none(self, columns: Mapping[str, TableColumn]) -> list[bytes] | None:
+        return None if self.unit_column is None else columns[self.unit_column].unit_identifiers()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,22 +102,22 @@ class Table(_UserTable):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_texts("file", "label")
-        _check_names(self)
-        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
-        object.__setattr__(self, "bounds", dict(sorted(public_bounds(self.bounds).items())))
-        object.__setattr__(self, "categories", _public_lists(self.categories or {}))
-        check_declaration(self)
-        if self.shape != (self._width,):
+        self._require_settings_are_texts("file", "label")
+        _check_column_and_file_names(self)
+        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        object.__setattr__(self, "bounds", dict(sorted(checked_public_bounds(self.bounds).items())))
+        object.__setattr__(self, "categories", _checked_category_texts_by_column(self.categories or {}))
+        check_dataset_declaration(self)
+        if self.shape != (self._input_width,):
             raise ValueError(
-                f"Expected dataset.shape={list(self.shape)} == [{self._width}], as many as bounds"
+                f"Expected dataset.shape={list(self.shape)} == [{self._input_width}], as many as bounds"
                 f"{' and values of categories' if self.categories else ''}."
             )
         if self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if len(set(self._columns)) != len(self._columns):
+        if len(set(self._used_column_names)) != len(self._used_column_names):
             names = "label, unit_column, categories and bounds" if self.categories else "label, unit_column and bounds"
-            raise ValueError(f"Expected dataset.{names}={list(self._columns)} to be distinct.")
+            raise ValueError(f"Expected dataset.{names}={list(self._used_column_names)} to be distinct.")
         if (self.test_file is None) is not (self.test_records == 0):
             raise ValueError(
                 f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
@@ -123,18 +127,20 @@ class Table(_UserTable):
     @property
     def preprocessing(self) -> Form:
         """The columns in alphabetical order."""
-        return of_columns(self._features, self.bounds, self.labels, self.categories, unlisted="zeros")
+        return preprocessing_form_of_columns(
+            self._feature_column_names, self.bounds, self.labels, self.categories, unlisted="zeros"
+        )
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
-        for file in self._files:
-            table_file(self.name, file, folder)
+        for file in self._private_and_test_files:
+            find_table_file(self.name, file, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
-        for file in self._files:
+        for file in self._private_and_test_files:
             self._read_records(file, folder)
-        return (table_file(self.name, self.file, folder).content(),)
+        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of `file` as private records, capped per unit, and those of `test_file` as public ones."""
@@ -146,58 +152,66 @@ class Table(_UserTable):
         import torch
 
         unit_column = self.unit_column if file == self.file else None
-        names = (self.label, *(() if unit_column is None else (unit_column,)), *self._features)
-        columns = table_file(self.name, file, folder).columns(names)
-        features = np.column_stack([self._inputs(name, columns[name]) for name in self._features])
+        names = (self.label, *(() if unit_column is None else (unit_column,)), *self._feature_column_names)
+        columns = find_table_file(self.name, file, folder).read_columns(names)
+        features = np.column_stack(
+            [self._inputs_from_column(name, columns[name]) for name in self._feature_column_names]
+        )
         records = Records(
             features=torch.from_numpy(features.astype(np.float32)),
-            labels=torch.from_numpy(columns[self.label].positions(self.labels)),
+            labels=torch.from_numpy(columns[self.label].positions_in_list(self.labels)),
         )
-        return self.in_units(records, None if unit_column is None else columns[unit_column].identifiers())
+        return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
-    def _inputs(self, name: str, column: TableColumn) -> NDArray[np.float64]:
+    def _inputs_from_column(self, name: str, column: TableColumn) -> NDArray[np.float64]:
         """The inputs [n, width] that a column gives."""
-        listed = self._listed.get(name)
-        return column.scaled(self.bounds[name])[:, None] if listed is None else column.one_hot(listed)
+        listed = self._categories_by_column.get(name)
+        return (
+            column.numbers_clamped_and_scaled_to_0_1(self.bounds[name])[:, None]
+            if listed is None
+            else column.one_hot(listed)
+        )
 
     @property
-    def _listed(self) -> Mapping[str, tuple[str, ...]]:
+    def _categories_by_column(self) -> Mapping[str, tuple[str, ...]]:
         return self.categories or {}
 
     @property
-    def _features(self) -> tuple[str, ...]:
-        return tuple(sorted((*self.bounds, *self._listed)))
+    def _feature_column_names(self) -> tuple[str, ...]:
+        return tuple(sorted((*self.bounds, *self._categories_by_column)))
 
     @property
-    def _width(self) -> int:
-        return len(self.bounds) + sum(map(len, self._listed.values()))
+    def _input_width(self) -> int:
+        return len(self.bounds) + sum(map(len, self._categories_by_column.values()))
 
     @property
-    def _columns(self) -> tuple[str, ...]:
+    def _used_column_names(self) -> tuple[str, ...]:
         """The columns that are used."""
         unit_columns = () if self.unit_column is None else (self.unit_column,)
-        return (self.label, *unit_columns, *self._features)
+        return (self.label, *unit_columns, *self._feature_column_names)
 
     @property
-    def _files(self) -> tuple[str, ...]:
+    def _private_and_test_files(self) -> tuple[str, ...]:
         return (self.file,) if self.test_file is None else (self.file, self.test_file)
 
 
-def _public_lists(categories: Mapping[str, Sequence[object]]) -> dict[str, tuple[str, ...]]:
+def _checked_category_texts_by_column(categories: Mapping[str, Sequence[object]]) -> dict[str, tuple[str, ...]]:
     """The categories from a data set's YAML as texts, or a ValueError."""
     if not isinstance(categories, Mapping):
         raise ValueError(f"Expected dataset.categories={categories} to map columns to lists of their values.")
     return {
-        name: listed_texts(f"dataset.categories.{name}", values)
+        name: checked_public_texts(f"dataset.categories.{name}", values)
         for name, values in sorted(categories.items(), key=lambda item: str(item[0]))
     }
 
 
-def _check_names(table: Table) -> None:
+def _check_column_and_file_names(table: Table) -> None:
     """Refuse names that are not texts or that name one file twice."""
     if table.test_file is not None and (not isinstance(table.test_file, str) or not table.test_file):
         raise ValueError(f"Expected dataset.test_file={table.test_file!r} to be null or a text.")
-    if in_folder(table.file, None) == in_folder(table.test_file or "", None):
+    if path_in_data_folder_or_absolute(table.file, None) == path_in_data_folder_or_absolute(
+        table.test_file or "", None
+    ):
         raise ValueError(f"Expected dataset.test_file={table.test_file} to be another file than dataset.file.")
     for key in ("bounds", "categories"):
         for column in getattr(table, key) if isinstance(getattr(table, key), Mapping) else ():
@@ -221,9 +235,9 @@ class TextTable(_UserTexts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_texts("file", "label", "text")
-        object.__setattr__(self, "labels", listed_texts("dataset.labels", self.labels))
-        check_declaration(self)
+        self._require_settings_are_texts("file", "label", "text")
+        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        check_dataset_declaration(self)
         if self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if len(self.shape) != 1:
@@ -235,25 +249,25 @@ class TextTable(_UserTexts):
     @property
     def preprocessing(self) -> Form:
         """The token numbers of a text."""
-        return of_tokens(self.vocabulary, self.shape[0], self.labels)
+        return preprocessing_form_of_labelled_tokens(self.vocabulary, self.shape[0], self.labels)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
-        columns = self._columns(folder, self.label)
-        columns[self.label].positions(self.labels)
+        columns = self._read_text_unit_and_named_columns(folder, self.label)
+        columns[self.label].positions_in_list(self.labels)
         columns[self.text].texts()
-        self._units_in(columns)
-        return (table_file(self.name, self.file, folder).content(),)
+        self._unit_identifiers_or_none(columns)
+        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
         import torch
 
-        columns = self._columns(folder, self.label)
-        features = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
-        labels = columns[self.label].positions(self.labels)
+        columns = self._read_text_unit_and_named_columns(folder, self.label)
+        features = self.vocabulary.token_numbers_of_texts(columns[self.text].texts(), self.shape[0])
+        labels = columns[self.label].positions_in_list(self.labels)
         records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
-        return self.in_units(records, self._units_in(columns)), None
+        return self.in_units(records, self._unit_identifiers_or_none(columns)), None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +288,10 @@ class TextSequences(_UserTexts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_texts("file", "text")
+        self._require_settings_are_texts("file", "text")
         if not isinstance(self.cut, bool):
             raise ValueError(f"Expected dataset.cut={self.cut!r} to be true or false.")
-        check_declaration(self)
+        check_dataset_declaration(self)
         if len(self.shape) != 1 or self.shape[0] < 2:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [length], the most tokens of a text, >= 2.")
         if self.classes < self.vocabulary.words:
@@ -288,31 +302,31 @@ class TextSequences(_UserTexts):
     @property
     def preprocessing(self) -> Form:
         """The token numbers of a text."""
-        return of_sequences(self.vocabulary, self.shape[0])
+        return preprocessing_form_for_language_model(self.vocabulary, self.shape[0])
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
-        columns = self._columns(folder)
-        self._check_lengths(columns[self.text].texts())
-        self._units_in(columns)
-        return (table_file(self.name, self.file, folder).content(),)
+        columns = self._read_text_unit_and_named_columns(folder)
+        self._check_texts_fit_length(columns[self.text].texts())
+        self._unit_identifiers_or_none(columns)
+        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
         import torch
 
-        columns = self._columns(folder)
-        tokens = self.vocabulary.numbers(columns[self.text].texts(), self.shape[0])
-        labels = next_tokens(tokens, self.vocabulary.padding)
+        columns = self._read_text_unit_and_named_columns(folder)
+        tokens = self.vocabulary.token_numbers_of_texts(columns[self.text].texts(), self.shape[0])
+        labels = next_token_targets(tokens, self.vocabulary.padding)
         records = Records(features=torch.from_numpy(tokens), labels=torch.from_numpy(labels))
-        return self.in_units(records, self._units_in(columns)), None
+        return self.in_units(records, self._unit_identifiers_or_none(columns)), None
 
-    def _check_lengths(self, texts: list[str]) -> None:
+    def _check_texts_fit_length(self, texts: list[str]) -> None:
         """Refuse a text of more tokens than `shape`, unless texts are cut off."""
         if self.cut or not texts:
             return
         (length,) = self.shape
-        longer = self.vocabulary.numbers(texts, length + 1)[:, length] != self.vocabulary.padding
+        longer = self.vocabulary.token_numbers_of_texts(texts, length + 1)[:, length] != self.vocabulary.padding
         if longer.any():
             raise BadInput(
                 f"Expected {self.text} in row {longer.argmax() + 1} of {self.file} to have at most {length} tokens, as "
@@ -320,10 +334,10 @@ class TextSequences(_UserTexts):
             )
 
 
-def next_tokens(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
+def next_token_targets(tokens: NDArray[np.float32], padding: int) -> NDArray[np.int64]:
     """The token after each [n, length]; `IGNORED` where only padding follows.
 
-    >>> next_tokens(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
+    >>> next_token_targets(np.array([[5, 6, 7, 0], [5, 0, 6, 0]], dtype=np.float32), 0).tolist()
     [[6, 7, -1, -1], [0, 6, -1, -1]]
     """
     follows = np.full(tokens.shape, IGNORED, dtype=np.int64)

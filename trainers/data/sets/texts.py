@@ -25,7 +25,12 @@ from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.columns import Column
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.official_files import FromFiles
-from dpsweep.trainers.data.preprocessing import check_most, hashed_counts, of_tokens, of_words
+from dpsweep.trainers.data.preprocessing import (
+    check_bound_fits_one_byte,
+    hashed_word_counts_of_texts,
+    preprocessing_form_of_labelled_tokens,
+    preprocessing_form_of_word_counts,
+)
 from dpsweep.trainers.data.records import Records, Scaling
 
 if TYPE_CHECKING:
@@ -58,10 +63,10 @@ class EnronMail(Declared):
     parts: tuple[str, ...]
     nonzero = 150
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         object.__setattr__(self, "folders", tuple(self.folders))
         object.__setattr__(self, "parts", tuple(self.parts))
-        check_most(self.most)
+        check_bound_fits_one_byte(self.most)
         if len(self.shape) != 1:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} of [buckets].")
         if self.classes != len(KINDS):
@@ -74,11 +79,11 @@ class EnronMail(Declared):
     @property
     def preprocessing(self) -> Form:
         """The word counts of a mail."""
-        return of_words(self.shape[0], self.most, KINDS, "latin-1")
+        return preprocessing_form_of_word_counts(self.shape[0], self.most, KINDS, "latin-1")
 
     def locate(self, folder: Path | None) -> None:
         """Find every part in the user's folder; nothing is downloaded, since no checksums are known."""
-        paths = self._paths(folder)
+        paths = self._existing_paths_by_part(folder)
         if missing := [part for part in self.parts if part not in paths]:
             target = (folder or Path("<folder>")) / self.folders[0]
             raise BadInput(
@@ -90,11 +95,11 @@ class EnronMail(Declared):
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Read every mail, since there are no checksums; the content of a part is the same, unpacked or not."""
         contents, total = [], 0
-        for place in self._places(folder):
-            mails = list(_mails(place))
+        for place in self._locate_part_paths(folder):
+            mails = list(_iterate_mails_of_part(place))
             total += len(mails)
-            contents.append(Content.of(f"{name} {len(mail)}\n".encode() + mail for name, mail in mails))
-        self._check_number(total)
+            contents.append(Content.from_chunks(f"{name} {len(mail)}\n".encode() + mail for name, mail in mails))
+        self._check_mail_count(total)
         return tuple(contents)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
@@ -103,15 +108,15 @@ class EnronMail(Declared):
 
         features = np.empty((self.records, self.shape[0]), dtype=np.uint8)
         labels: list[int] = []
-        for place in self._places(folder):
-            mails = list(_mails(place))
+        for place in self._locate_part_paths(folder):
+            mails = list(_iterate_mails_of_part(place))
             first, last = len(labels), len(labels) + len(mails)
             if last <= self.records:
-                features[first:last] = hashed_counts(
+                features[first:last] = hashed_word_counts_of_texts(
                     [mail.decode("latin-1") for _, mail in mails], self.shape[0], self.most
                 )
             labels += [KINDS.index(PurePosixPath(name).parent.name) for name, _ in mails]
-        self._check_number(len(labels))
+        self._check_mail_count(len(labels))
         records = Records(
             features=torch.from_numpy(features),
             labels=torch.tensor(labels),
@@ -120,16 +125,16 @@ class EnronMail(Declared):
         )
         return records, None
 
-    def _check_number(self, mails: int) -> None:
+    def _check_mail_count(self, mails: int) -> None:
         if mails != self.records:
             raise BadInput(f"Expected {self.records} mails in {', '.join(self.parts)}, got {mails}.")
 
-    def _places(self, folder: Path | None) -> list[Path]:
+    def _locate_part_paths(self, folder: Path | None) -> list[Path]:
         self.locate(folder)
-        paths = self._paths(folder)
+        paths = self._existing_paths_by_part(folder)
         return [paths[part] for part in self.parts]
 
-    def _paths(self, folder: Path | None) -> dict[str, Path]:
+    def _existing_paths_by_part(self, folder: Path | None) -> dict[str, Path]:
         """The path of each part that exists; a folder is preferred to an archive."""
         if folder is None:
             return {}
@@ -143,13 +148,13 @@ class EnronMail(Declared):
         return paths
 
 
-def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
+def _iterate_mails_of_part(place: Path) -> Iterator[tuple[str, bytes]]:
     """A part's mails with their names (for example ham/0001.txt), in the order of their names.
 
     Errors: `BadInput`, one sentence that names the archive or the mail.
     """
     try:
-        mails = dict(_read_unpacked_mails(place) if place.is_dir() else _read_archived_mails(place))
+        mails = dict(_iterate_unpacked_mails(place) if place.is_dir() else _iterate_archived_mails(place))
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise BadInput(f"{place} cannot be read, it may be cut off ({error}): fetch it again.") from error
     for name in sorted(mails):
@@ -158,13 +163,13 @@ def _mails(place: Path) -> Iterator[tuple[str, bytes]]:
         yield name, mails[name]
 
 
-def _read_unpacked_mails(place: Path) -> Iterator[tuple[str, bytes]]:
+def _iterate_unpacked_mails(place: Path) -> Iterator[tuple[str, bytes]]:
     for kind in KINDS:
         for path in (place / kind).glob(f"*{_END}"):
             yield f"{kind}/{path.name}", path.read_bytes()
 
 
-def _read_archived_mails(place: Path) -> Iterator[tuple[str, bytes]]:
+def _iterate_archived_mails(place: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(place) as tape:
         for entry in tape:
             path = PurePosixPath(entry.name)
@@ -193,35 +198,35 @@ class Phrases(FromFiles):
         """What a guarantee for a record leaves out, for every page."""
         return "A record is a phrase, and many phrases are parts of one sentence: no whole sentence is protected."
 
-    def _check(self) -> None:
+    def _check_declared_fields(self) -> None:
         if len(self.shape) != 1:
-            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{self._width}].")
+            raise ValueError(f"Expected dataset.shape={list(self.shape)} of [{self._shape_size_name}].")
         if self.classes != len(LABELS):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(LABELS)}.")
-        self._check_texts()
+        self._check_text_settings()
 
     @property
-    def _private(self) -> tuple[str, ...]:
+    def _private_file_names(self) -> tuple[str, ...]:
         return (PRIVATE_FILE,)
 
-    def _parts(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
+    def _private_and_public_arrays(self, contents: Mapping[str, bytes]) -> Iterator[Arrays]:
         """The phrases of train.tsv, then the sentences of dev.tsv."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
-            rows = labelled_texts(contents[file], file)
+            rows = labelled_texts_by_line_number(contents[file], file)
             labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
-            yield self._features([text for text, _ in rows.values()]), labels.positions(LABELS)
+            yield self._features_of_texts([text for text, _ in rows.values()]), labels.positions_in_list(LABELS)
 
     @property
     @abstractmethod
-    def _width(self) -> str:
+    def _shape_size_name(self) -> str:
         """The quantity that the only size of `shape` counts."""
 
     @abstractmethod
-    def _check_texts(self) -> None:
+    def _check_text_settings(self) -> None:
         """Refuse a declaration with invalid settings for texts."""
 
     @abstractmethod
-    def _features(self, texts: Sequence[str]) -> NDArray[np.generic]:
+    def _features_of_texts(self, texts: Sequence[str]) -> NDArray[np.generic]:
         """The features [n, width] of texts; each row is a function of its own text and of public constants alone."""
 
 
@@ -235,22 +240,22 @@ class Sst2(Phrases):
 
     most: int
     nonzero = 9
-    _width = "buckets"
+    _shape_size_name = "buckets"
 
-    def _check_texts(self) -> None:
-        check_most(self.most)
+    def _check_text_settings(self) -> None:
+        check_bound_fits_one_byte(self.most)
 
     @property
-    def _scaling(self) -> Scaling:
+    def _scaling_to_inputs(self) -> Scaling:
         return Scaling(scale=float(self.most))
 
     @property
     def preprocessing(self) -> Form:
         """The word counts of a phrase."""
-        return of_words(self.shape[0], self.most, LABELS, "utf-8")
+        return preprocessing_form_of_word_counts(self.shape[0], self.most, LABELS, "utf-8")
 
-    def _features(self, texts: Sequence[str]) -> NDArray[np.uint8]:
-        return hashed_counts(texts, self.shape[0], self.most)
+    def _features_of_texts(self, texts: Sequence[str]) -> NDArray[np.uint8]:
+        return hashed_word_counts_of_texts(texts, self.shape[0], self.most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,27 +266,27 @@ class Sst2Tokens(Phrases):
     """
 
     vocabulary: Vocabulary = field()  # required, whatever the base class has
-    _width = "length"
+    _shape_size_name = "length"
 
-    def _check_texts(self) -> None:
+    def _check_text_settings(self) -> None:
         if self.shape[0] < SHORTEST:
             raise ValueError(f"Expected dataset.shape={list(self.shape)} >= [{SHORTEST}]: the marks and one word.")
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder, and the vocabulary."""
-        self.files.locate(self.name, folder)
-        self.vocabulary.check()
+        self.files.find_or_download_files(self.name, folder)
+        self.vocabulary.check_vocabulary_file()
 
     @property
     def preprocessing(self) -> Form:
         """The token numbers of a phrase."""
-        return of_tokens(self.vocabulary, self.shape[0], LABELS)
+        return preprocessing_form_of_labelled_tokens(self.vocabulary, self.shape[0], LABELS)
 
-    def _features(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self.vocabulary.numbers(texts, self.shape[0])
+    def _features_of_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.vocabulary.token_numbers_of_texts(texts, self.shape[0])
 
 
-def labelled_texts(content: bytes, file: str) -> dict[int, tuple[str, str]]:
+def labelled_texts_by_line_number(content: bytes, file: str) -> dict[int, tuple[str, str]]:
     """The texts and labels by line number, without the header; quotes have no special meaning."""
     header, *lines = content.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
     if tuple(header.rstrip("\r").split("\t")) != HEADER:

@@ -10,7 +10,15 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.official_files import Official
-from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, NUMBERS, WIDTH, Adult, encode, parsed_rows
+from dpsweep.trainers.data.sets.adult import (
+    CATEGORIES,
+    COLUMNS,
+    NUMBERS,
+    WIDTH,
+    Adult,
+    encode_rows_as_inputs,
+    parse_rows_by_line_number,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,9 +177,9 @@ def test_every_official_number_lies_within_the_bounds(user_data: Path) -> None:
     for file in ("adult.data", "adult.test"):
         if not (path := user_data / "adult" / file).is_file():
             pytest.skip(f"{path} is not here")
-        rows = {line: row for line, row in parsed_rows(path.read_bytes(), file).items() if "?" not in row}
+        rows = {line: row for line, row in parse_rows_by_line_number(path.read_bytes(), file).items() if "?" not in row}
         wider = {key: (low - 1, high + 1) for key, (low, high) in BOUNDS.items()}
-        inputs = encode(rows, wider, file)
+        inputs = encode_rows_as_inputs(rows, wider, file)
         for key in NUMBERS:
             assert inputs[:, columns_of(key)].min() > 0
             assert inputs[:, columns_of(key)].max() < 1

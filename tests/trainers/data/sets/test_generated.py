@@ -23,7 +23,7 @@ class Words:
     sha256: str | None = None
     checked: bool = True
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         assert self.checked
 
 
@@ -75,7 +75,7 @@ def test_units_have_at_most_so_many_records() -> None:
     private, _ = patients.load(None)
     assert private.units is not None
     assert len(private.units) == 120
-    assert set(private.units.sizes.tolist()) == {2}
+    assert set(private.units.records_per_unit.tolist()) == {2}
 
 
 def test_nothing_but_the_vocabulary_is_looked_for() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.sets.generated import LinearRegression
-from dpsweep.trainers.data.split import hold_out
+from dpsweep.trainers.data.split import split_off_holdout
 
 DATA = LinearRegression(
     name="regression",
@@ -49,8 +49,8 @@ def test_more_public_records_are_the_same_private_data() -> None:
 
 def test_numbers_are_held_out_by_their_contents() -> None:
     private, _ = DATA.load(None)
-    whole = hold_out(private, fraction=0.3, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
-    fewer = hold_out(private.select(slice(1, None)), fraction=0.3, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+    whole = split_off_holdout(private, fraction=0.3, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+    fewer = split_off_holdout(private.select(slice(1, None)), fraction=0.3, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
     assert whole.holdout is not None
     assert fewer.holdout is not None
     assert abs(len(whole.holdout) - len(fewer.holdout)) + abs(len(whole.train) - len(fewer.train)) == 1

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.official_files import Official
-from dpsweep.trainers.data.sets.images import TEST_BATCH, TRAIN_BATCHES, Cifar10, parse_batch
+from dpsweep.trainers.data.sets.images import TEST_BATCH, TRAIN_BATCHES, Cifar10, parse_cifar_batch
 
 CONF = Path(__file__).parents[4] / "conf" / "dataset" / "cifar10.yaml"
 RNG = np.random.default_rng(0)
@@ -110,7 +110,7 @@ class Burglar:
 def test_a_pickle_that_calls_something_else_is_refused_before_it_acts(tmp_path: Path) -> None:
     burglary = pickle.dumps({b"data": Burglar(tmp_path / "loot"), b"labels": []})
     with pytest.raises(BadInput, match=r"^Expected data_batch_1 to be a pickled batch .*, got the foreign name "):
-        parse_batch(burglary, "data_batch_1", 12, 10)
+        parse_cifar_batch(burglary, "data_batch_1", 12, 10)
     assert not (tmp_path / "loot").exists()
     pickle.loads(burglary)
     assert (tmp_path / "loot").exists()
@@ -136,7 +136,7 @@ IMAGES, LABELS = BATCHES[TEST_BATCH]
 )
 def test_a_batch_of_another_kind_is_one_sentence(content: bytes, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence) as refusal:
-        parse_batch(content, "test_batch", 12, 10)
+        parse_cifar_batch(content, "test_batch", 12, 10)
     assert "test_batch" in str(refusal.value)
 
 

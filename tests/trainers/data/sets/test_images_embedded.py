@@ -11,7 +11,7 @@ import torch
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_table
+from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_image_table
 
 DIGITS = EmbeddedImages(
     name="digits",
@@ -57,7 +57,7 @@ def test_pooling_averages_squares_of_each_image_alone(pool: int) -> None:
 
 def test_all_the_images_are_private_and_recognised_decompressed() -> None:
     file = Path(str(distribution("scikit-learn").locate_file(DIGITS.file)))
-    assert DIGITS.verify(None) == (Content.of([gzip.decompress(file.read_bytes())]),)
+    assert DIGITS.verify(None) == (Content.from_chunks([gzip.decompress(file.read_bytes())]),)
 
 
 def test_a_file_with_another_checksum_is_refused_before_it_is_parsed() -> None:
@@ -92,4 +92,4 @@ def test_a_declaration_that_makes_no_sense_is_refused(wrong: dict[str, object]) 
 )
 def test_a_table_of_another_kind_is_one_sentence(content: bytes, sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
-        parse_table(content, "tiny.csv", 4, 2)
+        parse_image_table(content, "tiny.csv", 4, 2)

@@ -22,7 +22,7 @@ LINES = (b"P1,18,-2,0", b"P2,90,1000,1", b'"P, 3,300000,7,1')
 
 
 def read(content: bytes, records: int, file: NumberFile = VISITS) -> np.ndarray:
-    return np.concatenate([numbers for _, numbers in file.read(content, records)])
+    return np.concatenate([numbers for _, numbers in file.iterate_record_blocks(content, records)])
 
 
 def test_the_numbers_of_every_line_are_read() -> None:

@@ -67,7 +67,7 @@ def test_a_records_inputs_do_not_depend_on_the_other_records(tmp_path: Path) -> 
 
 def test_the_whole_file_is_recognised(tmp_path: Path) -> None:
     lines = [line(1), line(2), line(3)]
-    assert COVERTYPE.verify(written(tmp_path, *lines)) == (Content.of(["\n".join((*lines, "")).encode()]),)
+    assert COVERTYPE.verify(written(tmp_path, *lines)) == (Content.from_chunks(["\n".join((*lines, "")).encode()]),)
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ def test_a_mails_inputs_do_not_depend_on_the_other_mails(tmp_path: Path) -> None
 
 def test_the_whole_file_is_recognised_however_it_is_compressed(tmp_path: Path) -> None:
     content = "\n".join((HEADER, *ROWS, "")).encode()
-    assert ENRON.verify(written(tmp_path, *ROWS)) == (Content.of([content]),)
+    assert ENRON.verify(written(tmp_path, *ROWS)) == (Content.from_chunks([content]),)
     (tmp_path / "emails.csv.gz").unlink()
     (tmp_path / "emails.csv").write_bytes(content)
-    assert ENRON.verify(tmp_path) == (Content.of([content]),)
+    assert ENRON.verify(tmp_path) == (Content.from_chunks([content]),)
 
 
 @pytest.mark.parametrize(

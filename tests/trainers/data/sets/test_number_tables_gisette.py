@@ -57,7 +57,7 @@ def test_the_official_layout_is_read_and_scaled(tmp_path: Path) -> None:
 
 
 def test_the_private_files_are_recognised_and_the_public_ones_are_not(tmp_path: Path) -> None:
-    private = [Content.of([FILES[f"GISETTE/gisette_train.{kind}"].encode()]) for kind in ("data", "labels")]
+    private = [Content.from_chunks([FILES[f"GISETTE/gisette_train.{kind}"].encode()]) for kind in ("data", "labels")]
     assert list(GISETTE.verify(written(tmp_path))) == private
     assert list(GISETTE.verify(written(tmp_path, valid_data="1 1 1 \n2 2 2 \n"))) == private
 

@@ -111,7 +111,7 @@ def test_a_records_inputs_and_contents_do_not_depend_on_the_other_records(tmp_pa
     columns = {"image": [{"bytes": FILES[2], "path": None}], "scan": [SCANS[2].tolist()], "label": [0], "who": ["x"]}
     alone, _ = written(tmp_path / "one", **columns).load(tmp_path / "one")
     assert torch.equal(alone.features[0], together.features[2])
-    assert [*alone.contents()] == [[*together.contents()][2]]
+    assert [*alone.bytes_of_each_record()] == [[*together.bytes_of_each_record()][2]]
 
 
 def test_a_test_part_is_public_and_plays_no_part_in_the_account(tmp_path: Path) -> None:

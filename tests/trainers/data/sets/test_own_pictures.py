@@ -14,7 +14,7 @@ from PIL import Image
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
-from dpsweep.trainers.data.split import part_mask
+from dpsweep.trainers.data.split import pseudo_random_part_mask
 
 SHAPE = (3, 4, 5)
 PHOTOS = ImageFolder(
@@ -106,7 +106,7 @@ def test_a_records_inputs_and_contents_do_not_depend_on_the_other_records(tmp_pa
     picture(alone / "photos" / NAMES[2], pixels(2))
     found, _ = PHOTOS.load(alone)
     assert torch.equal(found.features[0], together.features[2])
-    assert [*found.contents()] == [[*together.contents()][2]]
+    assert [*found.bytes_of_each_record()] == [[*together.bytes_of_each_record()][2]]
 
 
 def test_a_part_is_decided_by_the_file_and_its_label_and_not_by_its_name(tmp_path: Path) -> None:
@@ -114,13 +114,13 @@ def test_a_part_is_decided_by_the_file_and_its_label_and_not_by_its_name(tmp_pat
     known, _ = PHOTOS.load(written(tmp_path))
     (tmp_path / "photos" / "sick" / "P1_2.png").rename(tmp_path / "photos" / "sick" / "other.png")
     renamed, _ = PHOTOS.load(tmp_path)
-    assert sorted(renamed.contents()) == sorted(known.contents())
+    assert sorted(renamed.bytes_of_each_record()) == sorted(known.bytes_of_each_record())
     (tmp_path / "photos" / "sick" / "other.png").rename(tmp_path / "photos" / "healthy" / "other.png")
     relabelled, _ = PHOTOS.load(tmp_path)
-    assert len({*relabelled.contents()} & {*known.contents()}) == 4
-    mask = part_mask(known, 0.5, Adjacency.ADD_OR_REMOVE_ONE)
+    assert len({*relabelled.bytes_of_each_record()} & {*known.bytes_of_each_record()}) == 4
+    mask = pseudo_random_part_mask(known, 0.5, Adjacency.ADD_OR_REMOVE_ONE)
     changed = dataclasses.replace(known, features=known.features + 1)
-    assert np.array_equal(mask, part_mask(changed, 0.5, Adjacency.ADD_OR_REMOVE_ONE))
+    assert np.array_equal(mask, pseudo_random_part_mask(changed, 0.5, Adjacency.ADD_OR_REMOVE_ONE))
 
 
 def test_another_label_moves_no_record_to_another_position(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_class_without_a_folder_and_a_folder_without_pictures_are_fine(tmp_pat
     private, _ = PHOTOS.load(tmp_path)
     assert private.features.shape == (0, *SHAPE)
     assert PHOTOS.verify(tmp_path)
-    assert BY_PATTERN.load(tmp_path)[0].available == 0
+    assert BY_PATTERN.load(tmp_path)[0].number_of_units == 0
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_an_absolute_path_needs_no_folder(tmp_path: Path) -> None:
 
 def test_no_rows_are_no_records(tmp_path: Path) -> None:
     assert TABLE.load(written(tmp_path))[0].features.shape == (0, 2)
-    assert BY_PATIENT.load(written(tmp_path))[0].available == 0
+    assert BY_PATIENT.load(written(tmp_path))[0].number_of_units == 0
 
 
 def test_an_absent_file_is_one_sentence_with_the_next_step(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_whole_file_is_recognised_under_any_name(tmp_path: Path) -> None:
     (tmp_path / "copy.csv").write_bytes(content)
     renamed = dataclasses.replace(TABLE, name="stays", file="copy.csv", records=7)
     assert len(content) > 2 << 20
-    assert TABLE.verify(tmp_path) == renamed.verify(tmp_path) == (Content.of([content]),)
+    assert TABLE.verify(tmp_path) == renamed.verify(tmp_path) == (Content.from_chunks([content]),)
     (tmp_path / "copy.csv").write_bytes(content + b"\n")
     assert renamed.verify(tmp_path) != TABLE.verify(tmp_path)
 

@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.stored_names.tags import HOMES, tag_of_class, tags_of
+from dpsweep.accounting.stored_names.tags import HOMES, tag_of_class, tags_of_family_text
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.data.sets.own_arrays import HuggingFace, Npz, TorchDataset
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
 from dpsweep.trainers.data.sets.own_tables import Table, TextSequences, TextTable
-from dpsweep.trainers.data.split import part_mask
+from dpsweep.trainers.data.split import pseudo_random_part_mask
 from dpsweep.trainers.features.cache import FeatureCache
 from dpsweep.trainers.features.extracted import Extracted
 from tests.trainers.data.test_table_files import FORMATS
@@ -117,10 +117,10 @@ class Shades:
     file: str | None = None
     sha256: str | None = None
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """There is no file."""
 
-    def numbers(self, texts: Iterable[str], length: int) -> np.ndarray:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> np.ndarray:
         rows = [list(map(int, text.split())) for text in texts]
         return np.array(rows, dtype=np.float32).reshape(-1, length) / np.float32(255)
 
@@ -166,15 +166,15 @@ def loaded(reader: str, folder: Path, rows: Sequence[Row], *, by_unit: bool = Fa
 def by_person(records: Records) -> dict[bytes, tuple[Counter[bytes], bool]]:
     """Each unit's records and its part of a split."""
     assert records.units is not None
-    mask, found = part_mask(records, 0.5, ADD), {}
-    for content, unit, part in zip(records.contents(), records.units.of, mask, strict=True):
+    mask, found = pseudo_random_part_mask(records, 0.5, ADD), {}
+    for content, unit, part in zip(records.bytes_of_each_record(), records.units.of, mask, strict=True):
         counts, _ = found.setdefault(records.units.names[unit], (Counter(), bool(part)))
         counts[content] += 1
     return found
 
 
 def test_every_reader_of_a_users_data_is_listed() -> None:
-    own = {tag for tag in tags_of("dataset").split(", ") if ".data.sets.own_" in HOMES[tag]}
+    own = {tag for tag in tags_of_family_text("dataset").split(", ") if ".data.sets.own_" in HOMES[tag]}
     assert own == {reader.split()[0] for reader in READERS}
     assert tag_of_class(ImageFolder) in own
 
@@ -196,7 +196,9 @@ def test_a_person_more_changes_nothing_about_the_others(reader: str, tmp_path: P
 def test_a_record_less_moves_no_other_record_to_another_part(reader: str, tmp_path: Path) -> None:
     def parts(folder: str, rows: Sequence[Row]) -> dict[bytes, bool]:
         records = loaded(reader, tmp_path / folder, rows)
-        return dict(zip(records.contents(), part_mask(records, 0.5, ADD).tolist(), strict=True))
+        return dict(
+            zip(records.bytes_of_each_record(), pseudo_random_part_mask(records, 0.5, ADD).tolist(), strict=True)
+        )
 
     known = parts("known", PEOPLE)
     assert len(known) == len(PEOPLE)
@@ -217,7 +219,7 @@ def test_every_reader_gives_the_same_inputs(reader: str, tmp_path: Path) -> None
 def test_no_records_are_fine(reader: str, tmp_path: Path) -> None:
     dataset = declared(reader, tmp_path, (), by_unit=True)
     assert dataset.verify(tmp_path)
-    assert dataset.load(tmp_path)[0].available == 0
+    assert dataset.load(tmp_path)[0].number_of_units == 0
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader != "text_sequences"])
@@ -226,15 +228,15 @@ def test_frozen_features_keep_units_labels_and_split(reader: str, by_unit: bool,
     of = declared(reader, tmp_path, PEOPLE, by_unit=by_unit)
     raw, _ = of.load(tmp_path)
     extracted = Extracted(of=of, extractor=extractor(tmp_path))
-    found = extracted.extract(raw, FeatureCache(root=tmp_path / "cache"))
+    found = extracted.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "cache"))
     assert found.features.shape == (len(raw), SIZE)
     assert torch.equal(found.labels, raw.labels)
     assert found.units is raw.units
-    assert [*found.contents()] == [digest.tobytes() for digest in raw.digests()]
+    assert [*found.bytes_of_each_record()] == [digest.tobytes() for digest in raw.digest_of_each_record()]
     if by_unit:
-        assert np.array_equal(part_mask(found, 0.5, ADD), part_mask(raw, 0.5, ADD))
+        assert np.array_equal(pseudo_random_part_mask(found, 0.5, ADD), pseudo_random_part_mask(raw, 0.5, ADD))
     chosen = found.select(np.array([4, 2]))
-    assert [*chosen.contents()] == [[*found.contents()][place] for place in (4, 2)]
+    assert [*chosen.bytes_of_each_record()] == [[*found.bytes_of_each_record()][place] for place in (4, 2)]
 
 
 @pytest.mark.parametrize("reader", READERS)

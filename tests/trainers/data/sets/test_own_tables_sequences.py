@@ -11,7 +11,7 @@ import pytest
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.records import IGNORED
-from dpsweep.trainers.data.sets.own_tables import TextSequences, next_tokens
+from dpsweep.trainers.data.sets.own_tables import TextSequences, next_token_targets
 from tests.trainers.data.sets.test_own_tables_texts import tokenizer
 
 ROWS = 'id,note\n1,a good film\n2,"bad, very bad"\n3,\n1,the the\n'
@@ -43,7 +43,7 @@ def test_a_row_is_a_record_of_tokens_and_those_that_follow(tmp_path: Path) -> No
         [11, 11, 3, *[IGNORED] * 3],
     ]
     assert str(records.labels.dtype) == "torch.int64"
-    assert content == Content.of([ROWS.encode()])
+    assert content == Content.from_chunks([ROWS.encode()])
     form = notes.preprocessing
     assert (form["kind"], form["length"], form["words"], form["labels"]) == ("tokens", 6, 14, None)
     assert form["output"] == "next_token"
@@ -53,17 +53,17 @@ def test_records_of_one_unit_keep_their_labels(tmp_path: Path) -> None:
     notes = sequences(tmp_path, unit="person", unit_column="id", units=3, contribution_cap=1)
     notes.verify(tmp_path)
     records, _ = notes.load(tmp_path)
-    assert records.available == len(records) == 3
-    assert records.labels.tolist() == next_tokens(records.features.numpy(), 0).tolist()
+    assert records.number_of_units == len(records) == 3
+    assert records.labels.tolist() == next_token_targets(records.features.numpy(), 0).tolist()
     part = records.select(np.array([2, 0]))
     assert part.labels.tolist() == [records.labels[2].tolist(), records.labels[0].tolist()]
-    assert len({digest.tobytes() for digest in records.digests()}) == 3
+    assert len({digest.tobytes() for digest in records.digest_of_each_record()}) == 3
 
 
 def test_padding_that_is_a_token_of_the_text_is_learnt_before_the_end(tmp_path: Path) -> None:
     """GPT-2 has no padding: its mark of the end stands for it."""
     tokens = np.array([[5, 0, 6, 0, 0], [0, 0, 0, 0, 0], [1, 2, 3, 4, 5]], dtype=np.float32)
-    assert next_tokens(tokens, 0).tolist() == [
+    assert next_token_targets(tokens, 0).tolist() == [
         [0, 6, IGNORED, IGNORED, IGNORED],
         [IGNORED] * 5,
         [2, 3, 4, 5, IGNORED],

@@ -45,7 +45,7 @@ def test_rows_become_token_numbers_between_their_marks(tmp_path: Path) -> None:
         [2, 3, 0, 0, 0, 0],
         [2, 11, 11, 11, 11, 3],
     ]
-    assert content == Content.of([ROWS.encode()])
+    assert content == Content.from_chunks([ROWS.encode()])
     form = reviews.preprocessing
     assert (form["kind"], form["length"], form["words"], form["labels"]) == ("tokens", 6, 14, ["down", "up"])
     assert form["vocabulary"]["file"] == "tokenizer.json"
@@ -91,12 +91,12 @@ def test_a_file_with_a_mistake_is_refused_before_the_charge(tmp_path: Path) -> N
 )
 def test_a_tokenizer_that_is_not_as_declared_is_refused(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput) as refused:
-        tokenizer(tmp_path, **fields).check()
+        tokenizer(tmp_path, **fields).check_vocabulary_file()
     assert words in str(refused.value)
 
 
 def test_bytes_that_are_not_utf_8_are_read(tmp_path: Path) -> None:
-    numbers = tokenizer(tmp_path).numbers(["good \udcff film", "good"], 5)
+    numbers = tokenizer(tmp_path).token_numbers_of_texts(["good \udcff film", "good"], 5)
     assert numbers.tolist() == [[2, 4, 1, 6, 3], [2, 4, 3, 0, 0]]
 
 
@@ -110,7 +110,7 @@ def test_the_folders_tokenizer_is_our_own_wordpiece() -> None:
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("tokenizer.json", "vocab.txt")
     }
     theirs = FolderTokenizer(path=str(folder), sha256=digests["tokenizer.json"], words=30522, padding=0)
-    theirs.check()
+    theirs.check_vocabulary_file()
     ours = WordPiece(package=None, file=str(folder / "vocab.txt"), sha256=digests["vocab.txt"], words=30522)
     texts = [
         "it 's a charming and often affecting journey .",
@@ -119,4 +119,4 @@ def test_the_folders_tokenizer_is_our_own_wordpiece() -> None:
         "",
         "word " * 40,
     ]
-    assert np.array_equal(theirs.numbers(texts, 24), ours.numbers(texts, 24))
+    assert np.array_equal(theirs.token_numbers_of_texts(texts, 24), ours.token_numbers_of_texts(texts, 24))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.preprocessing import bucket
+from dpsweep.trainers.data.preprocessing import hash_bucket_of_word
 from dpsweep.trainers.data.sets.texts import EnronMail
 
 WIDTH = 256
@@ -58,10 +58,10 @@ def test_words_of_a_mail_are_counted_in_public_buckets(tmp_path: Path) -> None:
     assert public is None
     assert private.labels.tolist() == [0, 0, 1, 0, 1]
     inputs = private.inputs(slice(0, 5), "cpu")
-    gas = bucket("gas", WIDTH)
-    assert len({gas, *(bucket(word, WIDTH) for word in ("subject", "meeting", "win", "caf\u00e9"))}) == 5
+    gas = hash_bucket_of_word("gas", WIDTH)
+    assert len({gas, *(hash_bucket_of_word(word, WIDTH) for word in ("subject", "meeting", "win", "caf\u00e9"))}) == 5
     assert inputs[:, gas].tolist() == [1, 0, 0, 0.5, 0.5], "three times is as good as twice"
-    assert inputs[0, bucket("caf\u00e9", WIDTH)] == 0.5
+    assert inputs[0, hash_bucket_of_word("caf\u00e9", WIDTH)] == 0.5
 
 
 def test_archives_hold_the_same_records_in_the_same_order(tmp_path: Path) -> None:

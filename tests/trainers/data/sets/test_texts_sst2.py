@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.official_files import Official
-from dpsweep.trainers.data.preprocessing import bucket, hashed_counts, split_into_words
+from dpsweep.trainers.data.preprocessing import hash_bucket_of_word, hashed_word_counts_of_texts, split_into_words
 from dpsweep.trainers.data.sets.texts import Sst2, Sst2Tokens
 from dpsweep.trainers.data.vocabularies import pad_rows
 
@@ -47,18 +47,22 @@ def test_words_are_counted_in_public_buckets_up_to_the_bound(tmp_path: Path) -> 
     assert public is not None
     assert private.labels.tolist() == [0, 1, 1]
     assert public.labels.tolist() == [1]
-    that, loves = bucket("that", WIDTH), bucket("loves", WIDTH)
+    that, loves = hash_bucket_of_word("that", WIDTH), hash_bucket_of_word("loves", WIDTH)
     assert that != loves
     inputs = private.inputs(slice(0, 3), "cpu")
     assert inputs[1, that] == inputs[1, loves] == 1, "three times is as good as twice"
-    assert inputs[0, bucket("hide", WIDTH)] == public.inputs(slice(0, 1), "cpu")[0, bucket("hide", WIDTH)] == 0.5
+    assert (
+        inputs[0, hash_bucket_of_word("hide", WIDTH)]
+        == public.inputs(slice(0, 1), "cpu")[0, hash_bucket_of_word("hide", WIDTH)]
+        == 0.5
+    )
     assert inputs.sum(1).tolist() == [1.5, 2, 0.5]
 
 
 def test_the_hash_is_the_same_everywhere_and_spreads() -> None:
     """These numbers may never change: models trained on other buckets would be other models."""
-    assert [bucket(word, 2048) for word in ("the", "film", "caf\u00e9")] == [900, 449, 1101]
-    held = [bucket(str(word), 16) for word in range(16000)]
+    assert [hash_bucket_of_word(word, 2048) for word in ("the", "film", "caf\u00e9")] == [900, 449, 1101]
+    held = [hash_bucket_of_word(str(word), 16) for word in range(16000)]
     assert all(850 < held.count(place) < 1150 for place in range(16))
 
 
@@ -67,8 +71,8 @@ def test_words_are_runs_of_letters_whatever_their_case() -> None:
         *("it", "s", "a", "charming", "rock", "solid", "movie", "\u00e9t\u00e9", "2002"),
     ]
     assert split_into_words(" , .") == []
-    assert hashed_counts([" , .", ""], 4, 1).tolist() == [[0] * 4] * 2
-    assert hashed_counts([], 4, 1).shape == (0, 4)
+    assert hashed_word_counts_of_texts([" , .", ""], 4, 1).tolist() == [[0] * 4] * 2
+    assert hashed_word_counts_of_texts([], 4, 1).shape == (0, 4)
 
 
 def test_a_phrases_inputs_do_not_depend_on_the_other_phrases(tmp_path: Path) -> None:
@@ -78,7 +82,7 @@ def test_a_phrases_inputs_do_not_depend_on_the_other_phrases(tmp_path: Path) -> 
 
 
 def test_the_private_file_alone_is_recognised(tmp_path: Path) -> None:
-    assert written(tmp_path).verify(tmp_path) == (Content.of([TRAIN.encode()]),)
+    assert written(tmp_path).verify(tmp_path) == (Content.from_chunks([TRAIN.encode()]),)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +121,10 @@ class Letters:
     file: str | None = None
     sha256: str | None = None
 
-    def check(self) -> None:
+    def check_vocabulary_file(self) -> None:
         """There is no file."""
 
-    def numbers(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
+    def token_numbers_of_texts(self, texts: Iterable[str], length: int) -> NDArray[np.float32]:
         return pad_rows(([1, *map(ord, text[: length - 2]), 2] for text in texts), length, self.padding)
 
 
