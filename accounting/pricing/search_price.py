@@ -155,9 +155,9 @@ def _has_separate_final_records(rule: SelectionRule) -> bool:
 
 
 def is_search_covered_by_rule(rule: SelectionRule, search: Search) -> bool:
-    """Whether a rule's theorem covers the search."""
+    """Whether a rule allows the search."""
     try:
-        rule.check_search_is_covered(search)
+        rule.check_search_is_allowed(search)
     except BadInput:
         return False
     return True
@@ -193,7 +193,7 @@ def _search_terms(spec: SearchSpec, rule: SelectionRule, runs: Sequence[Declared
 
 def _check_search_is_allowed(terms: SearchTerms, spec: SearchSpec) -> None:
     """Raises `BadInput` if the rule's theorem does not cover the search, or if it cannot be run that way."""
-    terms.rule.check_search_is_covered(spec.search)
+    terms.rule.check_search_is_allowed(spec.search)
     if spec.search.pruning:
         raise BadInput(
             f"Expected search.pruner={spec.pruner} not to be there: a run pays for all of its steps before it "
@@ -202,6 +202,5 @@ def _check_search_is_allowed(terms: SearchTerms, spec: SearchSpec) -> None:
     if spec.search.spares and spec.search.shared:
         raise BadInput(
             f"Expected plan.spare_attempts={spec.search.spares} to be 0 with subsample=shared: what is killed is "
-            "killed for "
-            "all runs at once, and another attempt at one of them would have subsamples of its own."
+            "killed for all runs at once, and another attempt at one of them would have subsamples of its own."
         )

@@ -247,7 +247,7 @@ def _search_class_without_cache(plan: Plan) -> type[PlannedSearch]:
         repeats=plan.least_runs_per_point,
         spares=plan.spares,
     )
-    rule.check_search_is_covered(search)
+    rule.check_search_is_allowed(search)
     kind = rule.search_kind(search)
     if kind is None or not rule.is_event_charged_for_trials(plan.event, plan.priced_events):
         raise BadInput(

@@ -11,7 +11,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.references import MCSHERRY_2009, Work
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import FinalRunTerms, Search, Use, refuse_spare_attempts
+from dpsweep.accounting.selection.interface import FinalRunTerms, Use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +52,6 @@ class DisjointParts(Composition):
                 "The learning rate of the final run is the best one times (the ratio of noise per {unit}) to the power "
                 f"{self.carry:g}, as the plan declares.",
             ),
-        )
-
-    def check_search_is_covered(self, search: Search) -> None:
-        """Refuses spare attempts."""
-        super().check_search_is_covered(search)
-        refuse_spare_attempts(
-            self.name,
-            search,
-            "an attempt that is paid for on the search's records would not pay for a final run on the others.",
         )
 
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:

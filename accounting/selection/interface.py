@@ -179,6 +179,35 @@ class SelectionRule(Checked, ABC):
     def check_search_is_covered(self, search: Search) -> None:
         """Raises `BadInput` with the reason if the rule's theorem does not cover the search."""
 
+    def check_search_is_allowed(self, search: Search) -> None:
+        """Raises `BadInput` unless the theorem covers the search, and its price all that the search shows and repeats.
+
+        A rule that hides losers, by whatever theorem, has no curves, no scripts and no spare attempts.
+        """
+        self.check_search_is_covered(search)
+        if search.spares and self.final_run_terms is not None and self.final_run_terms.is_search_on_part_of_records:
+            raise BadInput(
+                f"Expected plan.spare_attempts={search.spares} to be 0 under {self.name}: an attempt that is paid for "
+                "on the search's records would not pay for a final run on the others."
+            )
+        if not self.hides_losers:
+            return
+        if search.curves_every is not None:
+            raise BadInput(
+                f"Expected score.every={search.curves_every} to be null under {self.name}: it hides what curves would "
+                "show."
+            )
+        if search.scripts:
+            raise BadInput(
+                f"Expected tuning={self.name} to show every run with trainer=script: a script may open a connection "
+                "or write anywhere, so its time and its output cannot be hidden. Take tuning=composition."
+            )
+        if search.spares:
+            raise BadInput(
+                f"Expected plan.spare_attempts={search.spares} to be 0 under {self.name}: a try that died is never "
+                "replaced, since another one would depend on how the first went. Choose tuning=composition."
+            )
+
     @abstractmethod
     def expected_tries(self, n_points: int) -> float:
         """The mean number of runs over `n_points` points."""
@@ -321,27 +350,6 @@ def check_search_allows_hiding_losers(rule: str, search: Search) -> None:
             "Choose tuning=composition."
         )
     refuse_shared_subsamples(rule, search)
-    if search.curves_every is not None:
-        raise BadInput(
-            f"Expected score.every={search.curves_every} to be null under {rule}: it hides what curves would show."
-        )
-    if search.scripts:
-        raise BadInput(
-            f"Expected tuning={rule} to show every run with trainer=script: a script may open a connection or write "
-            "anywhere, so its time and its output cannot be hidden. Take tuning=composition."
-        )
-    refuse_spare_attempts(
-        rule,
-        search,
-        "a try that died is never replaced, since another one would depend on how the first went. Choose "
-        "tuning=composition.",
-    )
-
-
-def refuse_spare_attempts(rule: str, search: Search, reason: str) -> None:
-    """Refuses spare attempts, for rules that do not pay for them."""
-    if search.spares:
-        raise BadInput(f"Expected plan.spare_attempts={search.spares} to be 0 under {rule}: {reason}")
 
 
 def refuse_shared_subsamples(rule: str, search: Search) -> None:

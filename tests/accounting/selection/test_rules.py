@@ -34,6 +34,7 @@ from dpsweep.accounting.selection.disjoint_parts import DisjointParts
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.hidden_search import HiddenSearchRule
 from dpsweep.accounting.selection.interface import (
+    THE_WINNER,
     Disclosure,
     Draw,
     Proposals,
@@ -352,3 +353,20 @@ def test_the_answers_of_a_rule_that_hides_are_those_of_its_search(rule: HiddenSe
     assert rule.expected_tries(2) == search.law_of_number_of_tries.mean
     assert rule.draw_tries(2, Random(3)) == search.draw_tries(2, Random(3))
     assert rule.event(trials) == search.over(trials)
+
+
+class WinnerOnly(Composition):
+    """A composition that lets out its winner alone: it pays for all runs, and still hides them."""
+
+    discloses = THE_WINNER
+
+
+@pytest.mark.parametrize("rule", [*HIDING, WinnerOnly(), Final(rule=WinnerOnly())], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "more", [{"curves_every": 5}, {"scripts": True}, {"spares": 1}], ids=["curves", "scripts", "spares"]
+)
+def test_whatever_hides_its_losers_has_no_curves_scripts_and_spares(rule: SelectionRule, more: dict[str, int]) -> None:
+    rule.check_search_is_allowed(Search())
+    with pytest.raises(BadInput, match=r"score\.every=5|trainer=script|spare_attempts=1"):
+        rule.check_search_is_allowed(Search(**more))
+    Composition().check_search_is_allowed(Search(**more))
