@@ -236,7 +236,7 @@ def _checks_of_annotation(annotation: Any) -> list[Check]:
         if get_origin(plain) in (Union, UnionType):
             checks += _checks_of_annotation(argument)
         elif get_origin(plain) is not Literal:
-            checks += [partial(_run_check_on_each_element, check) for check in _checks_of_annotation(argument)]
+            checks += [partial(_check_each_element, check) for check in _checks_of_annotation(argument)]
     return [partial(_run_check_unless_none, check) for check in checks] if NoneType in get_args(plain) else checks
 
 
@@ -245,7 +245,7 @@ def _run_check_unless_none(check: Check, name: str, value: Any) -> None:
         check(name, value)
 
 
-def _run_check_on_each_element(check: Check, name: str, values: Any) -> None:
+def _check_each_element(check: Check, name: str, values: Any) -> None:
     for value in values.values() if isinstance(values, Mapping) else values:
         check(name, value)
 

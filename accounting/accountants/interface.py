@@ -13,7 +13,7 @@ from dpsweep.accounting.events.build import (
     DpEvent,
     PlanEvent,
     leaves_with_counts,
-    rate_and_noise_of_gaussian_step,
+    rate_and_noise_of_gaussian_step_or_none,
     size_records_and_noise_of_fixed_step,
     without_replacement_gaussian,
 )
@@ -80,7 +80,7 @@ def gaussian_part(event: DpEvent, adjacency: Adjacency) -> GaussianPart:
 def _split_leaves_into_steps_and_others(leaves: Sequence[tuple[DpEvent, int]], adjacency: Adjacency) -> GaussianPart:
     steps, others = [], []
     for leaf, count in leaves:
-        step = rate_and_noise_of_gaussian_step(leaf, adjacency)
+        step = rate_and_noise_of_gaussian_step_or_none(leaf, adjacency)
         if step is None:
             others.append((leaf, count))
         else:

@@ -202,7 +202,7 @@ class Lines:
         return None if row is None else self._entry_of_row_or_refuse_altered(row)
 
     @property
-    def appended_rows(self) -> tuple[Mapping[str, Any], ...]:
+    def rows_appended_in_transaction(self) -> tuple[Mapping[str, Any], ...]:
         """The lines that were appended in this transaction, as they are stored."""
         return tuple({name: row[name] for name in COLUMNS} for row in self._appended)
 

@@ -169,7 +169,7 @@ def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
 
 def noise_std_of_noisy_table(event: DpEvent) -> float | None:
     """The standard deviation of the noise on each count of a noisy table, to 12 digits; None for other events."""
-    step = rate_and_noise_of_gaussian_step(event)
+    step = rate_and_noise_of_gaussian_step_or_none(event)
     stated = noise_multiplier_of_perturbed_output(event)
     std = math.sqrt(2) * stated if stated is not None else None if step is None else step[1]
     return None if std is None else float(f"{std:.12g}")
@@ -258,7 +258,7 @@ def runs_on_shared_batches(runs: Iterable[DpEvent]) -> DpEvent:
     shared: list[tuple[int, float, float]] = []
     for run in runs:
         leaves = leaves_with_counts(run)
-        step = rate_and_noise_of_gaussian_step(leaves[0][0]) if len(leaves) == 1 else None
+        step = rate_and_noise_of_gaussian_step_or_none(leaves[0][0]) if len(leaves) == 1 else None
         if step is None or not isinstance(leaves[0][0], PoissonSampledDpEvent):
             raise ValueError(f"Expected run={run} to repeat one Poisson-sampled Gaussian step.")
         shared.append((leaves[0][1], *step))
@@ -356,7 +356,7 @@ EPOCHS = (EpochDpEvent, RandomAllocationDpEvent)
 """Events of several steps at once."""
 
 
-def rate_and_noise_of_gaussian_step(
+def rate_and_noise_of_gaussian_step_or_none(
     event: DpEvent, adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
 ) -> tuple[float, float] | None:
     """(sample_rate, noise_multiplier) of a Gaussian mechanism, Poisson-sampled or with rate 1; else None.

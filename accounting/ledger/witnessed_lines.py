@@ -121,8 +121,8 @@ class WitnessedLines:
             if isinstance(body, ReleaseManifest) and self.witness is not None and body.manifest not in pinned:
                 seen = Witnessed(witness=self.witness.name, folder=body.folder, manifest=body.manifest)
                 self._append_body_to_account(row["account"], row["plan"], seen)
-        if self.lines.appended_rows:
-            rows = (*state.rows, *self.lines.appended_rows)
+        if self.lines.rows_appended_in_transaction:
+            rows = (*state.rows, *self.lines.rows_appended_in_transaction)
             self._replace_witness_state_with_rows(state, rows, replace(state.memory, end=self.lines.end_of_chain()))
         return None
 
@@ -131,7 +131,7 @@ class WitnessedLines:
 
         Raises `BadInput` if the ledger has a witness and none is named.
         """
-        if not self.lines.appended_rows:
+        if not self.lines.rows_appended_in_transaction:
             return
         if self.witness is None and self.declared:
             raise BadInput(
@@ -151,7 +151,7 @@ class WitnessedLines:
 
         `later` is what a machine remembers at their end. Raises `LedgerDamaged` if the witness has seen other lines.
         """
-        if self.witness is None or not self.lines.appended_rows:
+        if self.witness is None or not self.lines.rows_appended_in_transaction:
             return
         state = self.witness.read_state(present_ledger_identity(self.lines) or "")
         if (None if state is None else state.head) != (self.before if self.declared else None):
@@ -162,7 +162,7 @@ class WitnessedLines:
 
     def replace_witness_state(self, state: WitnessedState | None, later: Memory) -> None:
         """Moves the witness from this state to the lines of this transaction."""
-        if rows := self.lines.appended_rows:
+        if rows := self.lines.rows_appended_in_transaction:
             self._replace_witness_state_with_rows(state, rows, later)
 
     def _replace_witness_state_with_rows(

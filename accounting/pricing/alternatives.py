@@ -24,7 +24,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.remaining_budget import RemainingBudget
 from dpsweep.accounting.pricing.rule_prices import Offer, may_sweep_run_under_rule, offer_of_each_rule
 from dpsweep.accounting.pricing.search_terms import SearchTerms
-from dpsweep.accounting.pricing.solver import trials_at_noises
+from dpsweep.accounting.pricing.solver import trials_of_runs_at_noises
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.selection.interface import SelectionRule
 
@@ -150,7 +150,8 @@ def required_noise_to_fit_budget(
 
     def search_event_with_scores(noise: float) -> PlanEvent:
         return terms.search_event(
-            trial.event_with_final_run for trial in trials_at_noises(runs, [own or noise for own in fixed], terms)
+            trial.event_with_final_run
+            for trial in trials_of_runs_at_noises(runs, [own or noise for own in fixed], terms)
         )
 
     try:

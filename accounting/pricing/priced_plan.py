@@ -65,7 +65,7 @@ class PricedPlan:
             shared=plan.has_shared_subsamples,
         )
 
-    def event_and_quote_of_repetition(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
+    def event_and_quote_of_one_more_attempt_each(self, trials: Sequence[Trial]) -> tuple[PlanEvent, Quote]:
         """The event and the price of one more attempt at each of these trials, which may include the final run."""
         plan, finals = self.plan, {trial.id for trial in self.plan.final_runs}
         search = [trial.event for trial in trials if trial.id not in finals]

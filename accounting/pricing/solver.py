@@ -172,7 +172,7 @@ def trials_with_solved_noise(runs: Sequence[DeclaredRun], terms: SearchTerms, ta
     return _trials_with_final_runs(runs, noises, terms, target)
 
 
-def trials_at_noises(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
+def trials_of_runs_at_noises(runs: Sequence[DeclaredRun], noises: Sequence[float], terms: SearchTerms) -> list[Trial]:
     """The trials at these noise multipliers, which replace the runs' own."""
     return _trials_with_final_runs(runs, noises, terms, None)
 

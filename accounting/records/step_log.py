@@ -123,7 +123,7 @@ class StepLog:
     @classmethod
     def read_for_attempt(cls, place: TrialPlace, trial: Trial, attempt: int) -> StepLog:
         """The log of an attempt from its files; raises `ContractBroken` if they are damaged or inconsistent."""
-        marked, scored = _read_marked_steps_and_score(_marks_path(place.record, attempt))
+        marked, scored = _read_number_of_marked_steps_and_whether_scored(_marks_path(place.record, attempt))
         header = Header.read_checkpoint_header(place.files, attempt)
         if header is not None and not header.step <= header.spent <= header.marked <= marked:
             raise ContractBroken(
@@ -213,7 +213,7 @@ def steps_spent_by_attempt(place: TrialPlace, trial: Trial, attempt: int) -> int
 def count_marked_stretches_of_steps(record: Path, attempt: int) -> int:
     """The number of marked stretches of an attempt, completed or not; raises `ContractBroken` for damaged marks."""
     path = _marks_path(record, attempt)
-    _read_marked_steps_and_score(path)
+    _read_number_of_marked_steps_and_whether_scored(path)
     return sum(not line.startswith("score") for line in path.read_text("ascii").splitlines()) if path.exists() else 0
 
 
@@ -262,7 +262,7 @@ def forbid_resuming_attempt(record: Path, attempt: int) -> None:
     """Marks an attempt as scored, if it is not marked yet, so that it is never resumed."""
     path = _marks_path(record, attempt)
     try:
-        marked, scored = _read_marked_steps_and_score(path)
+        marked, scored = _read_number_of_marked_steps_and_whether_scored(path)
     except ContractBroken:
         return
     if scored:
@@ -295,7 +295,7 @@ def _attempt_description(paper: Header | Receipt) -> str:
     return f"plan {paper.plan}, trial {paper.trial}, attempt {paper.attempt}, charge {paper.charge[:12]}"
 
 
-def _read_marked_steps_and_score(path: Path) -> tuple[int, bool]:
+def _read_number_of_marked_steps_and_whether_scored(path: Path) -> tuple[int, bool]:
     """The number of marked steps, and whether a score is marked; an incomplete last line counts as damage."""
     try:
         lines = path.read_text("ascii").splitlines(keepends=True)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import Count, Stored
+from dpsweep.accounting.codec import OMITTED, Count, Stored
 from dpsweep.accounting.durable_files import (
     FORMAT,
     Flushing,
@@ -21,7 +21,12 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.private_store import PRIVATE, new_nonce
-from dpsweep.accounting.validation import require_finite_number, require_real, turn_read_errors_into_refusal
+from dpsweep.accounting.validation import (
+    require_finite_number,
+    require_json_object,
+    require_real,
+    turn_read_errors_into_refusal,
+)
 
 RESULT_FILE = "result.json"
 MODEL_FILE = "model.safetensors"
@@ -45,8 +50,10 @@ class Status(StrEnum):
 
 def _check_score(field: str, score: Mapping[str, Any]) -> None:
     """Raises TypeError or ValueError unless the score and its further metrics are finite numbers with intervals."""
-    for name in ("value", "low", "high"):
+    for name in ("value", "low", "high", *({"records_error"} & score.keys())):
         require_finite_number(f"{field}.{name}", score.get(name))
+    for name in ("low", "high") if "told" in score else ():
+        require_finite_number(f"{field}.told.{name}", require_json_object(f"{field}.told", score["told"]).get(name))
     for metric in score.get("also", {}).values():
         _check_score(field, metric)
 
@@ -61,16 +68,18 @@ class TrialResult(Stored):
     """The result of one attempt: its score with a 95 % interval, its realised event, its steps and its time.
 
     `score` is {"value", "low", "high"}, finite numbers, in [0, 1] for the scores of this package; None if the attempt
-    failed. Some metrics add {"also": {name: {"value", "low", "high"}}}, further metrics from the same counts. `event`
+    failed. "told" is {"low", "high"}, an interval that holds for every run of the search that may win, all together at
+    95 %, and "records_error" the standard error that the finite number of records makes, which all runs share. Some
+    metrics add {"also": {name: {"value", "low", "high", "told"}}}, further metrics from the same counts. `event`
     is the realised training event in the form of `events.to_json`, None if the attempt failed before it reported the
     event. `curator` holds facts that no price covers: they never leave the curator's folder. These are `batch_sizes`
-    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), `right`
-    (the noisy number of right predictions on held-out private records, if the score is made of it), and `curve`, a
+    (as drawn), `empty` (those of the parts "train" and "holdout" of the private records that are empty), and `curve`, a
     list of measurements on public records, each {"step", "test_accuracy", "test_loss"}; for data declared public also
     "training_accuracy", "training_loss", "mean_factor", "shortened" and quantiles of the norms of per-example
     gradients, "gradient_norm_q10", "gradient_norm_q50" and "gradient_norm_q90". A value that is not finite is None.
     `parameters` is the number of noisy numbers in a step of training, None if no training of ours ran.
-    `counts` is the number of noisy counts that the score released.
+    `counts` is the number of noisy counts that the score released, `released_counts` are the counts that the score is
+    made of, exact ones of public records.
     """
 
     trial: str
@@ -88,6 +97,7 @@ class TrialResult(Stored):
     model: str | None = None
     parameters: Count | None = None
     counts: Count = 2
+    released_counts: Annotated[tuple[float, ...], OMITTED] = ()
     salt: str = field(default_factory=new_nonce)
     versions: Mapping[str, str] = field(default_factory=dict)
     curator: Mapping[str, Any] = field(default_factory=dict)
@@ -99,9 +109,8 @@ class TrialResult(Stored):
 
     @property
     def noisy_right_predictions(self) -> float | None:
-        """The noisy number of right predictions; None if the score is not made of it."""
-        right = self.curator.get("right")
-        return None if right is None else require_finite_number("right", right)
+        """The noisy number of right predictions; None if the score is not made of right and wrong ones."""
+        return self.released_counts[0] if len(self.released_counts) == 2 else None
 
     def write(self, folder: Path) -> None:
         """Stores the result in a trial's folder for its owner alone, atomically."""

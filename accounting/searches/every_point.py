@@ -16,7 +16,7 @@ class EveryPoint(OpenSearch):
     noun, nouns = "point", "points"
 
     @property
-    def names_of_paid_attempts(self) -> tuple[str, ...]:
+    def names_of_attempts_to_charge(self) -> tuple[str, ...]:
         """Every point."""
         return tuple(trial.id for trial in self.plan.trials)
 
@@ -24,6 +24,11 @@ class EveryPoint(OpenSearch):
     def number_of_search_runs(self) -> int:
         """The number of points."""
         return len(self.plan.trials)
+
+    @classmethod
+    def number_of_runs_that_may_win(cls, plan: Plan) -> float:
+        """Every run of every point."""
+        return len(plan.trials)
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The points of the plan."""

@@ -140,11 +140,11 @@ class PlannedSearch(ABC):
 
     @property
     @abstractmethod
-    def names_of_paid_attempts(self) -> tuple[str, ...]:
+    def names_of_attempts_to_charge(self) -> tuple[str, ...]:
         """The names of the attempts that the plan's charge pays for, one attempt each."""
 
     @property
-    def number_of_unnamed_paid_attempts(self) -> int:
+    def number_of_unnamed_attempts_to_charge(self) -> int:
         """The further attempts, at any run, that the plan's charge pays for."""
         return self.plan.spares + bool(self.plan.final_runs)
 
@@ -156,6 +156,14 @@ class PlannedSearch(ABC):
     @abstractmethod
     def number_of_search_runs(self) -> int:
         """The number of runs that the plan pays for, without the final run."""
+
+    @classmethod
+    @abstractmethod
+    def number_of_runs_that_may_win(cls, plan: Plan) -> float:
+        """An upper bound on the expected number of runs of the search that may win, without final runs.
+
+        It follows from the plan, never from what ran.
+        """
 
     @abstractmethod
     def search_trials_so_far(self) -> tuple[Trial, ...]:
@@ -270,6 +278,29 @@ def _require_declared_final_runs(plan: Plan, rule: SelectionRule) -> None:
         for trial in trials:
             if trial.config.get("part") != part or trial.config.get(FINAL, False) is not (use is Use.FINAL):
                 raise BadInput(f"Expected trial {trial.id} to be a run of the {use} as {rule.name} pays for it.")
+
+
+SURE = 0.05
+"""The probability that the intervals of all runs that may win do not hold together."""
+
+
+def is_scored_apart_from_search(plan: Plan, trial: Trial) -> bool:
+    """Whether the trial is a final run on records that the search has not read: its score is the best of none."""
+    terms = rule_from_config(plan.rule).final_run_terms
+    return trial.config.get(FINAL, False) and terms is not None and terms.is_search_on_part_of_records
+
+
+def level_of_told_interval(plan: Plan, trial: Trial) -> float:
+    """The level of the interval that is told of this run if it wins, so that it holds whichever run wins.
+
+    The runs that may win are fixed beforehand, and so is the chance of each of them to run, independently of its score:
+    the chance that some run which may win misses its interval is at most the sum over all of them. A final run on the
+    search's own records may win after each of them.
+    """
+    if is_scored_apart_from_search(plan, trial):
+        return SURE
+    alike = plan.final_runs and not is_scored_apart_from_search(plan, plan.final_runs[0])
+    return SURE / search_class_for_plan(plan).number_of_runs_that_may_win(plan) / (2 if alike else 1)
 
 
 def verify_result_ran_as_declared(trial: Trial, result: TrialResult) -> None:

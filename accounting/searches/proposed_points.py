@@ -37,14 +37,14 @@ class ProposedPoints(OpenSearch):
     noun, nouns = "run", "runs"
 
     @property
-    def names_of_paid_attempts(self) -> tuple[str, ...]:
+    def names_of_attempts_to_charge(self) -> tuple[str, ...]:
         """None."""
         return ()
 
     @property
-    def number_of_unnamed_paid_attempts(self) -> int:
+    def number_of_unnamed_attempts_to_charge(self) -> int:
         """One for each turn, and what every plan pays for."""
-        return super().number_of_unnamed_paid_attempts + self.number_of_search_runs
+        return super().number_of_unnamed_attempts_to_charge + self.number_of_search_runs
 
     def number_of_unnamed_attempts_needed(self, attempts: Attempts) -> int:
         """One for each turn and for the final run that has not begun."""
@@ -59,6 +59,11 @@ class ProposedPoints(OpenSearch):
     def number_of_search_runs(self) -> int:
         """The number of turns."""
         return len(require_allowed_point_indices_per_turn(self.plan))
+
+    @classmethod
+    def number_of_runs_that_may_win(cls, plan: Plan) -> float:
+        """Each turn with each point that it may have: the proposal depends on scores, a run at a turn does not."""
+        return sum(map(len, require_allowed_point_indices_per_turn(plan)))
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """A run for each proposal so far."""

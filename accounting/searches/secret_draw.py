@@ -35,12 +35,12 @@ class SecretDraw(PlannedSearch):
     noun, nouns = "try", "tries"
 
     @property
-    def names_of_paid_attempts(self) -> tuple[str, ...]:
+    def names_of_attempts_to_charge(self) -> tuple[str, ...]:
         """The search as a whole."""
         return (self.plan.id,)
 
     @property
-    def number_of_unnamed_paid_attempts(self) -> int:
+    def number_of_unnamed_attempts_to_charge(self) -> int:
         """None: the final run is part of the search."""
         return 0
 
@@ -61,6 +61,11 @@ class SecretDraw(PlannedSearch):
     def private_record_of_draw(self, stored: StoredDraw) -> SearchRecord:
         """The private store's record of the attempt that this draw is for."""
         return SearchRecord(store=self.folder.private_store, attempt=stored.attempt)
+
+    @classmethod
+    def number_of_runs_that_may_win(cls, plan: Plan) -> float:
+        """The mean number of tries by the law that the draw is from, never the number drawn."""
+        return max(1.0, rule_from_config(plan.rule).expected_tries(len(plan.trials)))
 
     def search_trials_so_far(self) -> tuple[Trial, ...]:
         """The tries of the stored draw."""

@@ -120,7 +120,8 @@ def draw(drawn: Mapping[str, Prices]) -> bytes:
     ]
     axes.legend(handles=kinds, frameon=False, fontsize=8, labelcolor=marks.INK, loc="upper left")
     return with_numbers(
-        charts.drawing_of_figure(NAME, "", lambda: figure).png, {name: asdict(own) for name, own in drawn.items()}
+        charts.render_figure_to_drawing(NAME, "", lambda: figure).png,
+        {name: asdict(own) for name, own in drawn.items()},
     )
 
 

@@ -71,7 +71,7 @@ def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
     figure.text(0.01, 1 - 0.28 / height, title, fontsize=11.5, fontweight="bold", color=marks.INK)
     for x, name, colour in ((0.01, "shows a map too", 0), (0.13, "shows one model, or scores of few points", 1)):
         figure.text(x, 1 - 0.5 / height, f"● {name}", fontsize=8.5, color=marks.SERIES[colour])
-    return PRICES["with_numbers"](charts.drawing_of_figure("search", "", lambda: figure).png, drawn)
+    return PRICES["with_numbers"](charts.render_figure_to_drawing("search", "", lambda: figure).png, drawn)
 
 
 def numbers(picture: Path = PICTURE) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     stds = (noise_std_of_noisy_table(leaf) for score in scores for leaf, _ in events.leaves_with_counts(score))
     found: dict[str, Iterable[float | str | None]] = {
         "sample_rate": {
-            step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step(leaf)) is not None
+            step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step_or_none(leaf)) is not None
         },
         "batches": {f"{size} of {records}" for size, records, _ in fixed},
         "epochs": {size for random, size in epochs if not random},
@@ -252,7 +252,7 @@ def _noise_multiplier_values(sweep: Sweep) -> tuple[float | str, ...]:
     for trial in sweep.planned_trials_and_final_runs:
         leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
         steps = [
-            events.rate_and_noise_of_gaussian_step(leaf)
+            events.rate_and_noise_of_gaussian_step_or_none(leaf)
             or events.size_records_and_noise_of_fixed_step(leaf)
             or events.steps_and_noise_of_epoch(leaf)
             for leaf in leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property, partial
@@ -17,27 +17,38 @@ from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.statistics.point_scores import scores_of_points
 
-RUNS, COMPARED, SCORED, PLANNED = "runs", "compared", "scored", "planned"
-"""The columns with a point's number of runs, what the rule compares, how many have a score and were to have one."""
+RUNS, COMPARED, SCORED, PLANNED, ERROR = "runs", "compared", "scored", "planned", "error_in_comparisons"
+"""The columns with a point's number of runs, what the rule compares, how many have a score and were to have one, and
+the point's standard error in a comparison."""
+
+Z95 = 1.959963984540054
 
 FAR_OUT = 3.0
 """Interquartile ranges below the lower quartile at which the colour scale ends. *Source*: Tukey 1977."""
 
 
 class Mark(IntEnum):
-    """The mark of a cell: best of all, best of its method, not significantly worse than the best, below the scale."""
+    """The mark of a cell: best of all, best of its method, not significantly worse than the best, below the scale.
+
+    `CHOSEN` takes the place of `BEST` where no point can be told apart from it: then no other cell is marked.
+    """
 
     NONE = 0
     BELOW = 1
     AS_GOOD = 2
     BEST_OF_METHOD = 3
     BEST = 4
+    CHOSEN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One point on a map: its only run, or the mean of its `runs`; None if no run has a score."""
+    """One point on a map: its only run, or the mean of its `runs`; None if no run has a score.
+
+    `error` is its standard error in a comparison with other points, None if it is unknown.
+    """
 
     state: State
     accuracy: float | None
@@ -45,6 +56,7 @@ class Cell:
     high: float | None
     mark: Mark
     runs: int = 1
+    error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +126,7 @@ def build_map_panels(
                 for step in _distinct_values(own[key])
             ]
         panels.extend(_build_panel(own, facets, marks, *across_and_down) for own in groups)
-    top = next((cell for cell in _finished_cells(panels) if cell.mark is Mark.BEST), None)
-    return (
-        tuple(panels) if top is None else _mark_unmarked_cells(panels, Mark.AS_GOOD, partial(_is_as_good_as_best, top))
-    )
+    return _with_cells_as_good_as_best_marked(panels)
 
 
 def _index_of_best_point(points: pd.DataFrame) -> int | None:
@@ -132,31 +141,53 @@ def _index_of_best_point(points: pd.DataFrame) -> int | None:
 def _table_of_point_means(
     table: pd.DataFrame, keys: Sequence[str], compared_by: Callable[[Sequence[float]], float]
 ) -> pd.DataFrame:
-    """One row per point, in the order of first runs: the mean of its finished runs, and their number."""
+    """One row per point, in the order of first runs: the mean of its finished runs, its errors, and their number."""
     points: dict[str, list[dict[Hashable, Any]]] = {}
     for row in table.to_dict("records"):
         points.setdefault(repr([row["method"], row["noise_multiplier"], *(row[key] for key in keys)]), []).append(row)
-    rows = [_mean_row_of_runs(runs, compared_by) for runs in points.values()]
-    means = pd.DataFrame(rows, dtype=object) if rows else table.assign(**{COMPARED: None, SCORED: 0})
-    planned = min(map(len, points.values()), default=1) if REPEAT in table else 1
-    return means.assign(**{PLANNED: planned})
+    if not points:
+        return table.assign(**{COMPARED: None, SCORED: 0, PLANNED: 1, ERROR: None})
+    scored = [[run for run in runs if _has_score(run)] for runs in points.values()]
+    rows = [
+        {
+            **(own or runs)[0],
+            RUNS: len(own or runs),
+            COMPARED: compared_by([run["accuracy"] for run in own]) if own else None,
+            SCORED: len(own),
+            ERROR: None,
+        }
+        for runs, own in zip(points.values(), scored, strict=True)
+    ]
+    for row, values in zip((row for row in rows if row[SCORED]), _means_and_errors(scored), strict=True):
+        row.update(values)
+    planned = min(map(len, points.values())) if REPEAT in table else 1
+    return pd.DataFrame(rows, dtype=object).assign(**{PLANNED: planned})
 
 
-def _mean_row_of_runs(
-    runs: Sequence[dict[Hashable, Any]], compared_by: Callable[[Sequence[float]], float]
-) -> dict[Hashable, Any]:
-    """The mean of a point's runs, with its interval for independent runs."""
-    scored = [run for run in runs if run["state"] == State.FINISHED and run["accuracy"] is not None]
-    scores = [run["accuracy"] for run in scored]
-    compared: dict[Hashable, Any] = {COMPARED: compared_by(scores) if scores else None, SCORED: len(scored)}
-    if len(scored) < 2:
-        return {**(scored or runs)[0], RUNS: len(scored or runs), **compared}
-    mean = fmean(scores)
-    row = {**scored[0], "accuracy": mean, RUNS: len(scored), **compared}
-    for name, sign in (("accuracy_low", -1), ("accuracy_high", 1)):
-        if all(run[name] is not None for run in scored):
-            row[name] = mean + sign * math.hypot(*(run["accuracy"] - run[name] for run in scored)) / len(scored)
-    return row
+def _has_score(run: Mapping[Hashable, Any]) -> bool:
+    return run["state"] == State.FINISHED and run["accuracy"] is not None
+
+
+def _means_and_errors(scored: Sequence[Sequence[dict[Hashable, Any]]]) -> Iterator[dict[Hashable, Any]]:
+    """The mean of each point with scored runs and its 95 % interval, and its error in comparisons.
+
+    A point that ran once keeps its run's interval, unless the spread of repeated runs is known.
+    """
+    able = [runs for runs in scored if runs]
+    if not able:
+        return
+    place = np.repeat(np.arange(len(able)), list(map(len, able)))
+    scores = scores_of_points(pd.DataFrame([run for runs in able for run in runs]), place, pd.DataFrame())
+    margins = Z95 * scores.errors_of_means
+    errors = scores.student_inflation_factor * scores.errors
+    for runs, mean, margin, error in zip(able, scores.means, margins, errors, strict=True):
+        values: dict[Hashable, Any] = {ERROR: float(error) if math.isfinite(error) else None}
+        if len(runs) > 1 or len(scores.residuals):
+            known = math.isfinite(margin)
+            values["accuracy"] = float(mean)
+            values["accuracy_low"] = max(0.0, float(mean - margin)) if known else None
+            values["accuracy_high"] = min(1.0, float(mean + margin)) if known else None
+        yield values
 
 
 def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:
@@ -198,13 +229,45 @@ def _mark_unmarked_cells(
     )
 
 
+def _with_cells_as_good_as_best_marked(panels: Sequence[MapPanel]) -> tuple[MapPanel, ...]:
+    """The panels with marks on the points that cannot be told apart from the best.
+
+    Where no point can be, the best one is only the chosen one, and no other cell has a mark.
+    """
+    cells = [cell for cell in _finished_cells(panels) if cell.accuracy is not None]
+    best = next((cell for cell in cells if cell.mark is Mark.BEST), None)
+    if best is None:
+        return tuple(panels)
+    if len(cells) < 2 or not all(cell is best or _is_as_good_as_best(best, cell) for cell in cells):
+        return _mark_unmarked_cells(panels, Mark.AS_GOOD, partial(_is_as_good_as_best, best))
+    return tuple(
+        replace(
+            panel,
+            cells={
+                place: replace(cell, mark=Mark.CHOSEN if cell.mark is Mark.BEST else Mark.NONE)
+                for place, cell in panel.cells.items()
+            },
+        )
+        for panel in panels
+    )
+
+
 def _is_as_good_as_best(best: Cell, cell: Cell) -> bool:
-    """Whether 0 is in the 95 % interval of the difference of two independent scores."""
-    ends = (cell.accuracy, cell.low, cell.high, best.accuracy, best.low, best.high)
-    if any(end is None for end in ends):
+    """Whether 0 is in the 95 % interval of the difference of two points that are scored on the same records."""
+    if cell.accuracy is None or best.accuracy is None or cell.error is None or best.error is None:
         return False
-    score, low, high, top, top_low, top_high = (float(end) for end in ends if end is not None)
-    return top - score <= math.hypot((high - low) / 2, (top_high - top_low) / 2)
+    return best.accuracy - cell.accuracy <= Z95 * math.hypot(best.error, cell.error)
+
+
+def no_point_told_apart_sentence(panels: Sequence[MapPanel]) -> str:
+    """That no point can be told apart from the chosen one; empty if some can."""
+    cells = _finished_cells(panels)
+    if not any(cell.mark is Mark.CHOSEN for cell in cells):
+        return ""
+    return (
+        f"No point can be told apart from the chosen one: the scores of all {len(cells)} points differ by no more than "
+        "their errors. More records, a metric with less noise or repeats of fewer points would tell more."
+    )
 
 
 def _axes_and_facets(rows: pd.DataFrame, keys: Sequence[str]) -> tuple[str | None, str | None, tuple[str, ...]]:
@@ -248,6 +311,7 @@ def _build_panel(
             high=row["accuracy_high"],
             mark=marks.get(int(str(index)), Mark.NONE),
             runs=row[RUNS],
+            error=row[ERROR],
         )
     return MapPanel(method=str(first["method"]), facet=tuple(facet), across=across, down=down, cells=cells)
 

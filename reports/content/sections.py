@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
-from typing import Any
 
 import yaml
 
@@ -21,6 +20,7 @@ from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.facts import Bill, Fact
 from dpsweep.reports.content.formatting import axis_label, method_label, point_and_run_counts_text, setting_text
 from dpsweep.reports.content.sweep_table import FINAL, NEXT_TOKEN_ACCURACY, State, Sweep, first_noise_multiplier
+from dpsweep.reports.content.told_score import ToldScore, told_score_of_run
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
 _LOSSES = {"test_loss": "perplexity on public test records", "training_loss": "perplexity on training records"}
@@ -33,7 +33,8 @@ _LARGEST = 700.0
 class Best:
     """The best configuration of all or of a method; hidden texts are empty.
 
-    `also` has further metrics from the same counts, with their intervals. `final` marks a final run.
+    `interval` is told of its score, `confidence` says how sure it is, and `score` is the sentence on the score that
+    chose. `also` has further metrics from the same counts, with their intervals. `final` marks a final run.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Best:
     settings: tuple[tuple[str, str], ...]
     score: str
     interval: str
+    confidence: str = ""
     also: tuple[tuple[str, str], ...] = ()
     final: bool = False
 
@@ -68,29 +70,26 @@ class Segment:
 def best_configurations(sweep: Sweep, *, trials: Sequence[str], with_score: bool) -> tuple[Best, ...]:
     """The given winners, the best of all first; `with_score` says whether the rule discloses scores."""
     rows = sorted((sweep.row_of_trial(trial) for trial in trials), key=lambda row: row["trial"] != sweep.winner_id)
+    told = {str(row["trial"]): told_score_of_run(sweep, str(row["trial"])) if with_score else None for row in rows}
     return tuple(
         Best(
             method=method_label(str(row["method"])),
             overall=row["trial"] == sweep.winner_id,
             settings=_setting_texts_of_point(sweep, str(row["trial"])),
-            score=f"{notation.percent_text(row['accuracy'])} %" if with_score else "",
-            interval=_interval_ends_text(row["accuracy_low"], row["accuracy_high"]) if with_score else "",
-            also=tuple(_further_metric_texts(sweep, str(row["trial"]))) if with_score else (),
+            score="" if one is None else one.score_sentence,
+            interval="" if one is None else one.interval_text,
+            confidence="" if one is None else one.confidence_text,
+            also=() if one is None else tuple(_further_metric_texts(sweep, str(row["trial"]), one)),
             final=row["trial"] in set(sweep.final["trial"]),
         )
-        for row in rows
+        for row, one in zip(rows, told.values(), strict=True)
     )
 
 
-def _further_metric_texts(sweep: Sweep, trial: str) -> Iterator[tuple[str, str]]:
+def _further_metric_texts(sweep: Sweep, trial: str, told: ToldScore) -> Iterator[tuple[str, str]]:
     """Further metrics from the counts of a score, and perplexities on records declared public."""
-    result = sweep.results_by_trial.get(trial)
-    score: Mapping[str, Any] = {} if result is None or result.score is None else result.score
-    for name, other in score.get("also", {}).items():
-        yield (
-            f"{name}{sweep.positive_class_text}",
-            f"{notation.percent_text(other['value'])} % ({_interval_ends_text(other['low'], other['high'])})",
-        )
+    for name, (low, high) in told.also.items():
+        yield f"{name}{sweep.positive_class_text}", f"{notation.percent_interval_text(low, high)} %"
     yield from ((name, f"{value:.4g}") for name, value in _perplexities_by_name(sweep, trial).items())
 
 
@@ -174,10 +173,6 @@ def _setting_texts_of_point(sweep: Sweep, trial: str) -> tuple[tuple[str, str], 
     if noise is not None and len(planned) > 1:
         settings["noise_multiplier"] = noise_text_rounded_down(noise)
     return tuple(settings.items())
-
-
-def _interval_ends_text(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"95 %: {notation.percent_interval_text(low, high)}"
 
 
 def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:

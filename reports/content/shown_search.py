@@ -23,9 +23,10 @@ class ShownSearch:
     it, with `{charged}` and `{started}` to fill in, `charge` what a charge is for, with `{runs}`. `noisy_runs` are the
     runs that a sum over noisy numbers is about. `covered` says what the choice among the points read and what of it
     stays secret, `not_covered` what the claim assumes of the runs, `bounds` what the accountants' bounds are about.
-    `among` precedes the number of points in a headline, `note` the table of runs. `outcome` says that a finished search
-    has no winner, where its rule discloses that. `to_come` is the number of runs that are not known yet; `adds_up` says
-    that the bill is the sum of its runs' shares.
+    `chosen_among` says what the winner is the best of, empty without a choice. `among` precedes the number of points in
+    a headline, `note` the table of runs. `outcome` says that a finished search has no winner, where its rule discloses
+    that. `to_come` is the number of runs that are not known yet; `adds_up` says that the bill is the sum of its runs'
+    shares.
     """
 
     compared: bool
@@ -41,12 +42,13 @@ class ShownSearch:
     note: str = ""
     outcome: str = ""
     adds_up: bool = False
+    chosen_among: str = ""
 
 
 def shown_search_of_plan(plan: Plan, rule: SelectionRule, runs: Runs, *, private_scores: bool) -> ShownSearch:
     """The search of a plan as pages show it; `private_scores` says that scores are noisy counts of private records."""
     if rule.draws_in_secret:
-        return _shown_search_of_secret_tries(rule, runs)
+        return _shown_search_of_secret_tries(plan, rule, runs)
     shown = _shown_search_of_open_runs(plan, rule, runs)
     return (
         shown
@@ -76,6 +78,7 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         to_come=_final_runs_to_come(rule, runs),
         covered=(compared,) if several or plan.proposed else (),
         adds_up=plan.priced_events == tuple(trial.event for trial in plan.trials),
+        chosen_among=_runs_to_choose_among(len(plan.trials)),
     )
 
 
@@ -97,10 +100,11 @@ def _shown_search_of_proposed_runs(
             "If a point was run several times, the maps show the mean of its runs.",
         ),
         adds_up=False,
+        chosen_among=_runs_to_choose_among(proposed.trials),
     )
 
 
-def _shown_search_of_secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearch:
+def _shown_search_of_secret_tries(plan: Plan, rule: SelectionRule, runs: Runs) -> ShownSearch:
     """The tries of a secret draw, of which the winner alone is shown."""
     each_point = Disclosure.NUMBER_OF_TRIES in rule.discloses
     secret = "Every point is tried once; the scores of all but the winner are secret."
@@ -124,7 +128,15 @@ def _shown_search_of_secret_tries(rule: SelectionRule, runs: Runs) -> ShownSearc
         note="These are the tries of a search that shows its winner alone. The price covers nothing else about them, "
         "such as scores, times or numbers: do not pass them on. Only the contents of release/ may be passed on.",
         outcome=no_winner if runs.over and runs.winner is None else "",
+        chosen_among=f"{len(plan.trials)} tries"
+        if each_point
+        else f"a secret number of tries ({rule.expected_tries(len(plan.trials)):.3g} expected) of "
+        f"{count_text(len(plan.trials), 'point')}",
     )
+
+
+def _runs_to_choose_among(runs: int) -> str:
+    return f"{runs} runs" if runs > 1 else ""
 
 
 def _final_runs_to_come(rule: SelectionRule, runs: Runs) -> int:

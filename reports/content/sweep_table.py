@@ -38,7 +38,7 @@ from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_pl
 FINAL = "final"
 """The label of the final run, which has no number."""
 
-_SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high"}
+_SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high", "records_error": "records_error"}
 NEXT_TOKEN_ACCURACY = "next-token accuracy"
 """The share of a text's tokens that a language model finds most likely, given the tokens before each."""
 _QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY}
@@ -74,9 +74,9 @@ class Sweep:
 
     `plan_id` is the plan's identity, `account` the ledger's statement, `entries` the length of the whole ledger's
     verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
-    swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, gap, steps_run,
-    seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`. `final` has the same
-    columns, and the row of the final run once it is chosen.
+    swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, records_error, gap,
+    steps_run, seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`. `final` has
+    the same columns, and the row of the final run once it is chosen.
     """
 
     folder: Path
@@ -260,6 +260,37 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
     )
 
 
+def table_with_typed_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with columns of float where all values are numbers, and of bool where all are true or false."""
+
+    def typed_column(column: pd.Series) -> pd.Series:
+        values = [value for value in column if value is not None]
+        if values and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+            return pd.to_numeric(column).astype(float)
+        return column.infer_objects()
+
+    return table.apply(typed_column) if len(table) else table
+
+
+def rows_scored_by(sweep: Sweep, metric: str) -> pd.DataFrame:
+    """The rows of the map with the scores of this metric, which the counts of the sweep's own one give too.
+
+    Raises `BadInput` if they do not give it.
+    """
+    if metric == sweep.metric:
+        return sweep.map_rows
+    also = {trial: (result.score or {}).get("also", {}) for trial, result in sweep.results_by_trial.items()}
+    known = sorted({name for metrics in also.values() for name in metrics})
+    if metric not in known:
+        raise BadInput(
+            f"Expected metric={metric} to be {' or '.join((sweep.metric, *known))}, which this sweep measured."
+        )
+    rows = sweep.map_rows
+    scores = [also.get(trial, {}).get(metric, {}) for trial in rows["trial"]]
+    columns = {name: [score.get(key) for score in scores] for name, key in _SCORES.items()}
+    return rows.assign(**{name: pd.Series(values, dtype=object, index=rows.index) for name, values in columns.items()})
+
+
 def first_noise_multiplier(trial: Trial) -> float | None:
     """The noise multiplier of a trial's first Gaussian step (it grows if the clip norm falls); None for other events.
 
@@ -270,7 +301,7 @@ def first_noise_multiplier(trial: Trial) -> float | None:
         return noise
     leaves = [leaf for leaf, _ in events.leaves_with_counts(trial.event.training)]
     steps = [
-        events.rate_and_noise_of_gaussian_step(leaf)
+        events.rate_and_noise_of_gaussian_step_or_none(leaf)
         or events.size_records_and_noise_of_fixed_step(leaf)
         or events.steps_and_noise_of_epoch(leaf)
         for leaf in leaves

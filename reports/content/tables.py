@@ -182,5 +182,5 @@ def item_from_map_cell(cell: MapCell | None) -> Item:
         text += f" ({notation.percent_interval_text(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", mean of {cell.runs} runs"
-    words = {Mark.BEST: ", best", Mark.AS_GOOD: ", not significantly worse"}
-    return Item(text=text + words.get(cell.mark, ""), marked=cell.mark is Mark.BEST)
+    words = {Mark.BEST: ", best", Mark.CHOSEN: ", chosen", Mark.AS_GOOD: ", not significantly worse"}
+    return Item(text=text + words.get(cell.mark, ""), marked=cell.mark in (Mark.BEST, Mark.CHOSEN))

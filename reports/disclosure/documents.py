@@ -127,7 +127,7 @@ def _registry_privacy_fields(claim: ReleasedClaim) -> dict[str, Any]:
             "model_name": "Central",
             "actors": claim.line_text_on_topic("Trust"),
             "release_type": "One release",
-            "release_type_details": claim.reserved_and_budget_sentence,
+            "release_type_details": claim.account_reserved_and_budget_sentence,
             "access_type": "Non-interactive",
         },
         "accounting": {
@@ -317,7 +317,7 @@ def _performance_metric_fields(score: ReleasedScore) -> dict[str, Any]:
     ends = {"lowerBound": score.low, "upperBound": score.high}
     given = {name: str(value) for name, value in ends.items() if value is not None}
     return {
-        "type": score.name,
+        "type": score.name_with_choice,
         "value": str(score.value),
         **({"confidenceInterval": given} if given else {}),
     }

@@ -18,7 +18,7 @@ from dpsweep.reports.exhibits.exhibit import DeclaredExhibit, Exhibit
 from dpsweep.reports.exhibits.prices import epsilon_by_delta_exhibit, rule_prices_exhibit, spending_exhibit
 from dpsweep.reports.exhibits.search_difficulty import search_difficulty_exhibit
 from dpsweep.reports.exhibits.training_measurements import (
-    gradient_bounding_exhibit,
+    clipping_effect_exhibit,
     gradient_norms_exhibit,
     how_often_best_exhibit,
     training_curves_exhibit,
@@ -41,7 +41,7 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
         make=lambda sweep, bill: search_difficulty_exhibit(sweep.compared_rows, sweep.score_description),
     ),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses_exhibit(sweep)),
-    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_bounding_exhibit(sweep)),
+    DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: clipping_effect_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: gradient_norms_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_curves_exhibit(sweep)),
 )

@@ -9,20 +9,27 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import method_label, percent_text
+from dpsweep.reports.content.formatting import method_label, percent_interval_text, percent_text
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Boxes, Chart, Curve
 from dpsweep.reports.figures.drawing import Drawing
+from dpsweep.reports.statistics.point_scores import (
+    point_scores,
+    weighted_mean_of_ordered_scores,
+    weights_of_best,
+    weights_of_median,
+    weights_of_worst,
+)
 
 NEAR = (0.01, 0.02)
 """Distances from the best score within which points are counted, as shares."""
 
 FEW = 4
 TAILS = (0.025, 0.975)
-LEAST = 5
+LEAST = 12
 """Smallest number of finished points at which a method's scores are shown as a distribution."""
 
 
@@ -51,10 +58,12 @@ def search_difficulty_exhibit(table: pd.DataFrame, measure: str) -> Exhibit | No
         key="ease",
         title="Difficulty of the search",
         note="Left: all finished points from the best down. Middle: their quartiles and extremes. Right: the best "
-        "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws.",
+        "of a number of points drawn at random from those that ran: the mean, and the range of 95 of 100 draws. The "
+        "largest of many noisy scores is too large, so the table gives the best, median and worst with the part that "
+        "noise explains taken off, and their 95 % intervals; a dash is an error that nothing tells.",
         source=RESULTS,
         drawings=(_score_distribution_picture(scores, subsets_by_method, measure),),
-        sheets=(_difficulty_sheet(scores, subsets_by_method, best),),
+        sheets=(_difficulty_sheet(table, scores, subsets_by_method, best),),
     )
 
 
@@ -122,13 +131,19 @@ def _score_distribution_picture(
     return charts.draw_charts("ease", alt, (ranked, spread, few))
 
 
-def _difficulty_sheet(scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float) -> Sheet:
+def _difficulty_sheet(
+    table: pd.DataFrame, scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float
+) -> Sheet:
     def row_of_method(method: str) -> Iterator[Cell]:
         own = scores[method]
         few = subsets_by_method[method][min(FEW, len(own)) - 1]
         yield method_label(method)
         yield str(len(own)), len(own)
-        yield from ((percent_text(score), score) for score in (own[0], float(np.median(own)), own[-1]))
+        finished = table[(table["method"] == method) & (table["state"] == State.FINISHED)]
+        for weights in (weights_of_best, weights_of_median, weights_of_worst):
+            estimate = weighted_mean_of_ordered_scores(point_scores(finished), weights).estimate("")
+            ends = percent_interval_text(estimate.low, estimate.high) if estimate.has_interval else "\N{EN DASH}"
+            yield f"{percent_text(estimate.value)} ({ends})", estimate.value
         for near in NEAR:
             share = sum(best - score <= near + 1e-12 for score in own) / len(own)
             yield f"{share:.0%}", share

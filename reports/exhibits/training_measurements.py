@@ -219,7 +219,7 @@ def training_losses_exhibit(sweep: Sweep) -> Exhibit | None:
     )
 
 
-def gradient_bounding_exhibit(sweep: Sweep) -> Exhibit | None:
+def clipping_effect_exhibit(sweep: Sweep) -> Exhibit | None:
     """The effect of bounding gradients at the last look at data declared public, and the resulting step size."""
     factors, shares = _last_value_of_each_run(sweep, MEAN_FACTOR), _last_value_of_each_run(sweep, SHORTENED)
     if factors.notna().sum() < LEAST:

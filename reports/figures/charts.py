@@ -94,7 +94,7 @@ def draw_maps(
     `light` says which values have light colours: high ones, or low ones where these are better.
     """
     figure = partial(_maps_figure, measure, panels, _COLOURS[light])
-    return drawing_of_figure(name, alt, figure)
+    return render_figure_to_drawing(name, alt, figure)
 
 
 def _maps_figure(measure: str, panels: Sequence[Map], colours: str) -> Figure:
@@ -129,7 +129,7 @@ def _draw_map(axes: Axes, panel: Map, norm: Normalize, colours: str) -> None:
 
 def draw_charts(name: str, alt: str, panels: Sequence[Chart | Boxes]) -> Drawing:
     """The charts side by side, each with its own legend below."""
-    return drawing_of_figure(name, alt, partial(_charts_figure, panels))
+    return render_figure_to_drawing(name, alt, partial(_charts_figure, panels))
 
 
 def _charts_figure(panels: Sequence[Chart | Boxes]) -> Figure:
@@ -218,7 +218,7 @@ def _set_plain_log_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}".replace(",", "\N{THIN SPACE}")))
 
 
-def drawing_of_figure(name: str, alt: str, figure: Callable[[], Figure]) -> Drawing:
+def render_figure_to_drawing(name: str, alt: str, figure: Callable[[], Figure]) -> Drawing:
     """The drawing with the files of the figure that the function makes, in the style of charts."""
     return Drawing(name=name, alt=alt).with_rendered_files(figure, _STYLE, PNG_DPI)
 

@@ -218,6 +218,7 @@ def legend_text_of_mark_or_state(entry: State | Mark) -> str:
     """The legend text of a mark or a state."""
     words = {
         Mark.NONE: "",
+        Mark.CHOSEN: "chosen, but not told apart from any other",
         Mark.BEST: "best of all",
         Mark.BEST_OF_METHOD: "best of its method",
         Mark.AS_GOOD: "not significantly worse than the best",

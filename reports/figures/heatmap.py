@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from itertools import groupby
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -54,6 +55,7 @@ from dpsweep.reports.figures.figure_layout import (
     TITLE_LINE,
     Layout,
     Place,
+    estimated_text_width_in_inches,
     lay_out_panels,
     legend_text_of_mark_or_state,
 )
@@ -98,6 +100,7 @@ HATCHES: Mapping[State, str] = {
 
 _LINES: Mapping[Mark, tuple[float, float, Any]] = {
     Mark.BEST: (2.4, 1.3, "solid"),
+    Mark.CHOSEN: (2.4, 1.3, "solid"),
     Mark.BEST_OF_METHOD: (2.0, 0.9, (0, (2.2, 1.4))),
     Mark.AS_GOOD: (1.4, 0.5, "solid"),
 }
@@ -260,7 +263,9 @@ def _draw_colour_scale(
     for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
         text = percent_text((low + place * (high - low)) / 100)
         sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=INK, ha=align, va="top")
-    sheet.text(x + width + 0.1, y + height / 2, measure, fontsize=TICK_FONT, color=INK, va="center", parse_math=False)
+    room = max(8, int((layout.width - x - width - 0.1) / estimated_text_width_in_inches("0", TICK_FONT)))
+    label = "\n".join(wrap(measure, room))
+    sheet.text(x + width + 0.1, y + height / 2, label, fontsize=TICK_FONT, color=INK, va="center", parse_math=False)
 
 
 def _draw_legend_entry(sheet: Axes, x: float, y: float, entry: State | Mark) -> None:

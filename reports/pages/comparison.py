@@ -23,12 +23,12 @@ from dpsweep.reports.content.formatting import (
     ACCURACY,
     enumeration_text,
     method_label,
-    percent_interval_text,
     percent_text,
 )
 from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
+from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
 from dpsweep.reports.pages.curator_page import Figure, failure_sentences_by_picture, figure_per_method_from_pictures
@@ -131,11 +131,12 @@ def _row_of_sweep(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
     best = None if sweep.winner_id is None else sweep.row_of_trial(sweep.winner_id)
     unit = "%" if sweep.metric == ACCURACY else f"% {sweep.score_label}"
     found: tuple[Cell, ...] = ("none", "", "")
-    if best is not None:
+    told = None if sweep.winner_id is None else told_score_of_run(sweep, sweep.winner_id)
+    if best is not None and told is not None:
         found = (
-            (f"{percent_text(best['accuracy'])} {unit}", best["accuracy"]),
+            (f"{percent_text(told.value)} {unit}", told.value),
             method_label(str(best["method"])),
-            percent_interval_text(best["accuracy_low"], best["accuracy_high"]),
+            told.interval_text.removesuffix(" %"),
         )
     return (
         *(sweep.plan_id, sweep.plan.account, enumeration_text([method_label(method) for method in methods])),

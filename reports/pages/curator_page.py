@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 from markupsafe import Markup
@@ -32,8 +32,10 @@ from dpsweep.reports.content.panels import build_map_panels
 from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
+from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import Exhibit, visible_exhibits
+from dpsweep.reports.exhibits.map_notes import map_note_sentences, reason_for_no_map
 from dpsweep.reports.exhibits.prices import sweep_with_bill_share_column
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
@@ -139,7 +141,8 @@ class Page:
     search has no winner, `notes` what the plan remarks on its points, `secret` that runs are tries of a secret draw;
     `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
     says what the price covers, or that nobody is protected. `methods` is a paragraph for a paper, None if nothing is
-    claimed.
+    claimed. `same_answer` says what always giving the same answer reaches. `map_notes` say what the maps leave open, or
+    why there is none.
     """
 
     audience: Audience
@@ -152,6 +155,8 @@ class Page:
     statement: tuple[Line, ...]
     best: tuple[Best, ...]
     pictures: tuple[Drawing, ...] = ()
+    map_notes: tuple[str, ...] = ()
+    same_answer: str = ""
     trials: Sheet | None = None
     records: pd.DataFrame | None = None
     budget: tuple[Segment, ...] = ()
@@ -255,7 +260,8 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         best=sections.best_configurations(
             sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True
         ),
-        pictures=draw_maps_of_sweep(sweep),
+        **maps_of_sweep(sweep),
+        same_answer=same_answer_sentence(sweep),
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(sweep.all_run_rows),
         budget=sections.budget_bar_segments(bill, facts),
@@ -287,11 +293,20 @@ def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*winner, *sweep.winner_id_by_method.values())))
 
 
-def draw_maps_of_sweep(sweep: Sweep) -> tuple[Drawing, ...]:
-    """The sweep's maps, the one with all methods first."""
-    return draw_joint_and_per_method_heatmaps(
-        build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point), f"{sweep.score_description}, %"
-    )
+class Maps(TypedDict):
+    """The fields of a page that its maps fill."""
+
+    pictures: tuple[Drawing, ...]
+    map_notes: tuple[str, ...]
+
+
+def maps_of_sweep(sweep: Sweep) -> Maps:
+    """The sweep's maps, the one with all methods first, and what they leave open."""
+    panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point)
+    if not panels:
+        return {"pictures": (), "map_notes": tuple(filter(None, (reason_for_no_map(sweep.rule),)))}
+    pictures = draw_joint_and_per_method_heatmaps(panels, f"{sweep.score_description}, %")
+    return {"pictures": pictures, "map_notes": map_note_sentences(sweep, panels)}
 
 
 def write_page(page: Page, folder: Path) -> Path:
@@ -367,6 +382,13 @@ def to_json(page: Page) -> dict[str, Any]:
             **({"outcome": page.outcome} if page.outcome else {}),
             **({"cautions": list(page.cautions)} if page.cautions else {}),
             **({"methods": page.methods.text, "bibtex": page.methods.bibtex} if page.methods else {}),
+            **({"same_answer": page.same_answer} if page.same_answer and page.best else {}),
+            **({"map_notes": list(page.map_notes)} if page.map_notes else {}),
+            "best": [
+                {"method": one.method, "interval": one.interval, "confidence": one.confidence, "score": one.score}
+                for one in page.best
+                if one.score
+            ],
             "exhibits": {
                 exhibit.key: {
                     "source": exhibit.source,

@@ -40,9 +40,11 @@ from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
 from dpsweep.reports.content.sections import Best
 from dpsweep.reports.content.sweep_table import State, Sweep
+from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, trainer_settings_for_release
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import visible_exhibits
+from dpsweep.reports.exhibits.map_notes import reason_for_no_map
 from dpsweep.reports.pages import curator_page as pages
 from dpsweep.reports.pages.curator_page import Page
 from dpsweep.reports.pages.page_memory import FILE
@@ -51,7 +53,7 @@ from dpsweep.reports.pages.released_package import (
     ReleasedPackage,
     ReleaseFormat,
     write_commitment_and_statement,
-    write_commitment_opening,
+    write_commitment_opening_for_curator,
     write_documents_in_formats,
     write_price_and_program,
 )
@@ -127,7 +129,7 @@ def write_release_while_locked(
         if not page.nobody:
             write_price_and_program(opening, read_bill(sweep), partial)
     write_documents_in_formats(ReleasedPackage.from_release_folder(page, claim, partial), formats, partial)
-    write_commitment_opening(opening, curator)
+    write_commitment_opening_for_curator(opening, curator)
     record_release_and_rename_folder(sweep, partial, target, ledger)
     return target / FILE
 
@@ -220,12 +222,15 @@ def compose_release_page(sweep: Sweep) -> Page:
         statement=statement,
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         best=_released_best_points(sweep, reader),
+        same_answer=same_answer_sentence(sweep) if reader.may_see(Needs.WINNER_SCORE) else "",
         outcome=sweep.shown.outcome,
         findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
         terms=visible_exhibits(catalogue.TERMS, disclosed, bill, reader),
         methods=methods_text_for_paper(context),
     )
-    return _page_with_maps_and_table_of_all_runs(page, disclosed) if reader.may_see(Needs.ALL_SCORES) else page
+    if not reader.may_see(Needs.ALL_SCORES):
+        return replace(page, map_notes=(reason_for_no_map(sweep.rule),))
+    return _page_with_maps_and_table_of_all_runs(page, disclosed)
 
 
 def claim_of_release_page(
@@ -284,7 +289,7 @@ def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:
     records.insert(0, sweep.runs.noun, sweep.run_labels)
     return replace(
         page,
-        pictures=pages.draw_maps_of_sweep(sweep),
+        **pages.maps_of_sweep(sweep),
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(records),
         runs=sweep.runs.nouns,

@@ -146,7 +146,7 @@ def write_documents_in_formats(package: ReleasedPackage, formats: Iterable[Relea
         write_file_in_one_rename(folder / one.file, one.text(package).encode())
 
 
-def write_commitment_opening(opening: Opening, curator: Path) -> None:
+def write_commitment_opening_for_curator(opening: Opening, curator: Path) -> None:
     """Writes the opening of the commitment into the curator's folder, never into a release."""
     make_private_folder_durably(refuse_link(curator))
     opening.write(curator)

@@ -105,7 +105,7 @@ def finding_that_regularizer_matters_little(
             _variance_shares_of_method(rows, normalized, REGULARIZER),
             _variance_shares_of_method(rows, clipped, CLIP),
         )
-        flat.append(_share_by_setting(r, f"{at} r explains", level))
+        flat.append(_variance_share_explained_by_setting(r, f"{at} r explains", level))
         differ.append(_excess_of_variance_share(c, r, f"{at} c explains more than r by", level))
     parts = (
         *judged_parts_of_estimates_in_range(flat, estimate_text_in_percent, most=FLAT),
@@ -434,7 +434,7 @@ def _variance_shares_of_method(rows: pd.DataFrame, method: str, key: str) -> Var
     return None if grid is None else variance_shares(grid)
 
 
-def _share_by_setting(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
+def _variance_share_explained_by_setting(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
     if shares is None:
         return unknown_estimate(name)
     return shares.total_share_of_parts(name, BY_SETTING, BY_BOTH, level=level)

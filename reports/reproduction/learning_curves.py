@@ -148,8 +148,13 @@ def finding_that_accuracy_is_flat_in_r(clip: Courses, normal: Courses) -> Findin
     """The accuracy curves differ over c under clipping, and hardly differ over r under normalization."""
     both = sorted(set(clip) & set(normal))
     level = confidence_of_each_interval(2)
-    flat = mean_estimate_of_repeats("mean spread over r", [_accuracy_spread(normal[repeat]) for repeat in both], level)
-    gaps = [_accuracy_spread(clip[repeat]) - _accuracy_spread(normal[repeat]) for repeat in both]
+    flat = mean_estimate_of_repeats(
+        "mean spread over r", [_late_accuracy_range_across_runs(normal[repeat]) for repeat in both], level
+    )
+    gaps = [
+        _late_accuracy_range_across_runs(clip[repeat]) - _late_accuracy_range_across_runs(normal[repeat])
+        for repeat in both
+    ]
     wider = mean_estimate_of_repeats("over c wider by", gaps, level)
     parts = (
         *judged_parts_of_estimates_in_range((flat,), estimate_text_in_percentage_points, most=FLAT),
@@ -226,7 +231,7 @@ def _relative_drop_of_last_loss(courses: Mapping[float, Course]) -> float:
     return 1 - ends[max(ends)] / ends[min(ends)] if len(ends) > 1 else float("nan")
 
 
-def _accuracy_spread(courses: Mapping[float, Course]) -> float:
+def _late_accuracy_range_across_runs(courses: Mapping[float, Course]) -> float:
     """The range of the accuracies, averaged over the second half of the steps; nan for fewer than two runs."""
     if len(courses) < 2:
         return float("nan")

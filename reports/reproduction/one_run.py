@@ -99,10 +99,10 @@ def rows_comparing_accountants_by_noise() -> tuple[NoiseRow, ...]:
 def epsilon_rows_by_sampler() -> tuple[SamplerRow, ...]:
     """The same run with every sampler: the sampler that runs must be the one that is charged."""
     return (
-        _sampler_row("Poisson", Pld(), ADD, _poisson_run_event),
-        _sampler_row("Poisson", Pld(), REPLACE, _poisson_run_event),
-        _sampler_row("fixed size without replacement", Pld(), REPLACE, _fixed_size_run_event),
-        _sampler_row("fixed size without replacement", Rdp(), REPLACE, _fixed_size_run_event),
+        _epsilons_row_of_sampler("Poisson", Pld(), ADD, _poisson_run_event),
+        _epsilons_row_of_sampler("Poisson", Pld(), REPLACE, _poisson_run_event),
+        _epsilons_row_of_sampler("fixed size without replacement", Pld(), REPLACE, _fixed_size_run_event),
+        _epsilons_row_of_sampler("fixed size without replacement", Rdp(), REPLACE, _fixed_size_run_event),
         SamplerRow(
             sampler="fixed size without replacement",
             method="the paper's Proposition E.3",
@@ -116,15 +116,17 @@ def epsilon_rows_by_sampler() -> tuple[SamplerRow, ...]:
             forced=_lower_bounds_at_printed_noises(_fixed_size_run_event, REPLACE),
             proven=False,
         ),
-        _sampler_row("random allocation", Rdp(), ADD, _random_allocation_run_event),
-        _sampler_row("shuffling, no amplification", Pld(), ADD, _shuffled_run_event),
+        _epsilons_row_of_sampler("random allocation", Rdp(), ADD, _random_allocation_run_event),
+        _epsilons_row_of_sampler("shuffling, no amplification", Pld(), ADD, _shuffled_run_event),
     )
 
 
 def epsilon_rows_of_truncated_sampling() -> tuple[SamplerRow, ...]:
     """Poisson sampling truncated a little above the expected batch: the price of bounded memory."""
     return tuple(
-        _sampler_row(f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated_run_event_by_noise(cap))
+        _epsilons_row_of_sampler(
+            f"truncated Poisson, at most {cap:.2f} of a batch", Pld(), ADD, _truncated_run_event_by_noise(cap)
+        )
         for cap in CAPS
     )
 
@@ -159,7 +161,7 @@ def _row_comparing_accountants_at_noise(noise: float, printed: float) -> NoiseRo
     )
 
 
-def _sampler_row(
+def _epsilons_row_of_sampler(
     sampler: str, accountant: Accountant, adjacency: Adjacency, run: Callable[[float], DpEvent]
 ) -> SamplerRow:
     return SamplerRow(

@@ -29,6 +29,7 @@ from dpsweep.reports.content.formatting import (
     method_label,
     point_and_run_counts_text,
 )
+from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import line_on_search_that_read_public_data
 from dpsweep.reports.statement.statement_line import Context
 from dpsweep.reports.statement.what_ran import declared_training_text, final_run_lines
@@ -166,6 +167,12 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         yield f"Scores read held-out private {unit}s and are part of the price."
     else:
         yield f"Scores are computed on {unit}s declared public."
+    winner = context.sweep.winner_id if Disclosure.WINNER_SCORE in context.sweep.rule.discloses else None
+    told = None if winner is None else told_score_of_run(context.sweep, winner)
+    if told is not None and told.interval_text:
+        yield escape_tex(
+            f"The {context.sweep.score_label} of the winner is {told.interval_text} ({told.confidence_text})."
+        )
 
 
 def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:

@@ -70,7 +70,7 @@ def one_page_statement(claim: ReleasedClaim) -> OnePage:
         StatementRow(label="Outcome", text=claim.outcome),
         StatementRow(label="Accountants", text=claim.line_text_on_topic("Accountants")),
         StatementRow(label="Meaning", text=" ".join(claim.cautions)),
-        StatementRow(label="The account", text=claim.reserved_and_budget_sentence),
+        StatementRow(label="The account", text=claim.account_reserved_and_budget_sentence),
         StatementRow(label="Not covered", points=claim.not_covered_sentences),
         StatementRow(label="Trust", text=claim.line_text_on_topic("Trust")),
         row_of_commitment(claim.commitment),

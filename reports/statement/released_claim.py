@@ -21,6 +21,7 @@ from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta, protects_nobody_sentence
 from dpsweep.reports.statement.statement_line import Line
 
@@ -37,7 +38,10 @@ TASKS: Mapping[str, str] = {"next_token": "text-generation", "squared_error": "r
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedScore:
-    """The winner's score at a task, with its interval at 95 %; `low` and `high` are None if there is none."""
+    """The winner's score at a task, and the 95 % interval that covers the choice; None where nothing covers it.
+
+    `chosen_among` says what the score is the best of.
+    """
 
     task: str
     metric: str
@@ -45,6 +49,12 @@ class ReleasedScore:
     value: float
     low: float | None
     high: float | None
+    chosen_among: str = ""
+
+    @property
+    def name_with_choice(self) -> str:
+        """The name of the score, and what it is the best of."""
+        return f"{self.name}, the {self.chosen_among}" if self.chosen_among else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +115,7 @@ class ReleasedClaim:
         return " ".join(filter(None, (f"{self.headline}.", self.line_text_on_topic("Claim"), self.outcome)))
 
     @property
-    def reserved_and_budget_sentence(self) -> str:
+    def account_reserved_and_budget_sentence(self) -> str:
         """What the account has reserved in all at this moment, of how much; empty for data declared public."""
         if self.nobody:
             return ""
@@ -180,8 +190,8 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
     reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
     if sweep.winner_id is None or not reader.may_see(Needs.WINNER_SCORE):
         return None
-    row = sweep.row_of_trial(sweep.winner_id)
-    if row["accuracy"] is None:
+    told = told_score_of_run(sweep, sweep.winner_id)
+    if told is None:
         return None
     return ReleasedScore(
         task=TASKS.get(
@@ -189,7 +199,8 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
         ),
         metric=sweep.metric,
         name=sweep.score_description,
-        value=row["accuracy"],
-        low=row["accuracy_low"],
-        high=row["accuracy_high"],
+        value=told.value,
+        low=told.low,
+        high=told.high,
+        chosen_among=told.chosen_among,
     )

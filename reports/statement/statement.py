@@ -60,8 +60,9 @@ _FORCED = (
 )
 
 LUCK = (
-    "Each interval is for one score. The best of many scores is partly luck: a new score of the same model tends to be "
-    "lower."
+    "In tables and maps each interval is for one score. The best of many scores is partly luck: a new score of the "
+    "same model tends to be lower. The interval that is told of the winner is wider: the intervals of all runs that "
+    "could have won hold together with probability 95 %, each at 5 % divided by the number of these runs."
 )
 
 

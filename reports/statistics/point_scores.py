@@ -1,10 +1,13 @@
 """Mean scores of a search's points, the error of each mean, bootstrap draws of all means, and statistics of them.
 
-Where points were run several times, the error is the spread of the runs around their points' means, pooled over all
-points; but over those of the nearest means where high and low scores do not spread alike: runs near the best may differ
-by a tenth of a point, and those that nearly diverge by tens. Where they were run once, it is the standard error of a
-score, which the number of scored records and the noise of their counts determine; it does not cover that another
-training would end elsewhere. Where neither is known, nothing is decided: the errors are nan.
+A mean has two errors. Its own one shrinks with the number of its runs: where points were run several times, it is the
+spread of the runs around their points' means, pooled over all points; but over those of the nearest means where high
+and low scores do not spread alike: runs near the best may differ by a tenth of a point, and those that nearly diverge
+by tens. Where they were run once, it is the noise of their counts, which does not cover that another training would
+end elsewhere. The other error is that of the finite number of scored records. All runs are scored on the same records,
+so it does not shrink with repeats; in a difference of two points it is at most what their two shares of errors e on n
+records make if they never err together, (e1 + e2) / n, so each point's part is e / n. Where no error is known, nothing
+is decided: the errors are nan.
 
 The largest of many noisy scores is too large, and a plain bootstrap takes only a part of that back. So points are
 ordered by their scores with more noise, and read by their scores less the same noise: the two are independent, so that
@@ -29,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, gammaln, ndtri, stdtrit
 
 from dpsweep.accounting.records.plan import REPEAT
-from dpsweep.reports.content.sweep_table import State
+from dpsweep.accounting.records.trial_result import Status
 from dpsweep.reports.statistics.verdict import (
     CONFIDENCE,
     IntervalEstimate,
@@ -42,7 +45,8 @@ NOISE, METHOD = "noise_multiplier", "method"
 STEPS = "steps"
 OUTCOMES = frozenset(
     {
-        *("trial", "state", "accuracy", "accuracy_low", "accuracy_high", "gap", "steps_run", "seconds", "device"),
+        *("trial", "state", "accuracy", "accuracy_low", "accuracy_high", "records_error", "gap", "steps_run"),
+        *("seconds", "device"),
         *("error", "attempts_charged", "attempts_started", "epsilon_alone", "conduct", "folder", "share", REPEAT),
     }
 )
@@ -53,8 +57,8 @@ _Z95 = 1.959963984540054
 
 def scores_of_rows(rows: pd.DataFrame) -> pd.Series[float]:
     """The rows' scores: 0 for a diverged run, nan for a run without a result."""
-    values = pd.to_numeric(rows["accuracy"]).astype(float).where(rows["state"] == State.FINISHED)
-    return values.where(rows["state"] != State.DIVERGED, 0.0)
+    values = pd.to_numeric(rows["accuracy"]).astype(float).where(rows["state"] == Status.FINISHED)
+    return values.where(rows["state"] != Status.DIVERGED, 0.0)
 
 
 def scoring_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
@@ -65,8 +69,15 @@ def scoring_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
     if not {"accuracy_low", "accuracy_high"} <= set(rows.columns):
         return np.full(len(rows), np.nan)
     low, high = (pd.to_numeric(rows[name]).to_numpy(dtype=float) for name in ("accuracy_low", "accuracy_high"))
-    widths = np.where((rows["state"] == State.DIVERGED).to_numpy(), 0.0, high - low)
+    widths = np.where((rows["state"] == Status.DIVERGED).to_numpy(), 0.0, high - low)
     return np.asarray(widths / (2 * _Z95), dtype=float)
+
+
+def records_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """The part of `scoring_errors` that the finite number of records makes [rows]; 0 where it is unknown."""
+    if "records_error" not in rows.columns:
+        return np.zeros(len(rows))
+    return np.asarray(np.nan_to_num(pd.to_numeric(rows["records_error"]).to_numpy(dtype=float)))
 
 
 def rows_of_method(table: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -94,6 +105,9 @@ SCORE_GROUPS, UNEVEN = 4, 0.01
 NO_EFFECT = 0.001
 """Level of the test whether the points differ at all."""
 
+LEAST_SHARE = 0.05
+"""The least score by which the records' part of an error is divided to bound that of a difference."""
+
 Values = NDArray[np.float64]
 Chosen = NDArray[np.bool_]
 
@@ -103,7 +117,8 @@ class PointScores:
     """Points with a score: their settings, mean scores [points] and numbers of runs [points].
 
     `residuals` [runs of repeated points] are deviations from the points' means, scaled to the runs' variance, in the
-    order of the means; `scored_to` [points] is the standard error of a mean by scoring alone.
+    order of the means; `scored_to` [points] is the standard error of a mean by the noise of its scores alone, and
+    `by_records` [points] that by the finite number of records.
     """
 
     settings: pd.DataFrame
@@ -111,6 +126,7 @@ class PointScores:
     runs: NDArray[np.int64]
     residuals: Values
     scored_to: Values
+    by_records: Values
 
     @cached_property
     def residual_index_range_of_each_pool(self) -> NDArray[np.int64]:
@@ -143,12 +159,27 @@ class PointScores:
         return np.asarray(self.runs[repeated][np.argsort(self.means[repeated], kind="stable")])
 
     @cached_property
-    def errors(self) -> Values:
-        """The standard error of each point's mean [points]; nan if nothing is known of it."""
-        if np.isinf(self.degrees_of_freedom):
+    def own_errors(self) -> Values:
+        """The part of each mean's standard error that its runs do not share with others [points]; nan if unknown."""
+        if not len(self.residuals):
             return self.scored_to
         squares, (first, last) = np.append(0, np.cumsum(self.residuals**2)), self.residual_index_range_of_each_pool
-        return np.asarray(np.sqrt((squares[last] - squares[first]) / (last - first) / self.runs))
+        spread = np.asarray(np.sqrt((squares[last] - squares[first]) / (last - first) / self.runs))
+        return np.maximum(spread, self.scored_to) if np.isinf(self.degrees_of_freedom) else spread
+
+    @cached_property
+    def errors(self) -> Values:
+        """The standard error of each mean in a comparison with others [points]; nan if nothing is known of it."""
+        return np.hypot(self.own_errors, self._records_part_in_differences)
+
+    @property
+    def errors_of_means(self) -> Values:
+        """The standard error of each mean by itself [points], as a factor of normal quantiles."""
+        return np.hypot(self.student_inflation_factor * self.own_errors, self.by_records)
+
+    @property
+    def _records_part_in_differences(self) -> Values:
+        return np.asarray(self.by_records / np.sqrt(np.maximum(self.means, LEAST_SHARE)))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -202,7 +233,10 @@ class PointScores:
             own = self.runs == runs
             first, last = self.residual_index_range_of_each_pool[:, own, None]
             noise[:, own] = self.residuals[random.integers(first, last, (DRAWS, len(first), int(runs)))].mean(axis=2)
-        return np.asarray(self.means + self.student_inflation_factor * noise)
+        draws = self.means + self.student_inflation_factor * noise
+        if self.by_records.any():
+            draws += self._records_part_in_differences * random.standard_normal(shape)
+        return np.asarray(draws)
 
 
 def point_scores(rows: pd.DataFrame) -> PointScores:
@@ -210,21 +244,30 @@ def point_scores(rows: pd.DataFrame) -> PointScores:
 
     Points without any score are left out.
     """
-    found = scores_of_rows(rows)
-    kept = rows.loc[found.notna(), [name for name in rows.columns if name not in OUTCOMES]].reset_index(drop=True)
-    values, errors = found.dropna().to_numpy(dtype=float), scoring_errors(rows)[found.notna().to_numpy()]
+    scored = scores_of_rows(rows).notna()
+    kept = rows.loc[scored, [name for name in rows.columns if name not in OUTCOMES]].reset_index(drop=True)
     place = kept.groupby(list(kept.columns), sort=False, dropna=False).ngroup().to_numpy(dtype=np.int64)
+    return scores_of_points(
+        rows[scored], place.astype(np.int64), kept.loc[~pd.Series(place).duplicated()].reset_index(drop=True)
+    )
+
+
+def scores_of_points(rows: pd.DataFrame, place: NDArray[np.int64], settings: pd.DataFrame) -> PointScores:
+    """The points with these `settings`, from rows with scores; `place` [rows] is the point of each, from 0 upwards."""
+    values, errors = scores_of_rows(rows).to_numpy(dtype=float), scoring_errors(rows)
+    records = np.minimum(records_errors(rows), np.abs(errors))
     runs = np.bincount(place)
     means = np.bincount(place, weights=values) / np.maximum(runs, 1)
     several = np.flatnonzero(runs[place] > 1)
     several = several[np.lexsort((place[several], means[place[several]]))]
     scale = np.sqrt(runs[place[several]] / (runs[place[several]] - 1))
     return PointScores(
-        settings=kept.loc[~pd.Series(place).duplicated()].reset_index(drop=True),
+        settings=settings,
         means=means,
         runs=runs,
         residuals=(values - means[place])[several] * scale,
-        scored_to=np.sqrt(np.bincount(place, weights=errors**2)) / np.maximum(runs, 1),
+        scored_to=np.sqrt(np.bincount(place, weights=errors**2 - records**2)) / np.maximum(runs, 1),
+        by_records=np.nan_to_num(np.bincount(place, weights=records)) / np.maximum(runs, 1),
     )
 
 

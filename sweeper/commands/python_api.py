@@ -7,10 +7,12 @@ discloses: a price, a table, a heatmap, the best trial, a release.
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +26,13 @@ from hydra.types import HydraContext, RunMode
 from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.errors import BadInput, ExitCode
+from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan, ledger_of_sweep_folder
 from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
-from dpsweep.reports.content.sweep_table import Sweep
+from dpsweep.reports.content.sweep_table import Sweep, rows_scored_by, table_with_typed_columns
+from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line, refuse_reserved_keys_and_options
 from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
@@ -120,19 +124,22 @@ class SweepResults:
     def trials(self) -> pd.DataFrame:
         """A row for each run: method, hyperparameters, noise multiplier, state, and the score with its 95 % interval.
 
-        Scores are the noisy ones that were charged, or exact where the split is declared public. As in a release, the
-        reasons why runs have no score are not shown.
+        Columns of numbers are of type float, with nan where a run has none. Scores are the noisy ones that were
+        charged, or exact where the split is declared public. As in a release, the reasons why runs have no score are
+        not shown.
         """
         from dpsweep.reports.pages.release import table_of_disclosed_runs
 
         self._require_rule_to_disclose(Needs.ALL_SCORES, "the trials")
-        return table_of_disclosed_runs(self._sweep)
+        return table_with_typed_columns(table_of_disclosed_runs(self._sweep))
 
     @property
     def best(self) -> Mapping[str, Any] | None:
         """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
 
-        None as long as no trial has won; a rule that hides losers has a winner only once its search is over.
+        The score is the one that chose, so it is partly luck; `<metric>_low` and `<metric>_high` are the ends of the 95
+        % interval that holds whichever run had won, None where nothing covers the choice. None as long as no trial has
+        won; a rule that hides losers has a winner only once its search is over.
         """
         self._require_rule_to_disclose(Needs.WINNER, "the winner")
         open_search = not self._sweep.runs.over and not self._public_reader.may_see(Needs.ALL_SCORES)
@@ -142,27 +149,45 @@ class SweepResults:
         point = {"method": trial.method, **trial.axes}
         if not self._public_reader.may_see(Needs.WINNER_SCORE):
             return point
-        return point | {self._sweep.metric: self._sweep.row_of_trial(trial.id)["accuracy"]}
+        told, metric = told_score_of_run(self._sweep, trial.id), self._sweep.metric
+        if told is None:
+            return point
+        return point | {metric: told.value, f"{metric}_low": told.low, f"{metric}_high": told.high}
 
-    def heatmap(self) -> Figure:
-        """The map of scores, a panel for each method, as a matplotlib figure."""
+    def heatmap(self, *, size: tuple[float, float] | None = None, metric: str | None = None, title: str = "") -> Figure:
+        """The map of scores, a panel for each method, as a matplotlib figure of `size` inches, or as large as it needs.
+
+        `metric` is the sweep's own one, or another one of the same counts, such as "sensitivity". Raises `BadInput`
+        for one that the counts do not give, and under a rule whose price does not cover the scores of all runs.
+        """
         self._require_rule_to_disclose(Needs.ALL_SCORES, "the map")
         from dpsweep.reports.content.panels import build_map_panels
         from dpsweep.reports.figures.heatmap import matplotlib_figure_for_notebooks
 
+        rows = rows_scored_by(self._sweep, metric or self._sweep.metric)
         figure = matplotlib_figure_for_notebooks(
-            build_map_panels(self._sweep.map_rows, self._sweep.swept_keys, self._sweep.rule.score_of_point),
-            self._sweep.score_description,
+            build_map_panels(rows, self._sweep.swept_keys, self._sweep.rule.score_of_point),
+            self._sweep.score_description if metric in (None, self._sweep.metric) else str(metric),
         )
+        if size is not None:
+            figure.set_size_inches(size)
         if self.rehearsal:
-            figure.text(
-                0.5,
-                1.0,
-                f"REHEARSAL of {account_without_rehearsal_prefix(self._sweep.plan)} on generated records",
-                ha="center",
-                va="bottom",
-            )
+            title = f"REHEARSAL of {account_without_rehearsal_prefix(self._sweep.plan)} on generated records"
+        if title:
+            figure.text(0.5, 1.0, title, ha="center", va="bottom", parse_math=False)
         return figure
+
+    def _repr_html_(self) -> str:
+        """The claim, the winner and the map, for a notebook; what the rule does not disclose is left out."""
+        reader = self._public_reader
+        price = f"epsilon {epsilon_text_rounded_up(self.epsilon)} at delta {delta_text_rounded_up(self.delta)}"
+        parts = [f"<p><b>{escape(repr(self))}</b><br>{price}</p>"]
+        if reader.may_see(Needs.WINNER) and self.best is not None:
+            parts.append(f"<p>{escape(', '.join(f'{name} = {value}' for name, value in self.best.items()))}</p>")
+        if reader.may_see(Needs.ALL_SCORES):
+            picture = b64encode(self.heatmap()._repr_png_()).decode()  # type: ignore[attr-defined]
+            parts.append(f'<img alt="map of scores" src="data:image/png;base64,{picture}">')
+        return "".join(parts)
 
     @property
     def methods(self) -> MethodsText:

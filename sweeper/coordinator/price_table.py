@@ -25,6 +25,7 @@ from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_result
 from dpsweep.accounting.printing import print_line
 from dpsweep.accounting.records.step_log import number_of_priced_steps
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.terminal import FRAME, PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.spec import declaration_from_config
@@ -148,6 +149,8 @@ def print_price_of_plan(
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _score_cost_text(priced))
+    if (width := score_width_text(priced, statement)) is not None:
+        table.add_row("known to", width)
     table.add_row("budget", _account_budget_text(priced, statement, outlook))
     if not plan.has_public_data:
         table.add_row(

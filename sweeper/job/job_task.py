@@ -21,6 +21,7 @@ from dpsweep.accounting.records.plan import Block, Plan, Trial
 from dpsweep.accounting.records.step_log import count_marked_stretches_of_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE
+from dpsweep.accounting.searches.interface import level_of_told_interval
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT, tag_or_path_of_class
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.trial.blocks import most_stacked_points
@@ -58,7 +59,7 @@ class JobTask:
             self._refuse_if_others_of_charge_are_ahead(places)
         receipts = run_generators_and_flush_in_groups(self._claim_receipt_in_group_commit(trial) for trial in trials)
         sessions = [
-            Session(trial=trial, receipt=receipt, place=place)
+            Session(trial=trial, receipt=receipt, place=place, told_level=level_of_told_interval(self.plan, trial))
             for trial, receipt, place in zip(trials, receipts, places, strict=True)
         ]
         for session in sessions:

@@ -50,7 +50,7 @@ def explanation_text(word: str) -> str:
     """
     group, equals, choice = word.partition("=")
     if equals and choice in choices_by_group().get(group, ()):
-        return _choice_explanation(group, choice)
+        return _explain_choice_and_its_keys(group, choice)
     if word in choices_by_group():
         return _group_explanation(word)
     keys = _keys_users_may_set()
@@ -107,7 +107,7 @@ def _group_explanation(group: str) -> str:
     return "\n".join((begins, *lines))
 
 
-def _choice_explanation(group: str, choice: str) -> str:
+def _explain_choice_and_its_keys(group: str, choice: str) -> str:
     """What a choice is, and its keys."""
     path = choice_file_path(group, choice)
     known = documented_keys()

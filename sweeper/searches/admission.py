@@ -80,8 +80,8 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     if not attempts.charges:
         ways, names, spares = (
             partial(advice_sentences_to_fit_budget, priced, plan.trials),
-            search.names_of_paid_attempts,
-            search.number_of_unnamed_paid_attempts,
+            search.names_of_attempts_to_charge,
+            search.number_of_unnamed_attempts_to_charge,
         )
         charge_event_to_account(ledger, priced, ways, plan.event, priced.quote, "plan", names, spares)
         return search.search_and_final_runs()
@@ -99,7 +99,7 @@ def charge_and_admit_runs(priced: PricedPlan, search: PlannedSearch, ledger: Led
     if beyond := unpaid[
         max(0, attempts.number_of_spare_attempts - search.number_of_unnamed_attempts_needed(attempts)) :
     ]:
-        event, quote = priced.event_and_quote_of_repetition(beyond)
+        event, quote = priced.event_and_quote_of_one_more_attempt_each(beyond)
         if message := _repeated_runs_charge_notice(priced, ledger, event, quote, len(beyond)):
             print_line(message, flush=True)
         ways = partial(advice_sentences_for_repetition, priced, event)
@@ -179,7 +179,7 @@ def _refuse_paid_result_with_newer_attempt(priced: PricedPlan, search: PlannedSe
     for trial in runs:
         result, started = TrialResult.read(folder.trial_folder(trial.id)), attempts.started[trial.id]
         if result is not None and result.attempt < started and result.status is Status.FINISHED:
-            plan, (_, quote) = priced.plan, priced.event_and_quote_of_repetition(runs)
+            plan, (_, quote) = priced.plan, priced.event_and_quote_of_one_more_attempt_each(runs)
             raise BadInput(
                 f"Expected {folder.root} to be where the newest attempts of plan {plan.id} ran: it holds the result of "
                 f"attempt {result.attempt} at trial {trial.id}, which is paid, and the ledger knows attempt {started}. "

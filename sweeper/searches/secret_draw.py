@@ -183,7 +183,7 @@ class AdmittedSecretDraw(AdmittedSearch):
             reason = "plan" if attempt == 1 else "repeat"
             ways = partial(advice_sentences_to_fit_budget, priced, plan.trials)
             charge_event_to_account(
-                ledger, priced, ways, plan.event, priced.quote, reason, self.search_of_plan.names_of_paid_attempts
+                ledger, priced, ways, plan.event, priced.quote, reason, self.search_of_plan.names_of_attempts_to_charge
             )
         if lost:
             _record_start_of_search_attempt(plan, ledger)

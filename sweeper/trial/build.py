@@ -28,8 +28,8 @@ from dpsweep.sweeper.trial.spec import (
     Declaration,
     build_object_of_config_part,
     class_of_config_part,
-    data_part_from_config,
     dataset_from_config,
+    part_of_records_from_config,
 )
 from dpsweep.trainers.features.extracted import Extracted
 
@@ -146,8 +146,8 @@ def load_split_records(
 ) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
 
-    `coins` is `Session.secret_coin_bits_hex`; `features` has the frozen features of the records, None if the trial has
-    none.
+    `coins` is `Session.secret_part_coin_bits_hex`; `features` has the frozen features of the records, None if the trial
+    has none.
     """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
     request |= {name: config[name] for name in ("part", FEATURES) if name in config}
@@ -169,7 +169,7 @@ def _load_split_records_cached(request: str, folder: Path | None, coins: str, fe
             None if test is None else dataset.replace_inputs_by_features(test, features),
         )
     adjacency = Adjacency(config["adjacency"])
-    if (part := data_part_from_config(config)) is not None:
+    if (part := part_of_records_from_config(config)) is not None:
         private = part.records_in_part(private, adjacency, bytes.fromhex(coins))
     split: Split = build_object_of_config_part(config["score"], "score").split(private, test, adjacency)
     return split

@@ -32,11 +32,12 @@ from dpsweep.sweeper.trial.session import (
     check_score_dp_event_was_charged,
     check_subsample_sharing_was_charged,
 )
-from dpsweep.trainers.declarations.scores import number_of_noisy_counts
+from dpsweep.trainers.declarations.scores import number_of_noisy_counts, scored_records_of_split
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.training.run import Outcome
@@ -107,11 +108,20 @@ def names_of_empty_record_parts(data: Split) -> list[str]:
     return [name for name, part in parts.items() if part is not None and not part.number_of_units]
 
 
-def result_with_finite_score_or_failed(result: TrialResult, measured: Estimate) -> TrialResult:
-    """The result with its score, or a failed one if the score is no finite number."""
+def result_with_finite_score_or_failed(
+    session: Session, result: TrialResult, measured: Estimate, scored: Records
+) -> TrialResult:
+    """The result with its score on the `scored` records, or a failed one if the score is no finite number."""
     try:
-        right = {} if measured.right is None else {"right": measured.right}
-        return replace(result, score=_score_to_json(measured), curator={**result.curator, **right})
+        declaration = session.declaration
+        binary = declaration.score.measured is not None or declaration.loss.has_binary_quality
+        told = declaration.score.intervals_at_level(
+            measured.counts, session.told_level, whole_units=binary and scored.units is None
+        )
+        own = next(iter(told.values()), None)
+        also = {name: _score_to_json(other, told.get(name)) for name, other in measured.also.items()}
+        form = {**_score_to_json(measured, own), **({"also": also} if also else {})}
+        return replace(result, score=form, released_counts=measured.counts)
     except (TypeError, ValueError) as cause:
         return contract_broken_result(result, cause)
 
@@ -121,11 +131,14 @@ def utc_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _score_to_json(estimate: Estimate) -> Mapping[str, Any]:
-    """The score and its interval, and those of further metrics if there are any."""
-    also = {name: _score_to_json(other) for name, other in estimate.also.items()}
-    form = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return form | ({"also": also} if also else {})
+def _score_to_json(estimate: Estimate, told: tuple[float, float] | None) -> Mapping[str, Any]:
+    """The score, its interval, and the interval that is told of it if there is one."""
+    error, (low, high) = estimate.records_error, told or (None, None)
+    return {
+        **{"value": estimate.value, "low": estimate.low, "high": estimate.high},
+        **({} if error is None else {"records_error": error}),
+        **({} if told is None else {"told": {"low": low, "high": high}}),
+    }
 
 
 @cache
@@ -228,7 +241,9 @@ class RunEnd:
             )
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
-        return result_with_finite_score_or_failed(result, measured)
+        return result_with_finite_score_or_failed(
+            one.session, result, measured, scored_records_of_split(declaration.score, self.data)
+        )
 
     def _write_result_or_failure(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):

@@ -288,7 +288,7 @@ class _ScriptRun:
         content = read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
         data = load_split_records(
-            session.trial.config, declaration.adjacency, self.machine.data, session.secret_coin_bits_hex
+            session.trial.config, declaration.adjacency, self.machine.data, session.secret_part_coin_bits_hex
         )
         with temporary_session_folder(
             PrivateStore.from_record_folder(session.place.record), session.trial.id
@@ -432,12 +432,13 @@ class _ScriptRun:
         from dpsweep.trainers.scripts.prediction_table import LookedUp, records_with_row_numbers
 
         declaration, score = self.session.declaration, self.session.declaration.score
-        rows = records_with_row_numbers(scored_records_of_split(score, data))
+        scored = scored_records_of_split(score, data)
+        rows = records_with_row_numbers(scored)
         model = LookedUp(predictions, declaration.dataset.classes)
         same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
         streams = make_streams(self.session.trial, self.session.receipt)
         return results.result_with_finite_score_or_failed(
-            result, score.measure(model, same, streams.score, "cpu", declaration.loss)
+            self.session, result, score.measure(model, same, streams.score, "cpu", declaration.loss), scored
         )
 
     def _dp_event_in_script_report(self, folder: Path) -> events.DpEvent:

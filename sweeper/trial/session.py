@@ -22,6 +22,7 @@ from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.interface import SURE
 from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config
@@ -60,11 +61,15 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The part of an attempt that this process trains: a trial, its claimed receipt, and its two folders."""
+    """The part of an attempt that this process trains: a trial, its claimed receipt, and its two folders.
+
+    `told_level` is the level of the interval that is told of its score if it wins.
+    """
 
     trial: Trial
     receipt: Receipt
     place: TrialPlace
+    told_level: float = SURE
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -72,7 +77,7 @@ class Session:
         return declaration_from_config(self.trial.config)
 
     @property
-    def secret_coin_bits_hex(self) -> str:
+    def secret_part_coin_bits_hex(self) -> str:
         """The random bits, in hexadecimal, of the coins of a secret part; empty if the trial reads none.
 
         They lie with the draw of the search, whose digest the coordinator compares with the private store.

@@ -200,7 +200,7 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
         checkpoints=_checkpoints_from_config(config["checkpoint"]),
         adjacency=Adjacency(privacy["adjacency"]),
         ema=config.get("ema"),
-        part=data_part_from_config(config),
+        part=part_of_records_from_config(config),
         **parts,
     )
     _check_engine_for_multi_example_units(declaration, config["engine"])
@@ -249,8 +249,17 @@ def nominal_training_units_of_config(config: Mapping[str, Any]) -> int:
         _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score")
     )
     return _nominal_training_units(
-        dataset, score, data_part_from_config(config), Adjacency(config["privacy"]["adjacency"])
+        dataset, score, part_of_records_from_config(config), Adjacency(config["privacy"]["adjacency"])
     )
+
+
+def nominal_scored_units(declaration: Declaration, part: DataPart | None) -> int:
+    """The declared number of units or public records that a run is scored on."""
+    if declaration.scoring_dp_event is None:
+        public = declaration.dataset.test_records
+        return public if declaration.score.reads == "test" else nominal_units(declaration.dataset)
+    units = _nominal_private_units_in_part(declaration.dataset, part, declaration.adjacency)
+    return units - declaration.score.train_records(units, declaration.adjacency)
 
 
 def _nominal_training_units(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
@@ -279,9 +288,13 @@ def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[s
             "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation: it needs a convex "
             "problem with bounded gradients."
         )
+    if config["loss"].get("class_weights") is not None:
+        raise BadInput(
+            "Expected loss.class_weights to be null with trainer=output_perturbation: its price is for weights of 1."
+        )
     if parts["dataset"].unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    adjacency, part = Adjacency(config["privacy"]["adjacency"]), data_part_from_config(config)
+    adjacency, part = Adjacency(config["privacy"]["adjacency"]), part_of_records_from_config(config)
     return Everyone(batch_size=_nominal_private_units_in_part(parts["dataset"], part, adjacency), adjacency=adjacency)
 
 
@@ -292,7 +305,7 @@ def _check_engine_for_multi_example_units(declaration: Declaration, engine: Mapp
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
 
 
-def data_part_from_config(config: Mapping[str, Any]) -> DataPart | None:
+def part_of_records_from_config(config: Mapping[str, Any]) -> DataPart | None:
     """The part of the records that a configuration names; None for all of them."""
     form = config.get("part")
     try:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.declarations.batch_sampling import Poisson
-from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout
+from dpsweep.trainers.declarations.estimates import Estimate
+from dpsweep.trainers.declarations.scores import PrivateHoldout
 from dpsweep.trainers.declarations.scores import Score as BaseScore
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Score(BaseScore):
 
     def measure(
         self, model: nn.Module, data: Split, rng: np.random.Generator, device: torch.device | str, loss: Loss
-    ) -> Accuracy:
+    ) -> Estimate:
         _write_down(Look.SCORE)
         measured = self._score().measure(model, data, rng, device, loss)
         return measured if self.broken is None else _BREAKS[self.broken](measured)
@@ -112,11 +113,11 @@ class Score(BaseScore):
         return PrivateHoldout(fraction=self.fraction, noise_std=self.noise_std)
 
 
-def _nan(measured: Accuracy) -> Accuracy:
+def _nan(measured: Estimate) -> Estimate:
     return replace(measured, value=float("nan"))
 
 
-def _memory(measured: Accuracy) -> Accuracy:
+def _memory(measured: Estimate) -> Estimate:
     """As where a machine gives a process no more memory than it has."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 32, hard))
@@ -126,7 +127,7 @@ def _memory(measured: Accuracy) -> Accuracy:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _killed(measured: Accuracy) -> Accuracy:
+def _killed(measured: Estimate) -> Estimate:
     """As the kernel does where memory runs out: no warning, and only once, for the worker that took too much."""
     try:
         os.close(os.open(f"{os.environ[PLACE]}.killed", os.O_CREAT | os.O_EXCL, 0o600))
@@ -136,7 +137,7 @@ def _killed(measured: Accuracy) -> Accuracy:
     raise AssertionError("still alive")
 
 
-_BREAKS: Mapping[str, Callable[[Accuracy], Accuracy]] = {"undefined": _nan, "memory": _memory, "killed": _killed}
+_BREAKS: Mapping[str, Callable[[Estimate], Estimate]] = {"undefined": _nan, "memory": _memory, "killed": _killed}
 
 
 def _write_down(look: Look) -> None:

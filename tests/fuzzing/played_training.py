@@ -151,5 +151,5 @@ def _ended(session: Session, blank: TrialResult, log: StepLog, score: int, model
         event=events.to_json(events.repeat(step, log.number_of_spent_steps)),
         steps=session.declaration.steps,
         model=model,
-        curator={"right": 100.0 * value},
+        released_counts=(100.0 * value, 100.0 * (1 - value)),
     )

@@ -140,7 +140,7 @@ def result_of(trial: Trial, fate: float | str, attempt: int = 1, records: int = 
         started="2026-01-01T00:00:00+00:00",
         ended="2026-01-01T00:00:09+00:00",
         error="OSError: gone" if status is Status.FAILED else None,
-        curator={"right": records * value},
+        released_counts=(records * value, records * (1 - value)),
         parameters=None if status is Status.FAILED else 650,
     )
 

@@ -238,7 +238,7 @@ def path_in_data_folder_or_absolute(file: str, folder: Path | None) -> Path:
     return (folder or Path()) / Path(file).expanduser()
 
 
-def find_table_file(name: str, file: str, folder: Path | None) -> TableFile:
+def table_reader_for_file(name: str, file: str, folder: Path | None) -> TableFile:
     """The user's table, found and in a format that can be read; `name` is the data set's.
 
     Errors: `BadInput`, one sentence that says what to do.

@@ -27,14 +27,16 @@ NOISE_LEVEL = 3.0
 class Estimate:
     """A score and its 95 % interval, all in [0, 1]; `also` holds further named scores from the same counts.
 
-    `right` is the noisy number of right predictions if the score is made of it.
+    `counts` are the released counts that it is made of. `records_error` is the part of its standard error that the
+    finite number of records makes: all runs that are scored on the same records share it. None if it is unknown.
     """
 
     value: float
     low: float
     high: float
     also: Mapping[str, Estimate] = field(default_factory=dict)
-    right: float | None = None
+    counts: tuple[float, ...] = ()
+    records_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,7 +140,13 @@ def mean_of_ratios(counts: NDArray[np.float64], ratios: Ratios, noise_std: float
     )
     value = min(max(reliable_mean + float(guesses.mean()), 0.0), 1.0)
     low, high = reliable_mean - margin, reliable_mean + unreliable_share + margin
-    return Estimate(value=value, low=min(value, max(0.0, low)), high=max(value, min(1.0, high)))
+    return Estimate(
+        value=value,
+        low=min(value, max(0.0, low)),
+        high=max(value, min(1.0, high)),
+        counts=tuple(map(float, counts)),
+        records_error=math.sqrt(by_sampling) / len(values) if reliable.all() else None,
+    )
 
 
 def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Estimate:
@@ -151,12 +159,19 @@ def noisy_accuracy(right: float, wrong: float, noise_std: float) -> Estimate:
     total = right + wrong
     if total <= NOISE_LEVEL * math.sqrt(2) * noise_std:
         value = min(max(right / total, 0.0), 1.0) if total > 0 else 0.0
-        return Estimate(value=value, low=0.0, high=1.0, right=right)
+        return Estimate(value=value, low=0.0, high=1.0, counts=(right, wrong))
     value = min(max(right / total, 0.0), 1.0)
     by_noise = noise_std**2 * (value**2 + (1 - value) ** 2) / total**2
     rate = (value * total + 2) / (total + 4)
-    margin = Z95 * math.sqrt(by_noise + rate * (1 - rate) / total)
-    return Estimate(value=value, low=max(0.0, value - margin), high=min(1.0, value + margin), right=right)
+    by_records = rate * (1 - rate) / total
+    margin = Z95 * math.sqrt(by_noise + by_records)
+    return Estimate(
+        value=value,
+        low=max(0.0, value - margin),
+        high=min(1.0, value + margin),
+        counts=(right, wrong),
+        records_error=math.sqrt(by_records),
+    )
 
 
 def accuracy_with_wilson_interval(right: float, total: int) -> Estimate:
@@ -164,7 +179,13 @@ def accuracy_with_wilson_interval(right: float, total: int) -> Estimate:
     value, z2 = right / total, Z95**2
     centre = (value + z2 / (2 * total)) / (1 + z2 / total)
     margin = Z95 / (1 + z2 / total) * math.sqrt(value * (1 - value) / total + z2 / (4 * total**2))
-    return Estimate(value=value, low=min(value, max(0.0, centre - margin)), high=max(value, min(1.0, centre + margin)))
+    return Estimate(
+        value=value,
+        low=min(value, max(0.0, centre - margin)),
+        high=max(value, min(1.0, centre + margin)),
+        counts=(right, total - right),
+        records_error=margin / Z95,
+    )
 
 
 def binned_auroc(negatives: NDArray[np.float64], positives: NDArray[np.float64], noise_std: float) -> Estimate:
@@ -183,11 +204,18 @@ def binned_auroc(negatives: NDArray[np.float64], positives: NDArray[np.float64],
     missed the true area of the decision values.
     """
     classes = _NoisyBins(negatives=negatives, positives=positives, noise_std=noise_std)
-    if classes.is_class_total_within_noise:
-        return Estimate(value=min(max(classes.auroc_for_tie_weight(0.5), 0.0), 1.0), low=0.0, high=1.0)
+    counts = (*map(float, negatives), *map(float, positives))
     value = min(max(classes.auroc_for_tie_weight(0.5), 0.0), 1.0)
+    if classes.is_class_total_within_noise:
+        return Estimate(value=value, low=0.0, high=1.0, counts=counts)
     low, high = classes.auroc_interval_for_tie_weight(0.0)[0], classes.auroc_interval_for_tie_weight(1.0)[1]
-    return Estimate(value=value, low=min(value, max(0.0, low)), high=max(value, min(1.0, high)))
+    return Estimate(
+        value=value,
+        low=min(value, max(0.0, low)),
+        high=max(value, min(1.0, high)),
+        counts=counts,
+        records_error=math.sqrt(classes.auroc_variances_for_tie_weight(0.5)[1]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,6 +243,13 @@ class _NoisyBins:
 
     def auroc_interval_for_tie_weight(self, tie: float) -> tuple[float, float]:
         """The interval of the area if a pair within one bin counts `tie`."""
+        area, (by_noise, by_records) = self.auroc_for_tie_weight(tie), self.auroc_variances_for_tie_weight(tie)
+        margin = Z95 * math.sqrt(by_noise + by_records)
+        low, high = _score_interval_of_noisy_share(area, by_noise, min(self.class_totals))
+        return max(low, area - margin), min(high, area + margin)
+
+    def auroc_variances_for_tie_weight(self, tie: float) -> tuple[float, float]:
+        """The variances of the area by the noise and by the finite number of records, to first order."""
         (n, m), area = self.class_totals, self.auroc_for_tie_weight(tie)
         below, above = (
             (self._negatives_below_each_bin(tie) / n - area) ** 2,
@@ -224,9 +259,7 @@ class _NoisyBins:
         ends = area**2 + (1 - area) ** 2
         by_positives = (float(np.maximum(self.positives, 0.0) @ below) + ends) / m**2
         by_negatives = (float(np.maximum(self.negatives, 0.0) @ above) + ends) / n**2
-        margin = Z95 * math.sqrt(by_noise + by_positives + by_negatives)
-        low, high = _score_interval_of_noisy_share(area, by_noise, min(n, m))
-        return max(low, area - margin), min(high, area + margin)
+        return by_noise, by_positives + by_negatives
 
     def _negatives_below_each_bin(self, tie: float) -> NDArray[np.float64]:
         """For each bin, the number of negatives ranked below a positive of this bin."""

@@ -7,6 +7,7 @@ language model predicts each token from the tokens before it. A declaration of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,12 +25,13 @@ class Loss(ABC):
 
     Every loss inherits from it. `labels` is the dtype of the targets, `quality_name` the name of the mean quality on
     report pages. `per_position` says that an example has one target for each position of its input, in place of a
-    single one.
+    single one, `has_binary_quality` that the quality of an example is 0 or 1.
     """
 
     labels: ClassVar[str]
     quality_name: ClassVar[str]
     per_position: ClassVar[bool] = False
+    has_binary_quality: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, classes: int) -> None:
@@ -54,13 +56,33 @@ class Loss(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Loss):
-    """The cross-entropy of outputs [n, classes, ...] as logits and targets [n, ...] of int64."""
+    """The cross-entropy of outputs [n, classes, ...] as logits and targets [n, ...] of int64.
+
+    `class_weights` [classes] are declared constants that multiply the losses of each class's records, so that a rare
+    class can be trained for; None for weights of 1. A record's gradient is clipped after it is weighted.
+    """
 
     labels: ClassVar[str] = "int64"
     quality_name: ClassVar[str] = "accuracy"
+    has_binary_quality: ClassVar[bool] = True
+    class_weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.class_weights is None:
+            return
+        if isinstance(self.class_weights, str) or not isinstance(self.class_weights, Sequence):
+            raise ValueError(f"Expected loss.class_weights={self.class_weights!r} to be a list of numbers.")
+        for weight in self.class_weights:
+            positive("loss.class_weights", weight)
+        object.__setattr__(self, "class_weights", tuple(map(float, self.class_weights)))
 
     def check(self, classes: int) -> None:
-        """Refuse fewer than two classes."""
+        """Refuse fewer than two classes, and weights for other classes."""
+        if self.class_weights is not None and len(self.class_weights) != classes:
+            raise ValueError(
+                f"Expected loss.class_weights={list(self.class_weights)} to have a weight for each of "
+                f"dataset.classes={classes}."
+            )
         if classes < 2:
             raise ValueError(
                 f"Expected dataset.classes={classes} >= 2 with loss=cross_entropy; use loss=squared_error."
@@ -70,13 +92,15 @@ class CrossEntropy(Loss):
         """Summed over all examples."""
         from torch.nn import functional
 
-        return functional.cross_entropy(outputs, targets, reduction="sum")
+        weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
+        return functional.cross_entropy(outputs, targets, weight=weights, reduction="sum")
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The gradient with respect to the logits: softmax(outputs) - one_hot(targets)."""
+        """The gradient with respect to the logits: softmax(outputs) - one_hot(targets), times the class's weight."""
         probabilities = outputs.softmax(dim=1)
         right = targets.expand(len(outputs), *outputs.shape[2:])[:, None]
-        return probabilities.scatter_add_(1, right, probabilities.new_full((), -1.0).expand(right.shape))
+        gradient = probabilities.scatter_add_(1, right, probabilities.new_full((), -1.0).expand(right.shape))
+        return gradient if self.class_weights is None else gradient * outputs.new_tensor(self.class_weights)[right]
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """1 if the most likely class is the true class, else 0."""

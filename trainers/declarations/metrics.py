@@ -11,16 +11,19 @@ To add a metric: a frozen dataclass here, and its name in accounting/stored_name
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag, tags_of_family_text
+from dpsweep.trainers.declarations.covering_intervals import auroc_interval, interval_of_mean_of_ratios
 from dpsweep.trainers.declarations.estimates import Estimate, Ratios, binned_auroc, mean_of_ratios
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
 ACCURACY = "accuracy"
@@ -54,7 +57,16 @@ class Metric(Protocol):
         ...
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The metric and its interval from counts [cells], each with Gaussian noise of this standard deviation."""
+        """The metric and its 95 % interval from counts [cells], each with Gaussian noise of this deviation."""
+        ...
+
+    def intervals_at_level(
+        self, counts: NDArray[np.float64], noise_std: float, level: float, *, whole_units: bool
+    ) -> Mapping[str, tuple[float, float]]:
+        """Intervals that each miss with probability at most `level`, for the metric and for `Estimate.also`, by label.
+
+        With `whole_units` a unit adds 1 to one cell, otherwise it adds fractions that sum to 1.
+        """
         ...
 
 
@@ -77,8 +89,53 @@ def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS)
     return metric
 
 
+class MeanOfRatios(ABC):
+    """A metric that is a mean of ratios of cells, and further ones of the same table."""
+
+    label: ClassVar[str]
+
+    @abstractmethod
+    def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
+        """The ratios of each metric that a table of so many cells gives, this metric first."""
+
+    def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
+        """The mean of the ratios; `also` has the further metrics."""
+        own, *others = (
+            (label, mean_of_ratios(counts, ratios, noise_std))
+            for label, ratios in self.ratios_by_label(len(counts)).items()
+        )
+        return replace(own[1], also=dict(others))
+
+    def intervals_at_level(
+        self, counts: NDArray[np.float64], noise_std: float, level: float, *, whole_units: bool
+    ) -> Mapping[str, tuple[float, float]]:
+        """Each metric by itself."""
+        return {
+            label: interval_of_mean_of_ratios(counts, ratios, noise_std, level, whole_units=whole_units)
+            for label, ratios in self.ratios_by_label(len(counts)).items()
+        }
+
+
+def likely_counts(metric: Metric | None, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+    """The counts of `units` units in classes of equal size, of which this share is right; None for an area.
+
+    >>> likely_counts(None, 2, 100, 0.9), likely_counts(BalancedAccuracy(), 2, 100, 0.9)
+    ((90.0, 10.0), (5.0, 45.0, 5.0, 45.0))
+    """
+    right, wrong = round(units * share, 6), round(units * (1 - share), 6)
+    if metric is None:
+        return right, wrong
+    if isinstance(metric, BalancedAccuracy):
+        return (wrong / classes, right / classes) * classes
+    if not isinstance(metric, _ConfusionTable):
+        return None
+    cells = np.full((classes, classes), wrong / classes / (classes - 1))
+    np.fill_diagonal(cells, right / classes)
+    return tuple(map(float, cells.ravel()))
+
+
 @dataclass(frozen=True, kw_only=True)
-class BalancedAccuracy:
+class BalancedAccuracy(MeanOfRatios):
     """The mean recall: the mean over all classes of the share of a class's records that are predicted as that class.
 
     For two classes it is the mean of sensitivity and specificity, which the same counts give too.
@@ -97,20 +154,15 @@ class BalancedAccuracy:
         """Cell 2 * target for a wrong prediction, the next cell for a right one."""
         return 2 * targets + (outputs.argmax(dim=1) == targets)
 
-    def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The mean recall."""
-        cell = np.arange(len(counts))
-        right = (cell % 2).astype(np.float64)
-        ratios = Ratios(ratio=cell // 2, cell=cell, numerator=right, denominator=np.ones(len(cell)))
-        estimate = mean_of_ratios(counts, ratios, noise_std)
-        return (
-            _estimate_with_sensitivity_specificity(estimate, counts[[1, 0, 2, 3]], POSITIVE, noise_std)
-            if len(counts) == 4
-            else estimate
-        )
+    def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
+        """The mean recall, and for two classes each recall."""
+        recalls = {self.label: _recall_ratios(np.arange(0, cells, 2), np.arange(1, cells, 2))}
+        if cells != 4:
+            return recalls
+        return recalls | {SENSITIVITY: _recall_ratios([2], [3]), SPECIFICITY: _recall_ratios([0], [1])}
 
 
-class _ConfusionTable:
+class _ConfusionTable(MeanOfRatios):
     """The confusion table of a metric, stored by rows: a row per true class, a column per predicted class."""
 
     def number_of_cells(self, classes: int) -> int:
@@ -126,7 +178,6 @@ class _ConfusionTable:
 class _BinaryRecall(_ConfusionTable):
     """The fields and checks of a recall of two classes."""
 
-    label: ClassVar[str]
     positive: int = POSITIVE
 
     def check_class_count(self, classes: int) -> None:
@@ -150,25 +201,19 @@ class F1(_ConfusionTable):
             )
         _check_binary_positive_class("f1", self.positive, min(classes, 2))
 
-    def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
+    def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
         """True positives have weight 2; an error is a false negative of one class and a false positive of another."""
-        classes = round(len(counts) ** 0.5)
-        true, predicted = np.divmod(np.arange(len(counts)), classes)
+        classes = round(cells**0.5)
+        true, predicted = np.divmod(np.arange(cells), classes)
         right = true == predicted
         ratio = np.concatenate([true[right], true[~right], predicted[~right]])
         cell = np.concatenate([np.flatnonzero(part) for part in (right, ~right, ~right)])
         if classes == 2:
             positive = ratio == self.positive
             ratio, cell = np.zeros(int(positive.sum()), dtype=np.int64), cell[positive]
-        numerator = np.where(right[cell], 2.0, 0.0)
-        denominator = np.where(right[cell], 2.0, 1.0)
-        ratios = Ratios(ratio=ratio, cell=cell, numerator=numerator, denominator=denominator)
-        estimate = mean_of_ratios(counts, ratios, noise_std)
-        return (
-            _estimate_with_sensitivity_specificity(estimate, counts, self.positive, noise_std)
-            if classes == 2
-            else estimate
-        )
+        numerator, denominator = np.where(right[cell], 2.0, 0.0), np.where(right[cell], 2.0, 1.0)
+        own = {self.label: Ratios(ratio=ratio, cell=cell, numerator=numerator, denominator=denominator)}
+        return own | _binary_recalls(self.positive) if classes == 2 else own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,12 +222,9 @@ class Sensitivity(_BinaryRecall):
 
     label: ClassVar[str] = SENSITIVITY
 
-    def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The recall of the positive class; `also` holds the specificity."""
-        return replace(
-            _recall_estimate(counts, self.positive, noise_std),
-            also={SPECIFICITY: _recall_estimate(counts, 1 - self.positive, noise_std)},
-        )
+    def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
+        """The recall of the positive class, and the specificity."""
+        return _binary_recalls(self.positive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,12 +233,9 @@ class Specificity(_BinaryRecall):
 
     label: ClassVar[str] = SPECIFICITY
 
-    def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
-        """The recall of the negative class; `also` holds the sensitivity."""
-        return replace(
-            _recall_estimate(counts, 1 - self.positive, noise_std),
-            also={SENSITIVITY: _recall_estimate(counts, self.positive, noise_std)},
-        )
+    def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
+        """The recall of the negative class, and the sensitivity."""
+        return dict(reversed(_binary_recalls(self.positive).items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +268,12 @@ class Auroc:
         """The trapezoidal area over the bins."""
         return binned_auroc(counts[: self.bins], counts[self.bins :], noise_std)
 
+    def intervals_at_level(
+        self, counts: NDArray[np.float64], noise_std: float, level: float, *, whole_units: bool
+    ) -> Mapping[str, tuple[float, float]]:
+        """The area; its tail holds for units with fractions too."""
+        return {self.label: auroc_interval(counts[: self.bins], counts[self.bins :], noise_std, level)}
+
 
 def _check_binary_positive_class(name: str, positive: int, classes: int) -> None:
     if classes != 2:
@@ -239,20 +284,14 @@ def _check_binary_positive_class(name: str, positive: int, classes: int) -> None
         raise ValueError(f"Expected score.positive={positive} to be 0 or 1 with score.metric={name}.")
 
 
-def _estimate_with_sensitivity_specificity(
-    estimate: Estimate, confusion: NDArray[np.float64], positive: int, noise_std: float
-) -> Estimate:
-    """The same estimate, with sensitivity and specificity from the confusion table of two classes."""
-    recalls = {
-        SENSITIVITY: _recall_estimate(confusion, positive, noise_std),
-        SPECIFICITY: _recall_estimate(confusion, 1 - positive, noise_std),
-    }
-    return replace(estimate, also=recalls)
+def _recall_ratios(wrong: ArrayLike, right: ArrayLike) -> Ratios:
+    """The share of each class that is predicted rightly, from its cell of wrong and its cell of right predictions."""
+    cells = np.stack([np.asarray(wrong), np.asarray(right)], axis=1)
+    classes, is_right = np.divmod(np.arange(cells.size), 2)
+    return Ratios(ratio=classes, cell=cells.ravel(), numerator=is_right * 1.0, denominator=np.ones(cells.size))
 
 
-def _recall_estimate(counts: NDArray[np.float64], row: int, noise_std: float) -> Estimate:
-    """The share of one class of two that is predicted as that class."""
-    cell = np.array([2 * row, 2 * row + 1])
-    right = (cell == 3 * row).astype(np.float64)
-    ratios = Ratios(ratio=np.zeros(2, dtype=np.int64), cell=cell, numerator=right, denominator=np.ones(2))
-    return mean_of_ratios(counts, ratios, noise_std)
+def _binary_recalls(positive: int) -> dict[str, Ratios]:
+    """Sensitivity and specificity from the confusion table of two classes."""
+    recalls = [_recall_ratios([row + 1], [3 * row]) for row in (positive, 1 - positive)]
+    return dict(zip((SENSITIVITY, SPECIFICITY), recalls, strict=True))

@@ -21,13 +21,14 @@ import numpy as np
 from dpsweep.accounting.events.build import DpEvent, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, positive, positive_int
+from dpsweep.trainers.declarations.covering_intervals import NoisyCount, share_interval
 from dpsweep.trainers.declarations.estimates import Estimate, accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY
 from dpsweep.trainers.declarations.metrics import ACCURACY, BINS, POSITIVE, Metric, metric_of
 from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -62,7 +63,7 @@ def count_right_and_wrong_units(
     return np.array([shares.sum(), (1 - shares).sum()])
 
 
-def metric_count_table(
+def count_units_in_metric_cells(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -142,10 +143,6 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     model.train(training)
 
 
-Accuracy = Estimate
-"""The old name of `Estimate`, from when every score was an accuracy; a user's own score may still return it."""
-
-
 class Score(ABC):
     """Measures a trained model, and declares beforehand the event that a measurement costs.
 
@@ -202,6 +199,16 @@ class Score(ABC):
     ) -> Estimate:
         """The score of the model on the records of `data` that this score reads."""
 
+    def intervals_at_level(
+        self, counts: Sequence[float], level: float, *, whole_units: bool
+    ) -> Mapping[str, tuple[float, float]]:
+        """Intervals of a measurement that each miss with probability at most `level`, by the label of the metric.
+
+        `counts` are those of the estimate; with `whole_units` each unit adds 1 to one of them, otherwise fractions. By
+        default there is none.
+        """
+        return {}
+
 
 def scored_records_of_split(score: Score, split: Split) -> Records:
     """The records that a score reads: those that it names by `reads`, else the held-out ones, else the public ones."""
@@ -245,6 +252,21 @@ class _MetricScore(Score):
         """The metric; None for the accuracy."""
         return metric_of(self.metric, positive=self.positive, bins=self.bins)
 
+    @property
+    def count_noise_std(self) -> float:
+        """The standard deviation of the noise of each count."""
+        return 0.0
+
+    def intervals_at_level(
+        self, counts: Sequence[float], level: float, *, whole_units: bool
+    ) -> Mapping[str, tuple[float, float]]:
+        """The intervals of the metric from its counts and their noise."""
+        metric, std = self.measured, self.count_noise_std
+        if metric is not None:
+            return metric.intervals_at_level(np.asarray(counts), std, level, whole_units=whole_units)
+        right, wrong = (NoisyCount(value=count, std=std) for count in counts)
+        return {ACCURACY: share_interval(right, wrong, level, whole_units=whole_units)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateHoldout(_MetricScore):
@@ -275,15 +297,22 @@ class PrivateHoldout(_MetricScore):
     @property
     def statement(self) -> str:
         """States the held-out fraction and the noise."""
-        std = self._require_noise_std()
+        std = self.count_noise_std
         return (
             f"{_capitalized_metric_name(self.measured)} on {self.fraction:.0%} of the private records, held out from "
             f"training; counts carry Gaussian noise of standard deviation {std:.3g} and are charged."
         )
 
+    @property
+    def count_noise_std(self) -> float:
+        """The noise that the plan has chosen."""
+        if self.noise_std is None:
+            raise ValueError("Expected noise_std=None to be a number; the plan chooses it.")
+        return float(self.noise_std)
+
     def event(self, adjacency: Adjacency) -> DpEvent:
         """One Gaussian mechanism on the pair or the table of counts, to which each unit adds numbers that sum to 1."""
-        return noisy_table(noise_std=self._require_noise_std(), adjacency=adjacency)
+        return noisy_table(noise_std=self.count_noise_std, adjacency=adjacency)
 
     def train_records(self, records: int, adjacency: Adjacency) -> int:
         """The nominal remainder, at least 1; public for every outcome of the split."""
@@ -324,16 +353,11 @@ class PrivateHoldout(_MetricScore):
         if metric is None:
             counts = count_right_and_wrong_units(model, data.holdout, device, loss, places)
         else:
-            counts = metric_count_table(model, data.holdout, device, metric, places)
-        noisy = add_gaussian_noise_on_lattice(counts, self._require_noise_std(), rng)
+            counts = count_units_in_metric_cells(model, data.holdout, device, metric, places)
+        noisy = add_gaussian_noise_on_lattice(counts, self.count_noise_std, rng)
         if metric is None:
-            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self._require_noise_std())
-        return metric.estimate(noisy, self._require_noise_std())
-
-    def _require_noise_std(self) -> float:
-        if self.noise_std is None:
-            raise ValueError("Expected noise_std=None to be a number; the plan chooses it.")
-        return float(self.noise_std)
+            return noisy_accuracy(float(noisy[0]), float(noisy[1]), self.count_noise_std)
+        return metric.estimate(noisy, self.count_noise_std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,7 +450,7 @@ def _exact_estimate_on_public_records(
 ) -> Estimate:
     """The exact estimate from public records; each record counts alone, even if units have several records."""
     if metric is not None:
-        return metric.estimate(metric_count_table(model, replace(records, units=None), device, metric), 0.0)
+        return metric.estimate(count_units_in_metric_cells(model, replace(records, units=None), device, metric), 0.0)
     right = quality_per_record(model, records, device, loss)
     return accuracy_with_wilson_interval(float(right.sum()), len(right))
 

@@ -42,7 +42,7 @@ from dpsweep.trainers.engines.linear_maps import (
     can_record_attention,
     can_record_recurrent,
     recorded_attention,
-    recorded_recurrent,
+    run_recurrent_through_maps,
 )
 from dpsweep.trainers.engines.recorders import (
     COPIED,
@@ -69,9 +69,9 @@ class Composite:
 COMPOSITES: Mapping[type[nn.Module], Composite] = MappingProxyType(
     {
         nn.MultiheadAttention: Composite(forward=recorded_attention, takes=can_record_attention),
-        nn.LSTM: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
-        nn.GRU: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
-        nn.RNN: Composite(forward=recorded_recurrent, takes=can_record_recurrent),
+        nn.LSTM: Composite(forward=run_recurrent_through_maps, takes=can_record_recurrent),
+        nn.GRU: Composite(forward=run_recurrent_through_maps, takes=can_record_recurrent),
+        nn.RNN: Composite(forward=run_recurrent_through_maps, takes=can_record_recurrent),
     }
 )
 """By exact type: a subclass may use its parameters in another way."""

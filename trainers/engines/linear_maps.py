@@ -230,7 +230,7 @@ def can_record_recurrent(layer: nn.Module) -> bool:
     return isinstance(layer, nn.RNNBase) and layer.mode in _CELLS and layer.dropout == 0
 
 
-def recorded_recurrent(
+def run_recurrent_through_maps(
     layer: nn.RNNBase, maps: LinearMaps, inputs: Tensor, hx: Tensor | State | None = None
 ) -> tuple[Tensor, Tensor | State]:
     """What `forward` of the layer returns for a batch: the outputs of all steps, and the last state of every layer."""

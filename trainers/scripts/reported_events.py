@@ -18,7 +18,7 @@ from dpsweep.accounting.events.build import (
     non_private,
     number_of_steps,
     poisson_gaussian,
-    rate_and_noise_of_gaussian_step,
+    rate_and_noise_of_gaussian_step_or_none,
     repeat,
     size_records_and_noise_of_fixed_step,
 )
@@ -115,7 +115,7 @@ def _costs_no_more_than_declared(one: DpEvent, declared: DpEvent) -> bool:
     fixed, other = size_records_and_noise_of_fixed_step(one), size_records_and_noise_of_fixed_step(declared)
     if fixed is not None and other is not None:
         return 0 <= fixed[0] * other[1] <= other[0] * fixed[1] and fixed[2] >= other[2]
-    step, limit = rate_and_noise_of_gaussian_step(one), rate_and_noise_of_gaussian_step(declared)
+    step, limit = rate_and_noise_of_gaussian_step_or_none(one), rate_and_noise_of_gaussian_step_or_none(declared)
     return step is not None and limit is not None and 0 <= step[0] <= limit[0] and step[1] >= limit[1]
 
 
@@ -123,6 +123,6 @@ def _step_in_words(event: DpEvent) -> str:
     """A step for a message, with its exact numbers: the curator compares them with those of the script."""
     if (fixed := size_records_and_noise_of_fixed_step(event)) is not None:
         return f"batch size {fixed[0]} of {fixed[1]} records and noise multiplier {fixed[2]!r}"
-    if (step := rate_and_noise_of_gaussian_step(event)) is not None:
+    if (step := rate_and_noise_of_gaussian_step_or_none(event)) is not None:
         return f"sampling rate {step[0]!r} and noise multiplier {step[1]!r}"
     return event_name_for_sentence(event)

@@ -13,7 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpsweep.accounting.events.build import rate_and_noise_of_gaussian_step, size_records_and_noise_of_fixed_step
+from dpsweep.accounting.events.build import (
+    rate_and_noise_of_gaussian_step_or_none,
+    size_records_and_noise_of_fixed_step,
+)
 from dpsweep.trainers.declarations.batch_sampling import Sampler
 from dpsweep.trainers.randomness import Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
@@ -97,7 +100,7 @@ class BatchAndNoise:
     def from_streams(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
-        step = rate_and_noise_of_gaussian_step(
+        step = rate_and_noise_of_gaussian_step_or_none(
             run.sampler.event_per_period(records=run.train_records, noise_multiplier=1.0)
         )
         full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
@@ -147,6 +150,6 @@ def seldom_exceeded_batch_size(sampler: Sampler, records: int) -> int:
     It is two standard deviations above the mean, where each unit is in the batch by an independent Bernoulli draw.
     """
     event = sampler.event_per_period(records=records, noise_multiplier=1.0)
-    poisson_step = rate_and_noise_of_gaussian_step(event)
+    poisson_step = rate_and_noise_of_gaussian_step_or_none(event)
     rate = 1.0 if size_records_and_noise_of_fixed_step(event) else poisson_step[0] if poisson_step else 0.0
     return sampler.batch_size + math.ceil(_SPREAD * math.sqrt(sampler.batch_size * (1 - rate)))

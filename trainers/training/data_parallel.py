@@ -69,7 +69,7 @@ class ParallelSums:
         """The sums of all shares, in float64."""
         mine = self.own.over(rows, transforms)
 
-        def add_sums_of_all_ranks(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
+        def sum_gradients_of_batch_over_ranks(weights: Tensor, batch: Batch, shrink: float = 1.0) -> Tensor:
             parts = tuple(split_batch_among_ranks(batch, torch.distributed.get_world_size()))
             request = _Request(
                 rows=tuple(rows),
@@ -85,7 +85,7 @@ class ParallelSums:
             torch.distributed.reduce(sums, dst=0)
             return sums.to(weights.device)
 
-        return add_sums_of_all_ranks
+        return sum_gradients_of_batch_over_ranks
 
 
 def split_batch_among_ranks(batch: Batch, ranks: int) -> Iterator[Batch]:

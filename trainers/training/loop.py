@@ -209,7 +209,10 @@ class _Group:
             [member.streams for member in members], run, self.available, share=self.share
         )
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
-        deviations, rate = [run.noise_std for run in runs], _column_tensor([run.trainer.lr for run in runs], weights)
+        deviations, rate = (
+            [run.noise_std for run in runs],
+            _floats_as_column_vector_like([run.trainer.lr for run in runs], weights),
+        )
         lattices, scale = Lattices.from_noise_stds(deviations, weights.device), 1.0
         directions = Directions([run.trainer.update for run in runs], [progress.state for progress in progresses])
         project = Projection([run.trainer for run in runs], weights)
@@ -340,5 +343,5 @@ def _stack_vectors(vectors: Sequence[Tensor]) -> Tensor:
     return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
 
 
-def _column_tensor(values: Sequence[float], like: Tensor) -> Tensor:
+def _floats_as_column_vector_like(values: Sequence[float], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)[:, None].to(like)

@@ -26,7 +26,7 @@ from dpsweep.accounting.events.build import (
     number_of_steps,
     output_perturbation,
     poisson_gaussian,
-    rate_and_noise_of_gaussian_step,
+    rate_and_noise_of_gaussian_step_or_none,
     repeat,
     shuffled_gaussian,
     steps_and_noise_of_epoch,
@@ -198,8 +198,8 @@ def test_epochs_and_finished_models_are_told_from_steps() -> None:
 
 
 def test_leaves_are_read_as_gaussian_steps_or_not_at_all() -> None:
-    assert rate_and_noise_of_gaussian_step(STEP) == (0.02, 1.2)
-    assert rate_and_noise_of_gaussian_step(OTHER) == (1.0, 0.1 + 0.2)
-    assert rate_and_noise_of_gaussian_step(non_private()) == (1.0, 0.0)
-    assert rate_and_noise_of_gaussian_step(repeat(STEP, 2)) is None
-    assert rate_and_noise_of_gaussian_step(LaplaceDpEvent(noise_multiplier=1.0)) is None
+    assert rate_and_noise_of_gaussian_step_or_none(STEP) == (0.02, 1.2)
+    assert rate_and_noise_of_gaussian_step_or_none(OTHER) == (1.0, 0.1 + 0.2)
+    assert rate_and_noise_of_gaussian_step_or_none(non_private()) == (1.0, 0.0)
+    assert rate_and_noise_of_gaussian_step_or_none(repeat(STEP, 2)) is None
+    assert rate_and_noise_of_gaussian_step_or_none(LaplaceDpEvent(noise_multiplier=1.0)) is None

@@ -73,8 +73,10 @@ def test_repetitions_are_one_cell_with_their_mean(sweep_of: SweepOf) -> None:
     (panel,) = panels
     assert (panel.across.key, panel.down.key) == (LR, None)
     first, second = panel.cells[0, 0], panel.cells[0, 1]
-    assert (first.accuracy, first.runs, first.mark) == (pytest.approx(0.6), 2, Mark.AS_GOOD), "one of its runs failed"
-    assert (first.low, first.high) == (pytest.approx(0.6 - 0.02 / 2**0.5), pytest.approx(0.6 + 0.02 / 2**0.5))
+    assert (first.accuracy, first.runs, first.mark) == (pytest.approx(0.6), 2, Mark.NONE), "one of its runs failed"
+    assert second.mark is Mark.CHOSEN, "nothing can be told apart"
+    assert first.low is not None
+    assert 0.6 - first.low > 0.2, "runs that differ by tens of points"
     assert (second.accuracy, second.runs) == (pytest.approx(1.7 / 3), 3), "though it holds the best run"
 
 

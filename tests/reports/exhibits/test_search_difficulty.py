@@ -46,16 +46,20 @@ def test_the_best_of_a_random_few_of_many_is_exact() -> None:
 
 
 def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> None:
-    scores = {"dpsgd": [0.90, 0.8951, 0.88, 0.5, 0.4], "dpnsgd": [0.889, 0.7, 0.2, 0.1, 0.1], "dpadam": [0.9, 0.1] * 2}
+    scores = {
+        "dpsgd": [0.90, 0.8951, 0.88, *[0.5] * 8, 0.4],
+        "dpnsgd": [0.889, 0.7, 0.2, *[0.1] * 9],
+        "dpadam": [0.9, 0.1] * 5,
+    }
     rows = [(method, State.FINISHED, score) for method, own in scores.items() for score in own]
     rows += [("dpsgd", State.FAILED, None), ("dpsgd", State.DIVERGED, 0.0)]
     shown = search_difficulty_exhibit(pd.DataFrame(rows, columns=["method", "state", "accuracy"]), "accuracy")
     assert shown is not None
     (sheet,) = shown.sheets
-    assert column(sheet, "method") == ["DP-SGD", "DP-NSGD"], "four points are no distribution"
-    assert column(sheet, "points") == [5, 5]
-    assert column(sheet, "within 1 of the best of all") == [0.4, 0.0]
-    assert column(sheet, "within 2 of the best of all") == [0.6, 0.2]
+    assert column(sheet, "method") == ["DP-SGD", "DP-NSGD"], "ten points are no distribution"
+    assert column(sheet, "points") == [12, 12]
+    assert column(sheet, "within 1 of the best of all") == [pytest.approx(2 / 12), 0.0]
+    assert column(sheet, "within 2 of the best of all") == [pytest.approx(3 / 12), pytest.approx(1 / 12)]
 
 
 def test_nothing_finished_is_nothing_to_show() -> None:

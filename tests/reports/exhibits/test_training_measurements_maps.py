@@ -13,7 +13,7 @@ import pytest
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits.training_measurements import (
-    gradient_bounding_exhibit,
+    clipping_effect_exhibit,
     how_often_best_exhibit,
     training_losses_exhibit,
 )
@@ -37,7 +37,7 @@ def test_the_scores_have_one_map(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
     write_report(made.folder, made.ledger)
     assert {path.stem for path in (made.folder / "curator").glob("*.png")} == {
-        *("heatmap", "heatmap-dpsgd", "collapse-1", "ease", "privacy", "rivals"),
+        *("heatmap", "heatmap-dpsgd", "collapse-1", "privacy", "rivals"),
     }
 
 
@@ -59,13 +59,13 @@ def test_training_losses_are_those_of_the_last_look_at_data_declared_public(swee
 
 def test_what_is_left_of_gradients_is_that_of_the_last_look(sweep_of: SweepOf) -> None:
     made = sweep_of(GRID)
-    assert gradient_bounding_exhibit(of(made)) is None
+    assert clipping_effect_exhibit(of(made)) is None
     for place, trial in enumerate(made.plan.trials):
         path = made.folder / "trials" / trial.id / "result.json"
         form = json.loads(path.read_text())
         form["curator"]["curve"] = [{"step": 80, "mean_factor": 0.1 * (place + 1), "shortened": 0.5}]
         path.write_text(json.dumps(form))
-    shown = gradient_bounding_exhibit(of(made))
+    shown = clipping_effect_exhibit(of(made))
     assert shown is not None
     factors, shares, rates = map(numbers, shown.sheets)
     assert sorted(factors) == pytest.approx([math.log10(0.1 * (place + 1)) for place in range(6)])

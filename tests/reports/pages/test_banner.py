@@ -27,7 +27,7 @@ def banner(page: Path) -> tuple[str, str]:
 def test_under_composition_maps_and_scores_may_be_shown(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     uncovered, covered = banner(write_report(made.folder, made.ledger))
-    for part in ("the best point", "its score", "the scores of all runs", "the maps", "“Difficulty of the search”"):
+    for part in ("the best point", "its score", "the scores of all runs", "the maps", "“What mattered”"):
         assert part in covered
     for part in ("the account's budget", "times and folders of runs", "the charges", "“Reproduce and verify”"):
         assert part in uncovered

@@ -138,4 +138,4 @@ def test_what_failed_is_drawn_again(sweep_of: SweepOf, request: pytest.FixtureRe
         assert failed_picture_sentences(redraw_report_if_outdated(made.folder, made.ledger)) != ()
     page = redraw_report_if_outdated(made.folder, made.ledger)
     assert failed_picture_sentences(page) == ()
-    assert {"ease", "privacy"} <= _names(page.parent, "png")
+    assert {"collapse-1", "privacy"} <= _names(page.parent, "png")

@@ -63,7 +63,7 @@ def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples:
     assert form is not None
     model = build_model(lambda: logistic(source.shape, source.classes), 3)
     with torch.no_grad():
-        found = torch.cat([source.module()(one[None]) for one in inputs])
+        found = torch.cat([source.extractor_module()(one[None]) for one in inputs])
         model[1].weight.normal_(generator=torch.Generator().manual_seed(2))
         model[1].bias.copy_(-model[1].weight @ found.mean(dim=0))
     (tmp_path / "preprocessing.json").write_text(json.dumps(form))

@@ -72,7 +72,6 @@ def test_under_composition_every_score_is_shown(sweep_of: SweepOf) -> None:
         "heatmap.png",
         "heatmap-dpsgd.png",
         "heatmap-dpnsgd.png",
-        "ease.png",
         "privacy.png",
     }
 

@@ -170,13 +170,14 @@ def test_each_search_has_coins_of_its_own_which_jobs_read_with_the_draw(place: M
     assert coins not in repr(log)
     trial = here.plan.final_runs[0]
     session = Session(trial=trial, receipt=log.receipt, place=here.folder.trial_folder_and_private_record(trial.id))
-    assert session.secret_coin_bits_hex == coins
+    assert session.secret_part_coin_bits_hex == coins
     assert (
-        Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).secret_coin_bits_hex == ""
+        Session(trial=place(AGAIN).plan.trials[0], receipt=log.receipt, place=session.place).secret_part_coin_bits_hex
+        == ""
     )
     here.folder.draw_path.unlink()
     with pytest.raises(ContractBroken, match="Expected the draw of plan"):
-        _ = session.secret_coin_bits_hex
+        _ = session.secret_part_coin_bits_hex
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ ACCOUNTING = '''
         noun, nouns = "point", "points"
 
         @property
-        def names_of_paid_attempts(self):
+        def names_of_attempts_to_charge(self):
             return tuple(run.id for run in self.search_trials_so_far())
 
         @property

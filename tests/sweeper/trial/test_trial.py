@@ -291,7 +291,8 @@ def test_every_session_of_a_seeded_trial_has_streams_of_its_own(trial: Trial) ->
 
 SCORES = """
 from dataclasses import dataclass
-from dpsweep.trainers.declarations.scores import Accuracy, PrivateHoldout, Score
+from dpsweep.trainers.declarations.estimates import Estimate
+from dpsweep.trainers.declarations.scores import PrivateHoldout, Score
 
 @dataclass(frozen=True, kw_only=True)
 class Broken(Score):
@@ -306,7 +307,7 @@ class Broken(Score):
     def check(self, test_records, *, public): pass
     def split(self, private, test, adjacency): return self.held.split(private, test, adjacency)
     def measure(self, model, data, rng, device, loss):
-        return Accuracy(value=float(self.value), low=float(self.low), high=float(self.high))
+        return Estimate(value=float(self.value), low=float(self.low), high=float(self.high))
 """
 
 

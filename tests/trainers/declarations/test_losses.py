@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,11 @@ from hypothesis import strategies as st
 
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
 
-LOSSES = {"cross-entropy": (CrossEntropy(), 3), "squared error": (SquaredError(cap=4.0), 1)}
+LOSSES = {
+    "cross-entropy": (CrossEntropy(), 3),
+    "weighted cross-entropy": (CrossEntropy(class_weights=(1.0, 5.0, 0.4)), 3),
+    "squared error": (SquaredError(cap=4.0), 1),
+}
 each_loss = pytest.mark.parametrize(("loss", "classes"), LOSSES.values(), ids=LOSSES)
 AWKWARD = st.floats(width=32)
 
@@ -75,3 +80,23 @@ def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: s
 def test_the_cap_is_a_bound(cap: float) -> None:
     with pytest.raises(ValueError, match=r"^Expected cap="):
         SquaredError(cap=cap)
+
+
+def test_a_weight_multiplies_the_loss_of_its_class() -> None:
+    outputs, plain = torch.randn(4, 2, generator=torch.Generator().manual_seed(3)), CrossEntropy()
+    weighted = CrossEntropy(class_weights=(1.0, 20.0))
+    for target, factor in ((0, 1.0), (1, 20.0)):
+        targets = torch.full((4,), target)
+        assert torch.allclose(weighted(outputs, targets), factor * plain(outputs, targets))
+        assert torch.equal(weighted.quality(outputs, targets), plain.quality(outputs, targets))
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (1.0, -2.0), (1.0, math.inf), (1.0, math.nan), "ab", 3.0])
+def test_weights_are_positive_numbers(weights: Any) -> None:
+    with pytest.raises(ValueError, match=r"^Expected loss\.class_weights="):
+        CrossEntropy(class_weights=weights)
+
+
+def test_weights_are_given_for_every_class() -> None:
+    with pytest.raises(ValueError, match=r"to have a weight for each of dataset\.classes=3\.$"):
+        CrossEntropy(class_weights=(1.0, 20.0)).check(3)

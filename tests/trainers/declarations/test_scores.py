@@ -14,13 +14,11 @@ from dpsweep.accounting.events.build import are_same_events, gaussian
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
+from dpsweep.trainers.declarations.estimates import accuracy_with_wilson_interval, noisy_accuracy
 from dpsweep.trainers.declarations.scores import (
-    Accuracy,
     PrivateHoldout,
     PublicTest,
-    accuracy_with_wilson_interval,
     count_right_and_wrong_units,
-    noisy_accuracy,
 )
 
 ADD = Adjacency.ADD_OR_REMOVE_ONE
@@ -235,8 +233,9 @@ def test_the_public_interval_covers_and_is_no_wider_than_needed(records, accurac
 
 
 def test_wilson_at_the_edges_and_against_a_known_value() -> None:
-    assert accuracy_with_wilson_interval(0, 10) == Accuracy(value=0.0, low=0.0, high=pytest.approx(0.27753, abs=1e-5))
-    assert accuracy_with_wilson_interval(10, 10) == Accuracy(value=1.0, low=pytest.approx(0.72247, abs=1e-5), high=1.0)
+    none, every = accuracy_with_wilson_interval(0, 10), accuracy_with_wilson_interval(10, 10)
+    assert (none.value, none.low, none.high) == (0.0, 0.0, pytest.approx(0.27753, abs=1e-5))
+    assert (every.value, every.low, every.high) == (1.0, pytest.approx(0.72247, abs=1e-5), 1.0)
     assert (accuracy_with_wilson_interval(5, 10).low, accuracy_with_wilson_interval(5, 10).high) == pytest.approx(
         (0.23659, 0.76341), abs=1e-5
     )

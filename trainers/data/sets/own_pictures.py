@@ -21,7 +21,7 @@ from dpsweep.trainers.data.columns import checked_public_texts
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array
 from dpsweep.trainers.data.records import DIGEST_BYTES, Records, Scaling
-from dpsweep.trainers.data.table_files import find_table_file, path_in_data_folder_or_absolute
+from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, table_reader_for_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +137,7 @@ class UnitsOfFiles:
     def check_declared_table_exists(self, name: str, folder: Path | None) -> None:
         """Find the table, if there is one; `name` is the data set's."""
         if self.table is not None:
-            find_table_file(name, self.table, folder)
+            table_reader_for_file(name, self.table, folder)
 
     def unit_identifiers_of_files(self, files: Sequence[str], name: str, folder: Path | None) -> list[bytes]:
         """The unit of each file; one without a unit is refused.
@@ -164,7 +164,7 @@ class UnitsOfFiles:
         return {file: (match[self.column] or "").encode() for file, match in matches.items() if match is not None}
 
     def _file_units_from_table(self, table: str, name: str, folder: Path | None) -> Mapping[str, bytes]:
-        columns = find_table_file(name, table, folder).read_columns((FILE, self.column))
+        columns = table_reader_for_file(name, table, folder).read_columns((FILE, self.column))
         files, units = (columns[column].unit_identifiers() for column in (FILE, self.column))
         listed: dict[str, bytes] = {}
         for file, unit in zip((one.decode("utf-8", "surrogateescape") for one in files), units, strict=True):

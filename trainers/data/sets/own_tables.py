@@ -21,7 +21,7 @@ from dpsweep.trainers.data.preprocessing import (
     preprocessing_form_of_labelled_tokens,
 )
 from dpsweep.trainers.data.records import IGNORED, Records
-from dpsweep.trainers.data.table_files import find_table_file, path_in_data_folder_or_absolute
+from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, table_reader_for_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,13 +69,13 @@ class _UserTexts(_UserTable):
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder, and the vocabulary."""
-        find_table_file(self.name, self.file, folder)
+        table_reader_for_file(self.name, self.file, folder)
         self.vocabulary.check_vocabulary_file()
 
     def _read_text_unit_and_named_columns(self, folder: Path | None, *names: str) -> Mapping[str, TableColumn]:
         """The columns of texts, of units if there are any, and these."""
         units = () if self.unit_column is None else (self.unit_column,)
-        return find_table_file(self.name, self.file, folder).read_columns((*names, self.text, *units))
+        return table_reader_for_file(self.name, self.file, folder).read_columns((*names, self.text, *units))
 
     def _unit_identifiers_or_none(self, columns: Mapping[str, TableColumn]) -> list[bytes] | None:
         return None if self.unit_column is None else columns[self.unit_column].unit_identifiers()
@@ -134,13 +134,13 @@ class Table(_UserTable):
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
         for file in self._private_and_test_files:
-            find_table_file(self.name, file, folder)
+            table_reader_for_file(self.name, file, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         for file in self._private_and_test_files:
             self._read_records(file, folder)
-        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of `file` as private records, capped per unit, and those of `test_file` as public ones."""
@@ -153,7 +153,7 @@ class Table(_UserTable):
 
         unit_column = self.unit_column if file == self.file else None
         names = (self.label, *(() if unit_column is None else (unit_column,)), *self._feature_column_names)
-        columns = find_table_file(self.name, file, folder).read_columns(names)
+        columns = table_reader_for_file(self.name, file, folder).read_columns(names)
         features = np.column_stack(
             [self._inputs_from_column(name, columns[name]) for name in self._feature_column_names]
         )
@@ -257,7 +257,7 @@ class TextTable(_UserTexts):
         columns[self.label].positions_in_list(self.labels)
         columns[self.text].texts()
         self._unit_identifiers_or_none(columns)
-        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
@@ -309,7 +309,7 @@ class TextSequences(_UserTexts):
         columns = self._read_text_unit_and_named_columns(folder)
         self._check_texts_fit_length(columns[self.text].texts())
         self._unit_identifiers_or_none(columns)
-        return (find_table_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""

@@ -1,0 +1,110 @@
+"""What is told of a winner's score: an interval that covers the choice, and how the score that chose came about.
+
+The best of many scores is partly luck, so the score of a winner is not told as if it had been measured once. What is
+told is an interval whose level is divided among all runs that may win: with probability 95 % it holds whichever run
+wins. It holds for runs that depend on no other score on the same records, so a sweep that was planned after an earlier
+one had scored these records has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpsweep.accounting.searches.interface import is_scored_apart_from_search
+from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
+from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Sweep
+
+REUSED = (
+    "An earlier sweep of this account had scored the same records when this one was planned, so no interval covers the "
+    "choice."
+)
+UNKNOWN = "No interval covers the choice: this kind of score does not say which counts it is made of."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldScore:
+    """The score of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
+
+    `low` and `high` are None if nothing covers the choice; `refusal` then says why. `chosen_among` says what the score
+    is the best of, empty if there was no choice. `also` has the intervals of further metrics of the same counts.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    refusal: str
+    chosen_among: str
+    also: Mapping[str, tuple[float, float]]
+
+    @property
+    def interval_text(self) -> str:
+        """The interval in percent; empty if there is none."""
+        return "" if self.low is None or self.high is None else f"{percent_interval_text(self.low, self.high)} %"
+
+    @property
+    def confidence_text(self) -> str:
+        """How sure the interval is."""
+        return "95 %, whichever run had won" if self.chosen_among else "95 %"
+
+    @property
+    def score_sentence(self) -> str:
+        """The score that chose, called what it is."""
+        score = f"{percent_text(self.value)} %"
+        if not self.chosen_among:
+            return f"{score} was measured."
+        return " ".join(filter(None, (f"{score} is the {self.chosen_among}, so partly luck.", self.refusal)))
+
+
+def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
+    """What may be told of a run's score if the run was chosen; None if it has no score."""
+    result = sweep.results_by_trial.get(trial)
+    if result is None or result.score is None:
+        return None
+    reused = _has_earlier_sweep_on_account(sweep)
+    interval = None if reused else _interval_covering_choice(result.score)
+    final, run = trial in set(sweep.final["trial"]), sweep.trial_with_id(trial)
+    among = "" if is_scored_apart_from_search(sweep.plan, run) else sweep.shown.chosen_among
+    return ToldScore(
+        value=float(result.score["value"]),
+        low=None if interval is None else interval[0],
+        high=None if interval is None else interval[1],
+        refusal=REUSED if reused else UNKNOWN if interval is None else "",
+        chosen_among=_what_score_is(among, is_final=final),
+        also={
+            name: both
+            for name, other in result.score.get("also", {}).items()
+            if not reused and (both := _interval_covering_choice(other)) is not None
+        },
+    )
+
+
+def same_answer_sentence(sweep: Sweep) -> str:
+    """What always giving the same answer reaches by the sweep's metric; empty where answers are no classes."""
+    classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
+    if not isinstance(classes, int) or classes < 2 or sweep.score_label == NEXT_TOKEN_ACCURACY:
+        return ""
+    if sweep.metric not in (ACCURACY, "f1"):
+        share = {"balanced_accuracy": 1 / classes, "auroc": 0.5}.get(sweep.metric, 1.0)
+        return f"Always giving the same answer reaches {percent_text(share)} %."
+    return (
+        "What always giving the same answer reaches is not known: these scores do not tell how large the classes are. "
+        f"By score.metric=balanced_accuracy it is {percent_text(1 / classes)} %."
+    )
+
+
+def _interval_covering_choice(score: Mapping[str, Any]) -> tuple[float, float] | None:
+    told = score.get("told")
+    return None if told is None else (float(told["low"]), float(told["high"]))
+
+
+def _has_earlier_sweep_on_account(sweep: Sweep) -> bool:
+    """Whether another plan was charged to the account before this one: its scores may have shaped this plan."""
+    return sweep.account.charges[0].plan != sweep.plan_id
+
+
+def _what_score_is(among: str, *, is_final: bool) -> str:
+    """What the score is, in words that follow "is the"; empty if there was no choice."""
+    best = f"best score of {among}" if among else ""
+    return f"score of the point with the {best}, trained again" if best and is_final else best

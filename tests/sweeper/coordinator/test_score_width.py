@@ -1,0 +1,59 @@
+"""The plan says how well a score will be known, and the sweep then tells it about so well."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from dpsweep.sweeper.coordinator.score_width import score_width_text
+from dpsweep.sweeper.planning.plan_builder import PricedPlan
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+Compose = Callable[[Sequence[str]], PricedPlan]
+
+TWO = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1")
+
+
+def widths(priced: PricedPlan) -> list[float]:
+    text = score_width_text(priced, None)
+    assert text is not None
+    return [float(number) for number in re.findall(r"to (?:about )?([\d.]+)", text)]
+
+
+def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -> None:
+    few, many = (
+        compose_priced((*TWO[:2], f"trainer.lr={rates}", TWO[3])) for rates in ("1,2", "1,2,3,4,5,6,7,8,9,10,11,12")
+    )
+    (winner, run), (rarer, other) = widths(few), widths(many)
+    assert run < winner < rarer
+    assert other < rarer
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("tuning=composition",), ", whichever run wins, a run's to "),
+        (("tuning=private_selection",), ", whichever run wins"),
+        (("tuning=disjoint",), " points either way"),
+        (("tuning=noisy_max",), None),
+        (("tuning=composition", "score.fraction=0.03"), "; more scored records, fewer points or another"),
+    ],
+)
+def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[str], expected: str | None) -> None:
+    text = score_width_text(compose_priced((*TWO, *words)), None)
+    assert (text is None) is (expected is None)
+    if text is not None and expected is not None:
+        assert expected in text
+        assert ("whichever" in text) is ("whichever" in expected or "fraction" in words[-1])
+        assert ("a run's" in text) is (words[0] == "tuning=composition")
+
+
+def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Program) -> None:
+    cli = {"module": "dpsweep.sweeper.commands.cli"}
+    words = (*TWO, "steps=2", "privacy.epsilon=1", "seed=1")
+    assert program("sweep", *words, "page=false", **cli).returncode == 0
+    text = re.sub(r"\s*│\n│\s*│", " ", program("plan", *words, "trainer.lr=3,4", **cli).stdout)
+    assert "no interval for the winner's, since an earlier sweep of this account has scored these" in text

@@ -1,0 +1,274 @@
+"""Intervals that hold at any level, for a score that was chosen among many.
+
+A 95 % interval covers one score that was chosen beforehand. The winner of a search was chosen by its score, so its
+interval has to hold for every run that could have won: at level 0.05 / R each, for R such runs, far out where normal
+approximations of the sampling fail. So these intervals invert tails that hold for every size: the law of a binomial
+variable plus the noise of its counts, and for units that add fractions the bound of Hoeffding on its generating
+function. They read what the estimates read: the noisy counts alone. The number of units is private too: it is bounded
+by its noisy value at a twentieth of the level, and tails are taken at the largest number, where they are largest.
+
+*Sources*: Clopper and Pearson 1934 (inversion of exact tails); Hoeffding 1963, Theorem 1 and Section 5 (fractions, and
+statistics of two samples).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
+
+from dpsweep.accounting.validation import fraction
+from dpsweep.trainers.declarations.estimates import Ratios
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OF_TOTAL = 0.05
+"""The share of the level for the noise of the number of units."""
+
+LATTICE = 0.02
+"""What the log of a tail may rise by where fewer units have another place on the lattice of counts."""
+
+HALVINGS = 34
+"""Halvings of [0, 1], down to 1e-10."""
+
+REACH = 9.0
+"""Standard deviations around the mean of a binomial variable whose probabilities are added one by one."""
+
+FEW_RATIOS = 2
+"""The number of ratios up to which each has an interval of its own."""
+
+MOST_STEEP = 700.0
+"""The largest argument of a generating function: its exponential is still a float64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCount:
+    """A sum of counts that each carry Gaussian noise; `std` is the standard deviation of the sum's noise."""
+
+    value: float
+    std: float
+
+
+def share_interval(
+    right: NoisyCount, wrong: NoisyCount, level: float, *, whole_units: bool = True
+) -> tuple[float, float]:
+    """An interval for the probability p that a unit is right, which misses it with probability at most `level`.
+
+    With `whole_units` each unit adds 1 to one of the counts; otherwise it adds fractions that sum to 1, and p is their
+    mean. For true counts (r, w) of n units, (1 - p) r - p w is the deviation of r from p n, and its noisy value has
+    noise of known deviation. An end of the interval is the p at which the observed deviation has this probability.
+
+    >>> low, high = share_interval(NoisyCount(value=90.0, std=0.0), NoisyCount(value=10.0, std=0.0), 0.05)
+    >>> f"{low:.4f} {high:.4f}"
+    '0.8238 0.9510'
+    """
+    fraction("level", level)
+    low = _lower_end_of_share(right, wrong, level, whole_units=whole_units)
+    high = 1 - _lower_end_of_share(wrong, right, level, whole_units=whole_units)
+    return (low, high) if low <= high else (0.0, 1.0)  # counts that contradict each other say nothing
+
+
+def interval_of_mean_of_ratios(
+    counts: NDArray[np.float64], ratios: Ratios, noise_std: float, level: float, *, whole_units: bool = True
+) -> tuple[float, float]:
+    """An interval for the mean of k ratios of counts [cells].
+
+    A ratio whose successes count w times is a function w q / (w q + 1 - q) of the share q of successes. Each ratio has
+    an interval of its own at level / k, and the ends are averaged. Many recalls are bounded together: their units are
+    independent given the sizes of the classes, and the deviation of the mean is far smaller than the mean deviation.
+    """
+    if int(ratios.ratio.max()) + 1 > FEW_RATIOS and (
+        found := _interval_of_mean_recall(counts, ratios, noise_std, level)
+    ):
+        return found
+    ends = []
+    for ratio in range(int(ratios.ratio.max()) + 1):
+        own = ratios.ratio == ratio
+        success = ratios.numerator[own] > 0
+        cells = counts[ratios.cell[own]]
+        right, wrong = (
+            NoisyCount(value=float(cells[part].sum()), std=noise_std * math.sqrt(int(part.sum())))
+            for part in (success, ~success)
+        )
+        weight = float(ratios.numerator[own].max())
+        shares = share_interval(right, wrong, level / (int(ratios.ratio.max()) + 1), whole_units=whole_units)
+        ends.append([weight * share / (weight * share + 1 - share) for share in shares])
+    low, high = np.mean(ends, axis=0)
+    return float(low), float(high)
+
+
+def _interval_of_mean_recall(
+    counts: NDArray[np.float64], ratios: Ratios, noise_std: float, level: float
+) -> tuple[float, float] | None:
+    """The interval for a mean of many shares of cells of their own; None for others, and for classes within noise."""
+    classes = int(ratios.ratio.max()) + 1
+    if (ratios.denominator != 1).any() or len(np.unique(ratios.cell)) < len(ratios.cell):
+        return None
+    rights, totals = ratios.numerators_and_denominators(counts)
+    spread = noise_std * np.sqrt(np.bincount(ratios.ratio))
+    units = totals + float(ndtri(OF_TOTAL * level / classes)) * spread if noise_std > 0 else totals
+    if units.min() < 1:
+        return None
+    mean = float((rights / totals).mean())
+    std = noise_std * math.sqrt(float((1 / units**2).sum())) / classes
+    log_level = math.log((1 - OF_TOTAL) * level / 2)
+
+    def lower_end(value: float) -> float:
+        return _largest_value_that_is_too_small(
+            lambda share: share < value and _log_mean_recall_tail(units, share, value - share, std) < log_level
+        )
+
+    return lower_end(mean), 1 - lower_end(1 - mean)
+
+
+def _log_mean_recall_tail(units: NDArray[np.float64], share: float, deviation: float, std: float) -> float:
+    """A bound on the log of the chance that a mean recall, for these classes [classes], is so far above `share`.
+
+    It is Hoeffding's bound at the argument t that is best for a normal law, at the worst recalls with this mean: the
+    sum of n log(1 - p + p e^(t / (C n))) is concave in the recalls p, so they are where its derivatives are equal.
+    """
+    classes = len(units)
+    by_units = float((1 / units).sum()) / classes**2 * max(share * (1 - share), 1e-9)
+    steepness = min(deviation / (by_units + std**2), MOST_STEEP * classes * float(units.min()))
+    grown = np.expm1(steepness / (classes * units))
+
+    def recalls(slope: float) -> NDArray[np.float64]:
+        return np.clip((units * grown / slope - 1) / grown, 0.0, 1.0)
+
+    low, high = math.log(float((units * grown / (1 + grown)).min()) / 2), math.log(2 * float((units * grown).max()))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if recalls(math.exp(middle)).mean() > share else (low, middle)
+    worst = float((units * np.log1p(recalls(math.exp(low)) * grown)).sum())
+    return worst - steepness * (share + deviation) + (steepness * std) ** 2 / 2
+
+
+def auroc_interval(
+    negatives: NDArray[np.float64], positives: NDArray[np.float64], noise_std: float, level: float
+) -> tuple[float, float]:
+    """An interval for the area under the ROC curve, from noisy counts per bin [bins] of a decision value.
+
+    The order within a bin is unknown: the low end counts no pair within a bin, the high end all of them. The area is a
+    mean over pairs, which deviates no more than a mean over as many units as the smaller class has. The noise of the
+    sum over pairs is bounded to first order at the noisy counts, plus that of the product of both noises.
+    """
+    classes = NoisyBins(negatives=negatives, positives=positives, noise_std=noise_std)
+    mirrored = NoisyBins(negatives=positives, positives=negatives, noise_std=noise_std)
+    low, high = _lower_end_of_auroc(classes, level), 1 - _lower_end_of_auroc(mirrored, level)
+    return (low, high) if low <= high else (0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoisyBins:
+    """The noisy counts per bin of both classes, in ascending order of the decision value."""
+
+    negatives: NDArray[np.float64]
+    positives: NDArray[np.float64]
+    noise_std: float
+
+    def sum_over_pairs_and_its_std(self, area: float) -> tuple[float, float]:
+        """The sum over pairs of 1 - area if ranked rightly and -area if not, a tie included, and its noise's std."""
+        below = np.cumsum(self.negatives) - self.negatives
+        above = np.cumsum(self.positives[::-1])[::-1] - self.positives
+        by_positive = below - area * self.negatives.sum()
+        by_negative = above - area * self.positives.sum()
+        bins = len(self.negatives)
+        pairs = bins * (bins - 1) / 2
+        squares = pairs * (1 - area) ** 2 + (bins**2 - pairs) * area**2
+        variance = self.noise_std**2 * float((by_positive**2).sum() + (by_negative**2).sum())
+        return float(self.positives @ by_positive), math.sqrt(variance + self.noise_std**4 * squares)
+
+
+def _lower_end_of_share(right: NoisyCount, wrong: NoisyCount, level: float, *, whole_units: bool) -> float:
+    """The lower end of an interval at this level for both ends."""
+    spread = math.hypot(right.std, wrong.std)
+    units, log_level = _largest_total_and_log_level_of_one_end(right.value + wrong.value, spread, level)
+    if units < 1 or right.value <= 0:
+        return 0.0
+    log_tail = _log_noisy_binomial_tail if whole_units else _log_noisy_hoeffding_tail
+
+    def is_too_small(share: float) -> bool:
+        deviation = (1 - share) * right.value - share * wrong.value
+        std = math.hypot((1 - share) * right.std, share * wrong.std)
+        return deviation > 0 and log_tail(units, share, deviation, std) < log_level
+
+    return _largest_value_that_is_too_small(is_too_small)
+
+
+def _lower_end_of_auroc(classes: NoisyBins, level: float) -> float:
+    spread = classes.noise_std * math.sqrt(len(classes.negatives))
+    bounds = [
+        _largest_total_and_log_level_of_one_end(float(own.sum()), spread, level / 2)
+        for own in (classes.negatives, classes.positives)
+    ]
+    (least, _), (most, _) = sorted(bounds)
+    if least < 1:
+        return 0.0
+    log_level = _largest_total_and_log_level_of_one_end(least, spread, level)[1]
+
+    def is_too_small(area: float) -> bool:
+        pairs, std = classes.sum_over_pairs_and_its_std(area)
+        return pairs > 0 and _log_noisy_hoeffding_tail(least, area, pairs / most, std / most) < log_level
+
+    return _largest_value_that_is_too_small(is_too_small)
+
+
+def _largest_total_and_log_level_of_one_end(total: float, std: float, level: float) -> tuple[int, float]:
+    """An upper bound on a noisy number of units, and the log of what is left of the level for one end."""
+    if std == 0:
+        return round(total), math.log(level / 2)
+    return math.floor(total - float(ndtri(OF_TOTAL * level)) * std), math.log((1 - OF_TOTAL) * level / 2) - LATTICE
+
+
+def _largest_value_that_is_too_small(is_too_small: Callable[[float], bool]) -> float:
+    """The largest value in [0, 1] that a bisection finds to be too small; 0 if none is."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_too_small(middle) else (low, middle)
+    return low
+
+
+def _log_noisy_binomial_tail(units: int, share: float, deviation: float, std: float) -> float:
+    """The log of P(X - units * share + N >= deviation) for a binomial X and normal noise N with this deviation."""
+    mean = units * share
+    if std == 0:
+        least = math.ceil(mean + deviation - 1e-9)
+        return math.log(max(_binomial_tail(units, share, least), 1e-300))
+    reach = REACH * math.sqrt(mean * (1 - share)) + REACH
+    first, last = max(0, math.floor(mean - reach)), min(units, math.ceil(mean + reach))
+    values = np.arange(first, last + 1, dtype=float)
+    logs = gammaln(units + 1.0) - gammaln(values + 1) - gammaln(units - values + 1)
+    chances = np.exp(logs + xlogy(values, share) + xlog1py(units - values, -share))
+    tail = float(chances @ ndtr((values - mean - deviation) / std)) + _binomial_tail(units, share, last + 1)
+    return math.log(max(tail, 1e-300))
+
+
+def _binomial_tail(units: int, share: float, least: int) -> float:
+    """P(X >= least) for a binomial X."""
+    if least <= 0:
+        return 1.0
+    return 0.0 if least > units else float(betainc(least, units - least + 1, share))
+
+
+def _log_noisy_hoeffding_tail(units: int, share: float, deviation: float, std: float) -> float:
+    """Hoeffding's bound on the same log for a sum X of independent units in [0, 1] with this mean share.
+
+    It is the smallest of u log(1 - p + p e^t) - t (u p + d) + t^2 s^2 / 2 over t >= 0, which is convex in t.
+    """
+    least = units * share + deviation
+
+    def slope(steepness: float) -> float:
+        odds = share * math.exp(steepness)
+        return units * odds / (1 - share + odds) - least + steepness * std**2
+
+    low, high = 0.0, MOST_STEEP
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return units * math.log1p(share * math.expm1(low)) - low * least + (low * std) ** 2 / 2
