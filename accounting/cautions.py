@@ -103,6 +103,22 @@ def delta_acceptance_sentence(delta: float, units: int, accepted: float | None) 
     return f"Whoever ran the search accepted that, by typing privacy.accept_delta={text_with_all_digits(accepted)}."
 
 
+def odds_sentence(epsilon: float, unit: str) -> str:
+    """What an epsilon up to 10 means for a guess about one unit; empty above, where its harm is said instead.
+
+    *Source*: Kasiviswanathan and Smith 2014, up to delta.
+
+    >>> odds_sentence(1.0, "user")
+    'What is released multiplies the odds of any guess about one user by at most 2.72, except with probability delta.'
+    """
+    if epsilon > LARGE_EPSILON:
+        return ""
+    return (
+        f"What is released multiplies the odds of any guess about one {unit} by at most "
+        f"{exponential_text_rounded_up(epsilon)}, except with probability delta."
+    )
+
+
 def large_epsilon_harm_sentences(epsilon: float, unit: str) -> str:
     """The harm that an epsilon above 10 allows; empty up to 10, and for infinity, which promises nothing.
 

@@ -90,7 +90,7 @@ def same_answer_sentence(sweep: Sweep) -> str:
         return f"Always giving the same answer reaches {percent_text(share)} %."
     return (
         "What always giving the same answer reaches is not known: these scores do not tell how large the classes are. "
-        f"By score.metric=balanced_accuracy it is {percent_text(1 / classes)} %."
+        f"By score.metric=balanced_accuracy it is 1 in {classes}."
     )
 
 

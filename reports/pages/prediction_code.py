@@ -127,9 +127,9 @@ def save(folder):
     {saving}
 '''
 _PLAIN = "model.network.save_pretrained(folder)"
-_MERGED = """from adapter import merge  # the adapter becomes part of the other weights
+_MERGED = """from adapter import copy_with_merged_adapters  # the adapter becomes part of the other weights
 
-    merge(model).network.save_pretrained(folder)"""
+    copy_with_merged_adapters(model).network.save_pretrained(folder)"""
 
 
 def is_language_model_preprocessing(form: Mapping[str, Any] | None) -> bool:

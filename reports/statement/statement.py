@@ -8,10 +8,16 @@ lines of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpsweep.accounting.cautions import caution_sentences, large_epsilon_harm_sentences, left_out_records_sentence
+from dpsweep.accounting.cautions import (
+    caution_sentences,
+    large_epsilon_harm_sentences,
+    left_out_records_sentence,
+    odds_sentence,
+)
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
@@ -22,6 +28,7 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import class_name_without_module
 from dpsweep.reports.content import formatting as notation
 from dpsweep.reports.content.audience import Audience
@@ -35,6 +42,7 @@ from dpsweep.reports.content.formatting import (
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Conduct
+from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import (
@@ -68,10 +76,9 @@ LUCK = (
 
 def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
     """All lines, the claim first."""
-    warnings = cautions_on_large_epsilon_or_delta(context.sweep.plan, context.bill)
     return (
         _claim_line(context),
-        *([EvidenceLevel.STATED.make_statement_line("Meaning", " ".join(warnings))] if warnings else []),
+        *_meaning_lines(context),
         _unit_line(context),
         line_on_whether_every_run_was_charged(context),
         *line_on_search_that_read_public_data(context),
@@ -82,6 +89,7 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
         *base_model_lines(context),
         _accountants_line(context),
         line_weakened_to_declared_by_scripts(context, _scores_line(context), ASSUMED_PREDICTIONS),
+        *_winner_lines(context),
         script_randomness_line(context) or randomness_line(context),
         script_rounding_line(context) or floating_point_line(context),
         _covered_line(context),
@@ -91,6 +99,28 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
             "The curator holds the data and the sweep's folder and is trusted with both; readers are not trusted.",
         ),
     )
+
+
+def _meaning_lines(context: Context) -> Iterator[Line]:
+    """What this epsilon means in odds, and what is large about it."""
+    sentences = cautions_on_large_epsilon_or_delta(context.sweep.plan, context.bill)
+    if not sentences and math.isinf(context.bill.epsilon):
+        return
+    yield EvidenceLevel.STATED.make_statement_line(
+        "Meaning", " ".join((odds_sentence(context.bill.epsilon, context.sweep.plan.unit), *sentences)).strip()
+    )
+
+
+def _winner_lines(context: Context) -> Iterator[Line]:
+    """What is told of the winner's score, where the rule discloses it."""
+    sweep = context.sweep
+    disclosed = Disclosure.WINNER_SCORE in sweep.rule.discloses and sweep.winner_id is not None
+    told = told_score_of_run(sweep, str(sweep.winner_id)) if disclosed else None
+    if told is not None:
+        given = f"The {sweep.score_label} of the winner is {told.interval_text} ({told.confidence_text}). "
+        yield EvidenceLevel.CHECKED.make_statement_line(
+            "Winner", (given if told.interval_text else "") + told.score_sentence
+        )
 
 
 def line_on_search_that_read_public_data(context: Context) -> Iterator[Line]:
@@ -240,9 +270,7 @@ def _noisy_counts_text(config: Mapping[str, Any]) -> str:
     """The noisy counts that a metric is computed from."""
     if config["score"]["metric"] == "auroc":
         bins = config["score"].get("bins", 20)
-        return (
-            f"counts of both classes in {bins} bins of the predicted probability (the interval covers binning error),"
-        )
+        return f"counts of both classes in {bins} bins of the predicted log-odds (the interval covers binning error),"
     return "confusion counts"
 
 

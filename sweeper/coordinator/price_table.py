@@ -195,7 +195,7 @@ def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[t
     if quote.lower > 0:
         yield (
             "at least",
-            f"epsilon {epsilon_text_rounded_down(quote.lower)}, by an explicit attack (aligned canary, worst score)",
+            f"epsilon {epsilon_text_rounded_down(quote.lower)}, by an attack (aligned canary, worst score)",
         )
 
 

@@ -45,10 +45,10 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
         return (high - low) / 2
 
     told = half_width(level)
-    cell = f", a run's to {100 * half_width(SURE):.1f}" if Disclosure.ALL_SCORES in discloses and level < SURE else ""
+    cell = f"; a run {100 * half_width(SURE):.1f}" if Disclosure.ALL_SCORES in discloses and level < SURE else ""
     apart = is_scored_apart_from_search(plan, told_run)
-    winner = f"the winner's to about {100 * told:.1f} points either way{'' if apart else ', whichever run wins'}"
+    winner = f"winner within {100 * told:.1f} points{'' if apart else ', whichever wins'}"
     if statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta):
-        winner = "no interval for the winner's, since an earlier sweep of this account has scored these records"
+        winner = "no interval for the winner, since an earlier sweep of this account has scored these records"
     wide = "; more scored records, fewer points or another metric would tell more" if told > WIDE else ""
     return f"at {SHARE:.0%}: {winner}{cell}{wide}"

@@ -162,6 +162,7 @@ def board(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_distribution_of_others_offers_one_of_each(board: Path, command: Command, tmp_path: Path) -> None:
     words = (*SWEEP, *LIGHT, "features=projection", "hydra.sweep.dir=out")
     done = command("sweep", *words, "logger=board", places=(board,))
@@ -216,6 +217,7 @@ def test_a_broken_distribution_is_one_sentence_with_its_name(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.long
 def test_a_broken_distribution_harms_nobody_who_does_not_use_it(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "site"
     names = {"loggers": "tensorboard2", "disclosure_formats": "a", "feature_extractors": "x", "audits": "y"}

@@ -33,6 +33,9 @@ POSITIVE, BINS = 1, 20
 """The default positive class and the default number of bins."""
 
 
+LOG_ODDS = 6.0
+"""The largest log-odds that bins tell apart: probabilities from 1 / 404 to 403 / 404."""
+
 SENSITIVITY, SPECIFICITY = "sensitivity", "specificity"
 
 
@@ -240,7 +243,11 @@ class Specificity(_BinaryRecall):
 
 @dataclass(frozen=True, kw_only=True)
 class Auroc:
-    """The area under the ROC curve of the positive class's softmax probability, in bins of equal width."""
+    """The area under the ROC curve of the positive class's log-odds, in bins of equal width between public ends.
+
+    A model of a rare class gives nearly all records a small probability: bins of equal width of the probability would
+    hold all of them in one, where nothing is known of their order.
+    """
 
     label: ClassVar[str] = "AUROC"
     positive: int = POSITIVE
@@ -260,8 +267,9 @@ class Auroc:
 
     def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The bins of the negative class, then those of the positive class; NaN falls into the lowest bin."""
-        probability = outputs.double().softmax(dim=1)[:, self.positive].nan_to_num(nan=0.0)
-        place = (probability * self.bins).long().clamp(max=self.bins - 1)
+        log_odds = outputs.double()[:, self.positive] - outputs.double()[:, 1 - self.positive]
+        finite = log_odds.nan_to_num(nan=-LOG_ODDS).clamp(-LOG_ODDS, LOG_ODDS)
+        place = ((finite + LOG_ODDS) / (2 * LOG_ODDS) * self.bins).long().clamp(max=self.bins - 1)
         return place + self.bins * (targets == self.positive)
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:

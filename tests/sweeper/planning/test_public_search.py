@@ -41,6 +41,7 @@ def refusal(program: Program, words: Sequence[str]) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pages")
 def test_from_a_public_search_to_the_release_of_one_run(program: Program, ledger: Ledger, tmp_path: Path) -> None:
     write_visits(tmp_path)

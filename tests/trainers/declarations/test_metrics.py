@@ -115,7 +115,8 @@ def test_the_area_of_binned_scores_is_that_of_all_pairs(bins: int) -> None:
     labels = (rng().random(400) < 0.3).astype(np.int64)
     scores = np.clip(0.35 + 0.3 * labels + 0.15 * rng(4).standard_normal(400), 0.01, 0.99)
     estimate = exact(Auroc(bins=bins), *scored(scores, labels))
-    binned = (np.floor(scores * bins) + 0.5) / bins
+    log_odds = np.log(scores / (1 - scores))
+    binned = (np.floor((log_odds + 6) / 12 * bins) + 0.5) / bins
     assert estimate.value == pytest.approx(area(binned, labels), abs=1e-12)
     other = exact(Auroc(bins=bins, positive=0), *scored(scores, 1 - labels))
     assert other.value == pytest.approx(1 - area(1 - binned, 1 - labels), abs=0.02), "bins of 1 - p have other ends"

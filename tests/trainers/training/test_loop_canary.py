@@ -253,7 +253,7 @@ UNBOUNDED = Mistake(share=1e4)
     ("planted", "trainer", "mistake", "threshold", "times"),
     [
         pytest.param(noise_halved, METHODS[0], Mistake(noise=1 / 2), 1.3, TIMES, marks=pytest.mark.long),
-        (noise_halved, METHODS[2], Mistake(noise=1 / 2), 1.3, TIMES),
+        pytest.param(noise_halved, METHODS[2], Mistake(noise=1 / 2), 1.3, TIMES, marks=pytest.mark.long),
         (noise_not_scaled_by_the_bound, METHODS[0], Mistake(noise=1 / 4), 0.75, 2000),
         (noise_divided_twice, METHODS[0], Mistake(noise=1 / RECORDS), 0.5, 2000),
         (nothing_clipped, METHODS[0], UNBOUNDED, 4.0, 2000),
