@@ -78,7 +78,10 @@ def _shown_search_of_open_runs(plan: Plan, rule: SelectionRule, runs: Runs) -> S
         to_come=_final_runs_to_come(rule, runs),
         covered=(compared,) if several or plan.proposed else (),
         adds_up=plan.priced_events == tuple(trial.event for trial in plan.trials),
-        chosen_among=_runs_to_choose_among(len(plan.trials)),
+        chosen_among=count_text(len(set(plan.point_index_of_each_trial)), "point")
+        + f" of {plan.least_runs_per_point} runs each"
+        if several
+        else _runs_to_choose_among(len(plan.trials)),
     )
 
 

@@ -106,5 +106,6 @@ def _has_earlier_sweep_on_account(sweep: Sweep) -> bool:
 
 def _what_score_is(among: str, *, is_final: bool) -> str:
     """What the score is, in words that follow "is the"; empty if there was no choice."""
-    best = f"best score of {among}" if among else ""
-    return f"score of the point with the {best}, trained again" if best and is_final else best
+    if not among:
+        return ""
+    return f"score of a final run of the point chosen among {among}" if is_final else f"score chosen among {among}"

@@ -33,10 +33,13 @@ OF_TOTAL = 0.05
 LATTICE = 0.02
 """What the log of a tail may rise by where fewer units have another place on the lattice of counts."""
 
-HALVINGS = 34
-"""Halvings of [0, 1], down to 1e-10."""
+HALVINGS = 18
+"""Halvings of [0, 1], down to 4e-6; the outer end is taken."""
 
-REACH = 9.0
+FINE_HALVINGS = 34
+"""Halvings of the range of a generating function's argument, or of a slope."""
+
+REACH = 7.0
 """Standard deviations around the mean of a binomial variable whose probabilities are added one by one."""
 
 FEW_RATIOS = 2
@@ -141,7 +144,7 @@ def _log_mean_recall_tail(units: NDArray[np.float64], share: float, deviation: f
         return np.clip((units * grown / slope - 1) / grown, 0.0, 1.0)
 
     low, high = math.log(float((units * grown / (1 + grown)).min()) / 2), math.log(2 * float((units * grown).max()))
-    for _ in range(HALVINGS):
+    for _ in range(FINE_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if recalls(math.exp(middle)).mean() > share else (low, middle)
     worst = float((units * np.log1p(recalls(math.exp(low)) * grown)).sum())
@@ -268,7 +271,7 @@ def _log_noisy_hoeffding_tail(units: int, share: float, deviation: float, std: f
         return units * odds / (1 - share + odds) - least + steepness * std**2
 
     low, high = 0.0, MOST_STEEP
-    for _ in range(HALVINGS):
+    for _ in range(FINE_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return units * math.log1p(share * math.expm1(low)) - low * least + (low * std) ** 2 / 2

@@ -44,7 +44,7 @@ def test_the_winner_is_told_with_the_interval_that_covers_the_choice(sweep_of: S
     for page in (write_report(made.folder, made.ledger), write_release(made.folder, made.ledger)):
         best = page.read_text().partition('<p class="big">')[2].partition("</div>")[0]
         assert best.startswith("61.0 to 83.0 % <small>95 %, whichever run had won</small>")
-        assert "is the best score of 6 runs, so partly luck." in best
+        assert "is the score chosen among 6 runs, so partly luck." in best
         for end in (own["accuracy_low"], own["accuracy_high"]):
             assert f"{100 * end:.1f}" not in best, "the interval of one score is that of the luckiest"
         form = json.loads(page.with_name("report.json").read_text())
@@ -60,7 +60,7 @@ def test_a_score_without_counts_is_told_without_an_interval(sweep_of: SweepOf) -
     assert told is not None
     assert (told.low, told.high, told.refusal, told.interval_text) == (None, None, UNKNOWN, "")
     page = write_release(made.folder, made.ledger).read_text()
-    assert "the best score of 6 runs, so partly luck." in page
+    assert "the score chosen among 6 runs, so partly luck." in page
     assert UNKNOWN in page
     assert "whichever run had won" not in page
 

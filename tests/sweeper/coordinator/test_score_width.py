@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from dpsweep.accounting.records.trial_result import TrialResult
 from dpsweep.sweeper.coordinator.score_width import score_width_text
 from dpsweep.sweeper.planning.plan_builder import PricedPlan
+from dpsweep.sweeper.trial.spec import declaration_from_config
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -57,3 +60,23 @@ def test_a_second_sweep_on_an_account_has_no_interval_for_its_winner(program: Pr
     assert program("sweep", *words, "page=false", **cli).returncode == 0
     text = re.sub(r"\s*│\n│\s*│", " ", program("plan", *words, "trainer.lr=3,4", **cli).stdout)
     assert "no interval for the winner, since an earlier sweep of this account has scored these" in text
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
+def test_a_result_holds_the_interval_of_its_released_counts(
+    program: Program, compose_priced: Compose, tmp_path: Path, metric: str
+) -> None:
+    """At the level of one of two runs, by the noise that was charged."""
+    words = (*TWO, "steps=2", "privacy.epsilon=1", "seed=1", f"score.metric={metric}")
+    assert program("sweep", *words, "page=false", module="dpsweep.sweeper.commands.cli").returncode == 0
+    results = [TrialResult.read(path.parent) for path in tmp_path.rglob("result.json")]
+    assert len(results) == 2
+    for result in results:
+        assert result is not None
+        assert result.score is not None
+        declared = declaration_from_config(compose_priced(words).plan.trials[0].config)
+        (low, high), *_ = declared.score.intervals_at_level(result.released_counts, 0.05 / 2, whole_units=True).values()
+        assert result.score["told"] == {"low": low, "high": high}
+        assert low <= result.score["value"] <= high
+        if metric == "accuracy":
+            assert low < result.score["low"] < result.score["high"] < high
