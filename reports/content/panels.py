@@ -17,13 +17,11 @@ from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.statistics.point_scores import scores_of_points
+from dpsweep.reports.statistics.point_scores import Z95, scores_of_points
 
 RUNS, COMPARED, SCORED, PLANNED, ERROR = "runs", "compared", "scored", "planned", "error_in_comparisons"
 """The columns with a point's number of runs, what the rule compares, how many have a score and were to have one, and
 the point's standard error in a comparison."""
-
-Z95 = 1.959963984540054
 
 FAR_OUT = 3.0
 """Interquartile ranges below the lower quartile at which the colour scale ends. *Source*: Tukey 1977."""

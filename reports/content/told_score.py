@@ -20,6 +20,7 @@ REUSED = (
     "An earlier sweep of this account had scored the same records when this one was planned, so no interval covers the "
     "choice."
 )
+USED = "score on records that an earlier sweep had scored"
 UNKNOWN = "No interval covers the choice: this kind of score does not say which counts it is made of."
 
 
@@ -28,7 +29,8 @@ class ToldScore:
     """The score of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
     `low` and `high` are None if nothing covers the choice; `refusal` then says why. `chosen_among` says what the score
-    is the best of, empty if there was no choice. `also` has the intervals of further metrics of the same counts.
+    was chosen among, also if the choice was that of the whole plan; it is empty if nothing was chosen. `also` has the
+    intervals of further metrics of the same counts.
     """
 
     value: float
@@ -48,13 +50,16 @@ class ToldScore:
         """How sure the interval is."""
         return "95 %, whichever run had won" if self.chosen_among else "95 %"
 
+    def interval_sentence(self, label: str) -> str:
+        """What is told of the score with this label; empty if there is no interval."""
+        given = f"The {label} of the winner is {self.interval_text} ({self.confidence_text})."
+        return given if self.interval_text else ""
+
     @property
     def score_sentence(self) -> str:
         """The score that chose, called what it is."""
-        score = f"{percent_text(self.value)} %"
-        if not self.chosen_among:
-            return f"{score} was measured."
-        return " ".join(filter(None, (f"{score} is the {self.chosen_among}, so partly luck.", self.refusal)))
+        what = f"is the {self.chosen_among}, so partly luck" if self.chosen_among else "was measured"
+        return " ".join(filter(None, (f"{percent_text(self.value)} % {what}.", self.refusal)))
 
 
 def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
@@ -71,7 +76,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
         low=None if interval is None else interval[0],
         high=None if interval is None else interval[1],
         refusal=REUSED if reused else UNKNOWN if interval is None else "",
-        chosen_among=_what_score_is(among, is_final=final),
+        chosen_among=_what_score_is(among, is_final=final) or (USED if reused else ""),
         also={
             name: both
             for name, other in result.score.get("also", {}).items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -247,6 +247,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     statement = privacy_statement_lines(context)
     findings = visible_exhibits(catalogue.FINDINGS, sweep, bill, reader)
     terms = visible_exhibits(catalogue.TERMS, sweep, bill, reader)
+    pictures, map_notes = maps_and_notes_of_sweep(sweep)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
@@ -260,7 +261,8 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         best=sections.best_configurations(
             sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True
         ),
-        **maps_of_sweep(sweep),
+        pictures=pictures,
+        map_notes=map_notes,
         same_answer=same_answer_sentence(sweep),
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(sweep.all_run_rows),
@@ -293,20 +295,13 @@ def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*winner, *sweep.winner_id_by_method.values())))
 
 
-class Maps(TypedDict):
-    """The fields of a page that its maps fill."""
-
-    pictures: tuple[Drawing, ...]
-    map_notes: tuple[str, ...]
-
-
-def maps_of_sweep(sweep: Sweep) -> Maps:
-    """The sweep's maps, the one with all methods first, and what they leave open."""
+def maps_and_notes_of_sweep(sweep: Sweep) -> tuple[tuple[Drawing, ...], tuple[str, ...]]:
+    """The sweep's maps, the one with all methods first, and what they leave open, or why there is none."""
     panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point)
     if not panels:
-        return {"pictures": (), "map_notes": tuple(filter(None, (reason_for_no_map(sweep.rule),)))}
+        return (), tuple(filter(None, (reason_for_no_map(sweep.rule),)))
     pictures = draw_joint_and_per_method_heatmaps(panels, f"{sweep.score_description}, %")
-    return {"pictures": pictures, "map_notes": map_note_sentences(sweep, panels)}
+    return pictures, map_note_sentences(sweep, panels)
 
 
 def write_page(page: Page, folder: Path) -> Path:

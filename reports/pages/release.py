@@ -287,9 +287,11 @@ def _released_best_points(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
 def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:
     records = _table_of_released_columns(sweep)
     records.insert(0, sweep.runs.noun, sweep.run_labels)
+    pictures, map_notes = pages.maps_and_notes_of_sweep(sweep)
     return replace(
         page,
-        **pages.maps_of_sweep(sweep),
+        pictures=pictures,
+        map_notes=map_notes,
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(records),
         runs=sweep.runs.nouns,

@@ -170,9 +170,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
     winner = context.sweep.winner_id if Disclosure.WINNER_SCORE in context.sweep.rule.discloses else None
     told = None if winner is None else told_score_of_run(context.sweep, winner)
     if told is not None and told.interval_text:
-        yield escape_tex(
-            f"The {context.sweep.score_label} of the winner is {told.interval_text} ({told.confidence_text})."
-        )
+        yield escape_tex(told.interval_sentence(context.sweep.score_label))
 
 
 def _price_sentences(context: Context, citations: _Citations) -> Iterator[str]:

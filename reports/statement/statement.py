@@ -117,10 +117,8 @@ def _winner_lines(context: Context) -> Iterator[Line]:
     disclosed = Disclosure.WINNER_SCORE in sweep.rule.discloses and sweep.winner_id is not None
     told = told_score_of_run(sweep, str(sweep.winner_id)) if disclosed else None
     if told is not None:
-        given = f"The {sweep.score_label} of the winner is {told.interval_text} ({told.confidence_text}). "
-        yield EvidenceLevel.CHECKED.make_statement_line(
-            "Winner", (given if told.interval_text else "") + told.score_sentence
-        )
+        sentences = (told.interval_sentence(sweep.score_label), told.score_sentence)
+        yield EvidenceLevel.CHECKED.make_statement_line("Winner", " ".join(filter(None, sentences)))
 
 
 def line_on_search_that_read_public_data(context: Context) -> Iterator[Line]:

@@ -52,7 +52,7 @@ OUTCOMES = frozenset(
 )
 """Columns of a sweep's table that are no settings of a point."""
 
-_Z95 = 1.959963984540054
+Z95 = 1.959963984540054
 
 
 def scores_of_rows(rows: pd.DataFrame) -> pd.Series[float]:
@@ -70,7 +70,7 @@ def scoring_errors(rows: pd.DataFrame) -> NDArray[np.float64]:
         return np.full(len(rows), np.nan)
     low, high = (pd.to_numeric(rows[name]).to_numpy(dtype=float) for name in ("accuracy_low", "accuracy_high"))
     widths = np.where((rows["state"] == Status.DIVERGED).to_numpy(), 0.0, high - low)
-    return np.asarray(widths / (2 * _Z95), dtype=float)
+    return np.asarray(widths / (2 * Z95), dtype=float)
 
 
 def records_errors(rows: pd.DataFrame) -> NDArray[np.float64]:

@@ -183,7 +183,12 @@ class SweepResults:
         price = f"epsilon {epsilon_text_rounded_up(self.epsilon)} at delta {delta_text_rounded_up(self.delta)}"
         parts = [f"<p><b>{escape(repr(self))}</b><br>{price}</p>"]
         if reader.may_see(Needs.WINNER) and self.best is not None:
-            parts.append(f"<p>{escape(', '.join(f'{name} = {value}' for name, value in self.best.items()))}</p>")
+            trial = self._sweep.trial_with_id(str(self._sweep.winner_id))
+            told = told_score_of_run(self._sweep, trial.id) if reader.may_see(Needs.WINNER_SCORE) else None
+            point = ", ".join(map(str, (trial.method, *(f"{key} = {value}" for key, value in trial.axes.items()))))
+            sentences = () if told is None else (told.interval_sentence(self._sweep.score_label), told.score_sentence)
+            score = " ".join(filter(None, sentences))
+            parts.append(f"<p>{escape(point)}<br>{escape(score)}</p>")
         if reader.may_see(Needs.ALL_SCORES):
             picture = b64encode(self.heatmap()._repr_png_()).decode()  # type: ignore[attr-defined]
             parts.append(f'<img alt="map of scores" src="data:image/png;base64,{picture}">')

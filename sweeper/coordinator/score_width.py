@@ -12,7 +12,6 @@ from dpsweep.sweeper.trial.spec import (
     nominal_scored_units,
     part_of_records_from_config,
 )
-from dpsweep.trainers.declarations.metrics import likely_counts
 
 SHARE = 0.9
 """The score at which widths are stated."""
@@ -31,7 +30,7 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
     told_run = (*plan.final_runs, *plan.trials)[0]
     declared = declaration_from_config(told_run.config)
     units = nominal_scored_units(declared, part_of_records_from_config(told_run.config))
-    counts = likely_counts(declared.score.measured, declared.dataset.classes, units, SHARE)
+    counts = declared.score.likely_counts(declared.dataset.classes, units, SHARE)
     if counts is None or Disclosure.WINNER_SCORE not in discloses:
         return None
     try:
@@ -40,7 +39,7 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
         return None  # a plan that is only priced
 
     def half_width(level: float) -> float:
-        intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.loss.has_binary_quality)
+        intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
         low, high = next(iter(intervals.values()), (0.0, 1.0))
         return (high - low) / 2
 

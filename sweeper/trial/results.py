@@ -32,12 +32,11 @@ from dpsweep.sweeper.trial.session import (
     check_score_dp_event_was_charged,
     check_subsample_sharing_was_charged,
 )
-from dpsweep.trainers.declarations.scores import number_of_noisy_counts, scored_records_of_split
+from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpsweep.trainers.data.records import Records
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.training.run import Outcome
@@ -108,15 +107,12 @@ def names_of_empty_record_parts(data: Split) -> list[str]:
     return [name for name, part in parts.items() if part is not None and not part.number_of_units]
 
 
-def result_with_finite_score_or_failed(
-    session: Session, result: TrialResult, measured: Estimate, scored: Records
-) -> TrialResult:
-    """The result with its score on the `scored` records, or a failed one if the score is no finite number."""
+def result_with_finite_score_or_failed(session: Session, result: TrialResult, measured: Estimate) -> TrialResult:
+    """The result with its score, or a failed one if the score is no finite number."""
     try:
         declaration = session.declaration
-        binary = declaration.score.measured is not None or declaration.loss.has_binary_quality
         told = declaration.score.intervals_at_level(
-            measured.counts, session.told_level, whole_units=binary and scored.units is None
+            measured.counts, session.told_level, whole_units=declaration.counts_whole_units
         )
         own = next(iter(told.values()), None)
         also = {name: _score_to_json(other, told.get(name)) for name, other in measured.also.items()}
@@ -241,9 +237,7 @@ class RunEnd:
             )
         except ContractBroken as broken:
             return contract_broken_result(result, broken)
-        return result_with_finite_score_or_failed(
-            one.session, result, measured, scored_records_of_split(declaration.score, self.data)
-        )
+        return result_with_finite_score_or_failed(one.session, result, measured)
 
     def _write_result_or_failure(self, one: ReadySession, result: TrialResult | Exception) -> Flushing[None]:
         if isinstance(result, Exception):

@@ -432,13 +432,12 @@ class _ScriptRun:
         from dpsweep.trainers.scripts.prediction_table import LookedUp, records_with_row_numbers
 
         declaration, score = self.session.declaration, self.session.declaration.score
-        scored = scored_records_of_split(score, data)
-        rows = records_with_row_numbers(scored)
+        rows = records_with_row_numbers(scored_records_of_split(score, data))
         model = LookedUp(predictions, declaration.dataset.classes)
         same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
         streams = make_streams(self.session.trial, self.session.receipt)
         return results.result_with_finite_score_or_failed(
-            self.session, result, score.measure(model, same, streams.score, "cpu", declaration.loss), scored
+            self.session, result, score.measure(model, same, streams.score, "cpu", declaration.loss)
         )
 
     def _dp_event_in_script_report(self, folder: Path) -> events.DpEvent:

@@ -142,6 +142,11 @@ class Declaration:
         """Whether the curator declared that these records are public."""
         return self.dataset.public
 
+    @property
+    def counts_whole_units(self) -> bool:
+        """Whether a unit adds 1 to one of a score's counts; otherwise it adds fractions that sum to 1."""
+        return self.dataset.unit_column is None and (self.score.measured is not None or self.loss.has_binary_quality)
+
     @cached_property
     def nominal_training_units(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""

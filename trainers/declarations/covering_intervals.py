@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from dpsweep.accounting.validation import fraction
-from dpsweep.trainers.declarations.estimates import Ratios
+from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,17 +89,19 @@ def interval_of_mean_of_ratios(
         found := _interval_of_mean_recall(counts, ratios, noise_std, level)
     ):
         return found
+    success, cells = ratios.numerator > 0, counts[ratios.cell]
+    sums = [np.bincount(ratios.ratio, part * cells) for part in (success, ~success)]
+    stds = [noise_std * np.sqrt(np.bincount(ratios.ratio, part)) for part in (success, ~success)]
+    weights = np.zeros(len(sums[0]))
+    np.maximum.at(weights, ratios.ratio, ratios.numerator)
     ends = []
-    for ratio in range(int(ratios.ratio.max()) + 1):
-        own = ratios.ratio == ratio
-        success = ratios.numerator[own] > 0
-        cells = counts[ratios.cell[own]]
-        right, wrong = (
-            NoisyCount(value=float(cells[part].sum()), std=noise_std * math.sqrt(int(part.sum())))
-            for part in (success, ~success)
+    for right, wrong, right_std, wrong_std, weight in zip(*sums, *stds, weights, strict=True):
+        shares = share_interval(
+            NoisyCount(value=float(right), std=float(right_std)),
+            NoisyCount(value=float(wrong), std=float(wrong_std)),
+            level / len(weights),
+            whole_units=whole_units,
         )
-        weight = float(ratios.numerator[own].max())
-        shares = share_interval(right, wrong, level / (int(ratios.ratio.max()) + 1), whole_units=whole_units)
         ends.append([weight * share / (weight * share + 1 - share) for share in shares])
     low, high = np.mean(ends, axis=0)
     return float(low), float(high)
@@ -164,27 +166,6 @@ def auroc_interval(
     mirrored = NoisyBins(negatives=positives, positives=negatives, noise_std=noise_std)
     low, high = _lower_end_of_auroc(classes, level), 1 - _lower_end_of_auroc(mirrored, level)
     return (low, high) if low <= high else (0.0, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NoisyBins:
-    """The noisy counts per bin of both classes, in ascending order of the decision value."""
-
-    negatives: NDArray[np.float64]
-    positives: NDArray[np.float64]
-    noise_std: float
-
-    def sum_over_pairs_and_its_std(self, area: float) -> tuple[float, float]:
-        """The sum over pairs of 1 - area if ranked rightly and -area if not, a tie included, and its noise's std."""
-        below = np.cumsum(self.negatives) - self.negatives
-        above = np.cumsum(self.positives[::-1])[::-1] - self.positives
-        by_positive = below - area * self.negatives.sum()
-        by_negative = above - area * self.positives.sum()
-        bins = len(self.negatives)
-        pairs = bins * (bins - 1) / 2
-        squares = pairs * (1 - area) ** 2 + (bins**2 - pairs) * area**2
-        variance = self.noise_std**2 * float((by_positive**2).sum() + (by_negative**2).sum())
-        return float(self.positives @ by_positive), math.sqrt(variance + self.noise_std**4 * squares)
 
 
 def _lower_end_of_share(right: NoisyCount, wrong: NoisyCount, level: float, *, whole_units: bool) -> float:

@@ -203,7 +203,7 @@ def binned_auroc(negatives: NDArray[np.float64], positives: NDArray[np.float64],
     decision values that were normal, exponential, of two levels, or uniform with outliers, at most 5.5 % of intervals
     missed the true area of the decision values.
     """
-    classes = _NoisyBins(negatives=negatives, positives=positives, noise_std=noise_std)
+    classes = NoisyBins(negatives=negatives, positives=positives, noise_std=noise_std)
     counts = (*map(float, negatives), *map(float, positives))
     value = min(max(classes.auroc_for_tie_weight(0.5), 0.0), 1.0)
     if classes.is_class_total_within_noise:
@@ -219,8 +219,8 @@ def binned_auroc(negatives: NDArray[np.float64], positives: NDArray[np.float64],
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _NoisyBins:
-    """The noisy counts per bin of both classes."""
+class NoisyBins:
+    """The noisy counts per bin of both classes, in ascending order of the decision value."""
 
     negatives: NDArray[np.float64]
     positives: NDArray[np.float64]
@@ -260,6 +260,16 @@ class _NoisyBins:
         by_positives = (float(np.maximum(self.positives, 0.0) @ below) + ends) / m**2
         by_negatives = (float(np.maximum(self.negatives, 0.0) @ above) + ends) / n**2
         return by_noise, by_positives + by_negatives
+
+    def sum_over_pairs_and_its_std(self, area: float) -> tuple[float, float]:
+        """The sum over pairs of 1 - area if ranked rightly and -area if not, a tie included, and its noise's std."""
+        (n, m), bins = self.class_totals, len(self.negatives)
+        by_positive = self._negatives_below_each_bin(0.0) - area * n
+        by_negative = self._positives_above_each_bin(0.0) - area * m
+        pairs = bins * (bins - 1) / 2
+        squares = pairs * (1 - area) ** 2 + (bins**2 - pairs) * area**2
+        variance = self.noise_std**2 * float((by_positive**2).sum() + (by_negative**2).sum())
+        return float(self.positives @ by_positive), math.sqrt(variance + self.noise_std**4 * squares)
 
     def _negatives_below_each_bin(self, tie: float) -> NDArray[np.float64]:
         """For each bin, the number of negatives ranked below a positive of this bin."""

@@ -72,6 +72,10 @@ class Metric(Protocol):
         """
         ...
 
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """The counts [cells] of so many units in classes of equal size, this share of them right; None if unknown."""
+        ...
+
 
 def metric_of(name: object, *, positive: object = POSITIVE, bins: object = BINS) -> Metric | None:
     """The metric of this name with its fields; None for the accuracy. Raises ValueError for an unknown name."""
@@ -119,24 +123,6 @@ class MeanOfRatios(ABC):
         }
 
 
-def likely_counts(metric: Metric | None, classes: int, units: int, share: float) -> tuple[float, ...] | None:
-    """The counts of `units` units in classes of equal size, of which this share is right; None for an area.
-
-    >>> likely_counts(None, 2, 100, 0.9), likely_counts(BalancedAccuracy(), 2, 100, 0.9)
-    ((90.0, 10.0), (5.0, 45.0, 5.0, 45.0))
-    """
-    right, wrong = round(units * share, 6), round(units * (1 - share), 6)
-    if metric is None:
-        return right, wrong
-    if isinstance(metric, BalancedAccuracy):
-        return (wrong / classes, right / classes) * classes
-    if not isinstance(metric, _ConfusionTable):
-        return None
-    cells = np.full((classes, classes), wrong / classes / (classes - 1))
-    np.fill_diagonal(cells, right / classes)
-    return tuple(map(float, cells.ravel()))
-
-
 @dataclass(frozen=True, kw_only=True)
 class BalancedAccuracy(MeanOfRatios):
     """The mean recall: the mean over all classes of the share of a class's records that are predicted as that class.
@@ -157,6 +143,10 @@ class BalancedAccuracy(MeanOfRatios):
         """Cell 2 * target for a wrong prediction, the next cell for a right one."""
         return 2 * targets + (outputs.argmax(dim=1) == targets)
 
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """The same two counts for each class."""
+        return (units * (1 - share) / classes, units * share / classes) * classes
+
     def ratios_by_label(self, cells: int) -> Mapping[str, Ratios]:
         """The mean recall, and for two classes each recall."""
         recalls = {self.label: _recall_ratios(np.arange(0, cells, 2), np.arange(1, cells, 2))}
@@ -175,6 +165,12 @@ class _ConfusionTable(MeanOfRatios):
     def cell_indices(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Row by true class, column by predicted class."""
         return outputs.shape[1] * targets + outputs.argmax(dim=1)
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """Errors spread evenly over the other classes."""
+        cells = np.full((classes, classes), units * (1 - share) / classes / (classes - 1))
+        np.fill_diagonal(cells, units * share / classes)
+        return tuple(map(float, cells.ravel()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +267,10 @@ class Auroc:
         finite = log_odds.nan_to_num(nan=-LOG_ODDS).clamp(-LOG_ODDS, LOG_ODDS)
         place = ((finite + LOG_ODDS) / (2 * LOG_ODDS) * self.bins).long().clamp(max=self.bins - 1)
         return place + self.bins * (targets == self.positive)
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """None: an area does not tell where in the bins the records are."""
+        return None
 
     def estimate(self, counts: NDArray[np.float64], noise_std: float) -> Estimate:
         """The trapezoidal area over the bins."""

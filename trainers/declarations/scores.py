@@ -209,6 +209,10 @@ class Score(ABC):
         """
         return {}
 
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """The counts of so many units in classes of equal size, this share of them right; None if they are unknown."""
+        return None
+
 
 def scored_records_of_split(score: Score, split: Split) -> Records:
     """The records that a score reads: those that it names by `reads`, else the held-out ones, else the public ones."""
@@ -266,6 +270,11 @@ class _MetricScore(Score):
             return metric.intervals_at_level(np.asarray(counts), std, level, whole_units=whole_units)
         right, wrong = (NoisyCount(value=count, std=std) for count in counts)
         return {ACCURACY: share_interval(right, wrong, level, whole_units=whole_units)}
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...] | None:
+        """Those of the metric."""
+        metric = self.measured
+        return (units * share, units * (1 - share)) if metric is None else metric.likely_counts(classes, units, share)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import level_of_told_interval
 from dpsweep.reports.content.sweep_table import read_sweep
-from dpsweep.reports.content.told_score import REUSED, UNKNOWN, same_answer_sentence, told_score_of_run
+from dpsweep.reports.content.told_score import REUSED, UNKNOWN, USED, same_answer_sentence, told_score_of_run
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.freezing import LEDGER, restored
@@ -74,6 +75,20 @@ def test_a_single_run_was_measured_once(sweep_of: SweepOf) -> None:
     assert told.score_sentence.endswith(" % was measured.")
 
 
+def test_one_run_on_records_that_an_earlier_sweep_had_scored_is_no_measurement(sweep_of: SweepOf) -> None:
+    """Its plan may have been chosen by those scores, as a search of one more run."""
+    made = tell(sweep_of({"dpsgd": {"trainer.lr": (0.1,)}}))
+    sweep = read_sweep(made.folder, made.ledger)
+    (own,) = sweep.account.charges
+    earlier = replace(own, plan="an earlier plan")
+    later = replace(sweep, account=replace(sweep.account, entries=(earlier, *sweep.account.entries)))
+    told = told_score_of_run(later, str(sweep.winner_id))
+    assert told is not None
+    assert told.interval_text == told.interval_sentence("accuracy") == ""
+    assert "was measured" not in told.score_sentence
+    assert told.score_sentence.endswith(f"had scored, so partly luck. {REUSED}")
+
+
 def test_a_sweep_after_another_on_the_same_records_has_no_interval(tmp_path: Path) -> None:
     """All frozen sweeps are on one account: the first that was charged has an interval, and no other."""
     intervals = []
@@ -106,7 +121,7 @@ def test_a_final_run_on_other_records_chose_nothing(tmp_path: Path) -> None:
     assert level_of_told_interval(sweep.plan, search) == pytest.approx(0.05 / len(sweep.plan.trials))
     told = told_score_of_run(sweep, str(sweep.winner_id))
     assert told is not None
-    assert told.chosen_among == ""
+    assert told.chosen_among == USED, "not chosen among runs, but planned after the other frozen sweeps"
 
 
 def test_the_words_for_a_secret_draw_have_the_mean_of_its_law_and_no_number_of_tries(tmp_path: Path) -> None:

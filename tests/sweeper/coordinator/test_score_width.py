@@ -80,3 +80,17 @@ def test_a_result_holds_the_interval_of_its_released_counts(
         assert low <= result.score["value"] <= high
         if metric == "accuracy":
             assert low < result.score["low"] < result.score["high"] < high
+
+
+TABLE = (
+    *("dataset=table", "dataset.name=visits", "dataset.file=visits.csv", "dataset.records=1800", "dataset.shape=[1]"),
+    *("dataset.classes=2", "dataset.label=ill", "dataset.labels=[no,yes]", "dataset.bounds={age:[18,90]}"),
+    *("privacy.delta=1e-5", "budget.epsilon=24", "budget.delta=1e-4", "sampler.batch_size=200", *TWO[1:]),
+)
+
+
+def test_units_of_several_records_are_promised_the_interval_of_fractions(compose_priced: Compose) -> None:
+    """A patient adds fractions to the counts, so the plan must not promise what only whole units give."""
+    units = ("dataset.unit=patient", "dataset.unit_column=who", "dataset.units=1800", "dataset.contribution_cap=1")
+    plain, patients = compose_priced(TABLE), compose_priced((*TABLE, *units))
+    assert widths(patients)[0] > 1.1 * widths(plain)[0]

@@ -137,6 +137,7 @@ def test_a_model_with_a_hidden_layer_is_never_fitted() -> None:
         (["trainer.l2=1", "steps=2"], "Expected steps=2 to be 1 and lr_schedule=constant"),
         (["model=one_hidden"], "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation"),
         (["dataset=regression"], "Expected model=logistic and loss=cross_entropy with trainer=output_perturbation"),
+        (["loss.class_weights=[1,1,1,1,1,1,1,1,1,2]"], "Expected loss.class_weights to be null"),
         (["ema=0.9"], "output perturbation has no steps"),
         (["checkpoint.every=1"], "output perturbation has no steps"),
         (["subsample=shared"], "Expected shared subsamples to be sampler=poisson's"),
