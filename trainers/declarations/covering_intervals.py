@@ -37,7 +37,10 @@ HALVINGS = 18
 """Halvings of [0, 1], down to 4e-6; the outer end is taken."""
 
 FINE_HALVINGS = 34
-"""Halvings of the range of a generating function's argument, or of a slope."""
+"""Halvings of the range of a generating function's argument."""
+
+ROUGH_HALVINGS = 10
+"""Halvings of the range of a slope at which any value gives a bound."""
 
 REACH = 7.0
 """Standard deviations around the mean of a binomial variable whose probabilities are added one by one."""
@@ -134,8 +137,9 @@ def _interval_of_mean_recall(
 def _log_mean_recall_tail(units: NDArray[np.float64], share: float, deviation: float, std: float) -> float:
     """A bound on the log of the chance that a mean recall, for these classes [classes], is so far above `share`.
 
-    It is Hoeffding's bound at the argument t that is best for a normal law, at the worst recalls with this mean: the
-    sum of n log(1 - p + p e^(t / (C n))) is concave in the recalls p, so they are where its derivatives are equal.
+    It is Hoeffding's bound at the argument t that is best for a normal law, at the worst recalls p with this mean. The
+    sum of n log(1 - p + p e^(t / (C n))) over the classes is concave in p. So for every slope it is at most the largest
+    value of the sum less `slope` times what the recalls exceed the mean by: a rough search for the slope will do.
     """
     classes = len(units)
     by_units = float((1 / units).sum()) / classes**2 * max(share * (1 - share), 1e-9)
@@ -145,12 +149,14 @@ def _log_mean_recall_tail(units: NDArray[np.float64], share: float, deviation: f
     def recalls(slope: float) -> NDArray[np.float64]:
         return np.clip((units * grown / slope - 1) / grown, 0.0, 1.0)
 
-    low, high = math.log(float((units * grown / (1 + grown)).min()) / 2), math.log(2 * float((units * grown).max()))
-    for _ in range(FINE_HALVINGS):
+    low, high = math.log(float((units * grown / (1 + grown)).min())), math.log(float((units * grown).max()))
+    for _ in range(ROUGH_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if recalls(math.exp(middle)).mean() > share else (low, middle)
-    worst = float((units * np.log1p(recalls(math.exp(low)) * grown)).sum())
-    return worst - steepness * (share + deviation) + (steepness * std) ** 2 / 2
+    slope = math.exp(high)
+    worst = recalls(slope)
+    largest = float((units * np.log1p(worst * grown)).sum()) - slope * (float(worst.sum()) - classes * share)
+    return largest - steepness * (share + deviation) + (steepness * std) ** 2 / 2
 
 
 def auroc_interval(
