@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
 
+from dpsweep.accounting.root_finding import upper_bound_on_zero
 from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios
 
@@ -33,10 +34,10 @@ OF_TOTAL = 0.05
 LATTICE = 0.02
 """What the log of a tail may rise by where fewer units have another place on the lattice of counts."""
 
-HALVINGS = 18
-"""Halvings of [0, 1], down to 4e-6; the outer end is taken."""
+LEAST, TOLERANCE = 1e-6, 1e-5
+"""The least share that is told from 0, and the precision of the ends; the outer end is taken."""
 
-FINE_HALVINGS = 34
+HALVINGS = 34
 """Halvings of the range of a generating function's argument."""
 
 ROUGH_HALVINGS = 10
@@ -128,7 +129,7 @@ def _interval_of_mean_recall(
 
     def lower_end(value: float) -> float:
         return _largest_value_that_is_too_small(
-            lambda share: share < value and _log_mean_recall_tail(units, share, value - share, std) < log_level
+            lambda share: _log_mean_recall_tail(units, share, value - share, std), log_level, value
         )
 
     return lower_end(mean), 1 - lower_end(1 - mean)
@@ -137,13 +138,15 @@ def _interval_of_mean_recall(
 def _log_mean_recall_tail(units: NDArray[np.float64], share: float, deviation: float, std: float) -> float:
     """A bound on the log of the chance that a mean recall, for these classes [classes], is so far above `share`.
 
-    It is Hoeffding's bound at the argument t that is best for a normal law, at the worst recalls p with this mean. The
-    sum of n log(1 - p + p e^(t / (C n))) over the classes is concave in p. So for every slope it is at most the largest
-    value of the sum less `slope` times what the recalls exceed the mean by: a rough search for the slope will do.
+    It is Hoeffding's bound at the argument t that is best for a normal law, or for a binomial one where that is
+    smaller, at the worst recalls p with this mean. The sum of n log(1 - p + p e^(t / (C n))) over the classes is
+    concave in p. So for every slope it is at most the largest value of the sum less `slope` times what the recalls
+    exceed the mean by: a rough search for the slope will do.
     """
-    classes = len(units)
-    by_units = float((1 / units).sum()) / classes**2 * max(share * (1 - share), 1e-9)
-    steepness = min(deviation / (by_units + std**2), MOST_STEEP * classes * float(units.min()))
+    classes, spread = len(units), float((1 / units).sum()) / len(units) ** 2
+    reached = min(share + deviation, 1 - LEAST)
+    of_binomial = (math.log(reached / share) - math.log((1 - reached) / (1 - share))) / spread
+    steepness = min(deviation / (spread * share * (1 - share) + std**2), of_binomial)
     grown = np.expm1(steepness / (classes * units))
 
     def recalls(slope: float) -> NDArray[np.float64]:
@@ -178,16 +181,16 @@ def _lower_end_of_share(right: NoisyCount, wrong: NoisyCount, level: float, *, w
     """The lower end of an interval at this level for both ends."""
     spread = math.hypot(right.std, wrong.std)
     units, log_level = _largest_total_and_log_level_of_one_end(right.value + wrong.value, spread, level)
-    if units < 1 or right.value <= 0:
+    if units < 1 or right.value <= 0 or right.value + wrong.value <= 0:
         return 0.0
     log_tail = _log_noisy_binomial_tail if whole_units else _log_noisy_hoeffding_tail
 
-    def is_too_small(share: float) -> bool:
+    def own_log_tail(share: float) -> float:
         deviation = (1 - share) * right.value - share * wrong.value
         std = math.hypot((1 - share) * right.std, share * wrong.std)
-        return deviation > 0 and log_tail(units, share, deviation, std) < log_level
+        return log_tail(units, share, deviation, std)
 
-    return _largest_value_that_is_too_small(is_too_small)
+    return _largest_value_that_is_too_small(own_log_tail, log_level, right.value / (right.value + wrong.value))
 
 
 def _lower_end_of_auroc(classes: NoisyBins, level: float) -> float:
@@ -201,11 +204,11 @@ def _lower_end_of_auroc(classes: NoisyBins, level: float) -> float:
         return 0.0
     log_level = _largest_total_and_log_level_of_one_end(least, spread, level)[1]
 
-    def is_too_small(area: float) -> bool:
+    def log_tail(area: float) -> float:
         pairs, std = classes.sum_over_pairs_and_its_std(area)
-        return pairs > 0 and _log_noisy_hoeffding_tail(least, area, pairs / most, std / most) < log_level
+        return _log_noisy_hoeffding_tail(least, area, pairs / most, std / most)
 
-    return _largest_value_that_is_too_small(is_too_small)
+    return _largest_value_that_is_too_small(log_tail, log_level, classes.auroc_for_tie_weight(0.0))
 
 
 def _largest_total_and_log_level_of_one_end(total: float, std: float, level: float) -> tuple[int, float]:
@@ -215,13 +218,15 @@ def _largest_total_and_log_level_of_one_end(total: float, std: float, level: flo
     return math.floor(total - float(ndtri(OF_TOTAL * level)) * std), math.log((1 - OF_TOTAL) * level / 2) - LATTICE
 
 
-def _largest_value_that_is_too_small(is_too_small: Callable[[float], bool]) -> float:
-    """The largest value in [0, 1] that a bisection finds to be too small; 0 if none is."""
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_too_small(middle) else (low, middle)
-    return low
+def _largest_value_that_is_too_small(log_tail: Callable[[float], float], log_level: float, observed: float) -> float:
+    """The largest value, to `TOLERANCE`, at which what was observed has a tail of at most this level; 0 if none has.
+
+    The tail grows with the value, and is trivial at the observed one.
+    """
+    if observed <= 2 * LEAST or (at_least := log_tail(LEAST) - log_level) > 0:
+        return 0.0
+    ends = (1 - min(1.0, observed), -log_level), (1 - LEAST, at_least)
+    return 1 - upper_bound_on_zero(lambda rest: log_tail(1 - rest) - log_level, *ends, tolerance=TOLERANCE)
 
 
 def _log_noisy_binomial_tail(units: int, share: float, deviation: float, std: float) -> float:
@@ -258,7 +263,7 @@ def _log_noisy_hoeffding_tail(units: int, share: float, deviation: float, std: f
         return units * odds / (1 - share + odds) - least + steepness * std**2
 
     low, high = 0.0, MOST_STEEP
-    for _ in range(FINE_HALVINGS):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return units * math.log1p(share * math.expm1(low)) - low * least + (low * std) ** 2 / 2

@@ -29,8 +29,8 @@ SURE, LEAST, TRUST = 0.05, 0.94, 0.01
 @pytest.mark.parametrize("level", [0.05, 0.05 / 32])
 def test_without_noise_the_interval_is_that_of_clopper_and_pearson(right: int, wrong: int, level: float) -> None:
     low, high = share_interval(NoisyCount(value=right, std=0.0), NoisyCount(value=wrong, std=0.0), level)
-    assert low == pytest.approx(0.0 if not right else betaincinv(right, wrong + 1, level / 2), abs=1e-5)
-    assert high == pytest.approx(1.0 if not wrong else betaincinv(right + 1, wrong, 1 - level / 2), abs=1e-5)
+    assert low == pytest.approx(0.0 if not right else betaincinv(right, wrong + 1, level / 2), abs=3e-5)
+    assert high == pytest.approx(1.0 if not wrong else betaincinv(right + 1, wrong, 1 - level / 2), abs=3e-5)
 
 
 @pytest.mark.parametrize("whole_units", [True, False])
@@ -200,8 +200,7 @@ def lower_bound(hits: int, trials: int) -> float:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("simulations", [60, pytest.param(10_000, marks=pytest.mark.long)])
-def test_the_winner_is_covered(case: Case, simulations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(covering_intervals, "HALVINGS", 14)  # ends that are wider by at most 1e-4
+def test_the_winner_is_covered(case: Case, simulations: int) -> None:
     missed = misses(case, simulations, np.random.default_rng(len(case.name)))
     if simulations == 10_000:
         assert lower_bound(simulations - missed, simulations) >= LEAST, missed
