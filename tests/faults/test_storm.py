@@ -80,7 +80,8 @@ class Storm:
     @property
     def entries(self) -> int:
         """How many lines the newest ledger has."""
-        return len(self.statement) if self.newest.exists() else 0
+        opened = self.newest.exists() and "digits" in Ledger(self.newest).account_names()
+        return len(self.statement) if opened else 0
 
     @property
     def statement(self) -> tuple[Kind, ...]:

@@ -47,9 +47,12 @@ def _amount(form: object) -> float | None:
 
 
 def says(value: Any, said: Any, *, strict: bool) -> bool:
-    """Whether a form has all that another one says; unless it is strict, it may leave out keys that nobody reads."""
+    """Whether a form has all that another one says; unless it is strict, it may leave out keys that nobody reads.
+
+    A strict form may leave out what is empty: so are values that are not stored.
+    """
     if isinstance(said, dict):
-        if not isinstance(value, dict) or (strict and not said.keys() <= value.keys()):
+        if not isinstance(value, dict) or (strict and any(said[key] for key in said.keys() - value.keys())):
             return False
         return all(says(value[key], said[key], strict=strict) for key in said.keys() & value.keys())
     if isinstance(said, list):

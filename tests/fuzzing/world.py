@@ -213,7 +213,8 @@ class World:
     def meaning(self, folder: Path) -> Any:
         """What a page claims of the folder: its plan, its results, and who won.
 
-        The budget and the target that the command named, and the notes that it printed, are claimed nowhere.
+        The budget and the target that the command named, and the notes that it printed, are claimed nowhere. A field of
+        a stored class that is missing has its default, so it says the same.
         """
         sweep = sweep_table.read_sweep(folder, self.ledger)
         results = {
@@ -222,6 +223,7 @@ class World:
         table = sweep.all_run_rows.astype(str).to_dict("records")
         words = ("budget", "target_epsilon", "notes")
         plan = {name: value for name, value in sweep.plan.to_json().items() if name not in words}
+        plan["blocks"] = [[trial.fields_for_identity() for trial in block.trials] for block in sweep.plan.blocks]
         return plan, sweep.plan.has_public_data, results, table, sweep.winner_id, sweep.runs.over
 
     def copy(self, source: Path, target: Path) -> None:
