@@ -20,6 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_command_line
 from dpsweep.sweeper.coordinator.request import plan_settings
@@ -158,7 +159,7 @@ def fresh_program(tmp_path: Path, environment: dict[str, str]) -> Program:
 def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
     """The plan that a command line would make, without starting a program."""
 
-    def compose(arguments: Sequence[str]) -> PricedPlan:
+    def compose(arguments: Sequence[str], earlier: Sequence[SealedCharge | None] = ()) -> PricedPlan:
         GlobalHydra.instance().clear()
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
@@ -166,6 +167,6 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             offered = grid.selection_rule_configs_by_name() if "tuning=auto" in arguments else {}
-            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, offered))
+            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, offered), earlier)
 
     return compose

@@ -51,6 +51,7 @@ class Kind(StrEnum):
     RESTORED = "restored"
     IDENTITY = "identity"
     WITNESS = "witness"
+    REFERENCE = "reference"
 
 
 SPENDING = (Kind.CHARGE, Kind.OUTSIDE, Kind.RESTORED)

@@ -56,13 +56,17 @@ __all__ = ["DpEvent", "PlanEvent", "from_json", "to_json"]
 FINAL = "final"
 """The first word of the names of the populations that only a final run reads."""
 
+SEALED = "sealed"
+"""The name of the population that only a card reads."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEvent:
     """A plan's events on disjoint populations: the training records, and the held-out records for scores.
 
     `validation` is None if no private record is scored. `final` has the events of a final run on records that the
-    search does not read, which are split into training and held-out records in the same way.
+    search does not read, which are split into training and held-out records in the same way. `sealed` is the one query
+    on a sealed part about the model that is handed over, None without one: no rule wraps or amplifies it.
 
     *Guarantee*: with one public, fixed split, every record is in one part, so the whole costs the pointwise maximum of
     the parts, not their sum (parallel composition).
@@ -71,6 +75,7 @@ class PlanEvent:
     training: DpEvent
     validation: DpEvent | None = None
     final: PlanEvent | None = None
+    sealed: DpEvent | None = None
 
     @property
     def events_by_population(self) -> dict[str, DpEvent]:
@@ -81,7 +86,8 @@ class PlanEvent:
             if self.final is None
             else {f"{FINAL} {name}": part for name, part in self.final.events_by_population.items()}
         )
-        return {"training": self.training, **scored, **final}
+        sealed = {} if self.sealed is None else {SEALED: self.sealed}
+        return {"training": self.training, **scored, **final, **sealed}
 
     def is_same_as(self, other: PlanEvent) -> bool:
         """Whether the other plan event is the same mechanisms on the same populations."""
@@ -94,11 +100,12 @@ class PlanEvent:
         """The plan event with these populations; raises KeyError for an unknown name or without training records."""
         own = {name: part for name, part in parts.items() if not name.startswith(f"{FINAL} ")}
         final = {name.removeprefix(f"{FINAL} "): part for name, part in parts.items() if name not in own}
-        if not own.keys() <= {"training", "validation"}:
-            raise KeyError(*own.keys() - {"training", "validation"})
+        if not own.keys() <= {"training", "validation", SEALED}:
+            raise KeyError(*own.keys() - {"training", "validation", SEALED})
         return cls(
             training=own["training"],
             validation=own.get("validation"),
+            sealed=own.get(SEALED),
             final=cls.from_events_by_population(final) if final else None,
         )
 

@@ -41,6 +41,7 @@ from dpsweep.accounting.ledger.composition_policy import (
     add_decimals_exactly,
     subtract_decimals_exactly,
 )
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.notation import (
     delta_text_rounded_up,
     demand_and_remainder_texts,
@@ -158,6 +159,17 @@ class Attempts:
         )
 
     @property
+    def charge_of_card(self) -> SealedCharge | None:
+        """What the last charge that pays for a card says of its sealed part; None without one."""
+        known = [body.sealed for body in self.bodies if body.sealed is not None and body.sealed.card is not None]
+        return known[-1] if known else None
+
+    @property
+    def part_of_card(self) -> int | None:
+        """The number of the card's sealed part; None without a card."""
+        return None if self.charge_of_card is None else self.charge_of_card.card
+
+    @property
     def number_of_spare_attempts(self) -> int:
         """The number of further attempts, at any trial, that are paid for and unused."""
         bought = sum(body.spares for body in self.bodies)
@@ -254,6 +266,31 @@ class Statement:
         return tuple(entry for entry in self.entries if entry.kind in SPENDING)
 
     @property
+    def sealed_charges(self) -> tuple[SealedCharge | None, ...]:
+        """What each charge says of sealed parts; None for one that may have read any unit."""
+        return sealed_charges_of_entries(self.entries)
+
+    @property
+    def reference_entry(self) -> Entry | None:
+        """The entry of the account's one look at a model without privacy; None without one."""
+        return next((entry for entry in self.entries if entry.kind == Kind.REFERENCE), None)
+
+    def reference_entry_before_plan(self, plan: str) -> Entry | None:
+        """That entry if it was there when the plan was charged, so that the plan may have been chosen by that look."""
+        entry = self.reference_entry
+        first = next((charge.seq for charge in self.charges if charge.plan == plan), None)
+        return entry if entry is not None and first is not None and entry.seq < first else None
+
+    def plans_with_unreleased_charge(self) -> tuple[str, ...]:
+        """The plans whose last charge has no release yet."""
+        plans = dict.fromkeys(entry.plan for entry in self.charges if entry.kind == Kind.CHARGE)
+        return tuple(
+            plan
+            for plan in plans
+            if self.attempts_of_plan(plan).charges[-1].digest not in self.attempts_of_plan(plan).released
+        )
+
+    @property
     def reserved_epsilon_and_delta(self) -> tuple[float, float]:
         """(epsilon, delta) that charges have reserved."""
         return self.policy.guaranteed_epsilon_and_delta(self.budget, self.balance.reserved)
@@ -344,6 +381,12 @@ class Statement:
         for entry in self.entries:
             by_plan.setdefault(entry.plan, []).append(entry)
         return {plan: Attempts.from_entries(entries) for plan, entries in by_plan.items()}
+
+
+def sealed_charges_of_entries(entries: Sequence[Entry]) -> tuple[SealedCharge | None, ...]:
+    """What the charges among these entries say of sealed parts; None for one that may have read any unit."""
+    bodies = (read_body(entry) for entry in entries if entry.kind in SPENDING)
+    return tuple(body.sealed if isinstance(body, Charged) else None for body in bodies)
 
 
 def append_line_with_balance(

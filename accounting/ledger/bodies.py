@@ -24,6 +24,7 @@ from dpsweep.accounting.events.build import from_json as event_from_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.composition_policy import Amounts, StoredPolicy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.printing import escape_invisible_characters, has_only_visible_characters
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
@@ -107,7 +108,8 @@ class Charged(Stored):
     """Pays for one attempt at each of `trials`, and for `spares` more at any of them.
 
     `takes` are the amounts that the account's policy counts. `event` is the JSON form of the event, None if only the
-    cost is known. `record` holds further facts for the record: rule, accountants, reason.
+    cost is known. `sealed` says which units the runs leave out, None for none. `record` holds further facts for the
+    record: rule, accountants, reason.
     """
 
     kind: ClassVar[Kind] = Kind.CHARGE
@@ -117,6 +119,7 @@ class Charged(Stored):
     trials: tuple[str, ...]
     spares: Count = 0
     event: Words | None = None
+    sealed: Annotated[SealedCharge | None, OMITTED] = None
     record: Annotated[Words, REST, _charge_facts_from_json] = field(default_factory=dict)
 
     @property
@@ -277,6 +280,15 @@ class ReleaseManifest(Stored):
     manifest: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Referenced(Stored):
+    """A model without privacy is trained with the settings of this trial, for `by` alone; no epsilon covers it."""
+
+    kind: ClassVar[Kind] = Kind.REFERENCE
+    trial: str
+    by: Annotated[str, _check_one_line_note]
+
+
 def _check_identity_is_hexadecimal(name: str, identity: str) -> None:
     if IDENTITY.fullmatch(identity) is None:
         raise ValueError(f"Expected {name}={identity[:80]!r} to be hexadecimal digits.")
@@ -324,7 +336,7 @@ _KINDS: Mapping[str, Any] = {
     body.kind: body
     for body in (
         *(Opened, Raised, Closed, Recognised, Charged, SpentOutside, Restored, Started, Resumed, Ended, Launched),
-        *(Released, ReleaseManifest, Identified, Witnessed),
+        *(Released, ReleaseManifest, Identified, Witnessed, Referenced),
     )
 }
 

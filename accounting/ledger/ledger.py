@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,19 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger import bodies
-from dpsweep.accounting.ledger.account import Attempts, Balance, Statement, append_line_with_balance
+from dpsweep.accounting.ledger.account import (
+    Attempts,
+    Balance,
+    Statement,
+    append_line_with_balance,
+    sealed_charges_of_entries,
+)
 from dpsweep.accounting.ledger.bodies import Charged, Ended, Released, ReleaseManifest, SpentOutside, read_body
 from dpsweep.accounting.ledger.compared_chain import ComparedChain
 from dpsweep.accounting.ledger.composition_policy import Addition, Policy
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint, message_about_new_data_or_none
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge, numbered_for_charge
 from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.validation import turn_read_errors_into_refusal
 
@@ -155,11 +163,13 @@ class Ledger:
         record: Mapping[str, Any],
         event: PlanEvent | None = None,
         spares: int = 0,
+        sealed: SealedCharge | None = None,
     ) -> Entry:
         """Takes `cost` for one attempt at each of `trials` and for `spares` more, or raises `BudgetRefused`.
 
         The check and the charge are one transaction. `event` is the declared event; `record` is stored beside it: rule,
-        accountants, reason.
+        accountants, reason. `sealed` says which units the runs leave out; a card gets the number of its part here.
+        Raises `BadInput` if a card is asked for and no part is left.
         """
         if len(set(trials)) != len(trials) or spares < 0:
             raise ValueError(f"Expected trials={list(trials)} to be distinct and spares={spares} >= 0.")
@@ -182,6 +192,9 @@ class Ledger:
                 raise BudgetRefused(
                     _account_statement_without_entries(account, balance).charge_refusal_text(cost, event)
                 )
+            if sealed is not None:
+                earlier = sealed_charges_of_entries(lines.lines_of_account(account, None))
+                body = replace(body, sealed=numbered_for_charge(earlier, sealed, account))
             return append_line_with_balance(lines, account, body, plan=plan, before=balance)
 
     def record_outside_cost(self, account: str, cost: Guarantee, note: str) -> Statement:
@@ -266,6 +279,28 @@ class Ledger:
                 winner, manifest
             ):
                 append_line_with_balance(lines, account, body, plan=plan, before=balance)
+
+    def record_reference(self, account: str, *, plan: str, trial: str, by: str) -> None:
+        """Records, before it is trained, that a model without privacy will be looked at; an account has one such look.
+
+        Raises `BadInput` if the account has had its look, if its data are public, or as long as a sweep is charged and
+        not released: what is chosen after this look is covered by no epsilon.
+        """
+        with self._write_transaction_on_open_account(account) as (lines, balance):
+            statement = _statement_from_lines(lines, account)
+            if balance.budget.promises_nothing:
+                raise BadInput(f"Expected the data of {account} to be private: public ones may be trained on freely.")
+            if (known := statement.reference_entry) is not None:
+                raise BadInput(
+                    f"Expected {account} to have no reference yet: the one of an account was trained on "
+                    f"{known.at[:10]}, with the settings of plan {known.plan}."
+                )
+            if unreleased := statement.plans_with_unreleased_charge():
+                raise BadInput(
+                    f"Expected every charged sweep on {account} to be released before a model without privacy is "
+                    f"looked at: {', '.join(unreleased)} {'is' if len(unreleased) == 1 else 'are'} not."
+                )
+            append_line_with_balance(lines, account, bodies.Referenced(trial=trial, by=by), plan=plan, before=balance)
 
     def statement(self, account: str, plan: str | None = None) -> Statement:
         """The state of the account, with all entries or one plan's; raises `BadInput` if it was never opened."""

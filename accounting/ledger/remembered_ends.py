@@ -41,7 +41,7 @@ from dpsweep.accounting.errors import LedgerDamaged
 from dpsweep.accounting.ledger.bodies import Identified, LedgerIdentity, read_body
 from dpsweep.accounting.validation import DAMAGE, exception_as_short_line, require_json_object, require_text
 
-FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST)
+FACTS = (Kind.DATA, Kind.RELEASE, Kind.MANIFEST, Kind.REFERENCE)
 """The kinds of entries that are remembered as they are."""
 
 FACT_COLUMNS = ("account", "plan", "kind")

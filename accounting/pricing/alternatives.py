@@ -109,7 +109,7 @@ def price_by_envelope_bound(priced: PricedPlan) -> float | None:
     Random stopping is charged by Liu and Talwar 2019, Theorem 3.4, as papers report it.
     """
     parts = {}
-    for name, part in priced.plan.event.events_by_population.items():
+    for name, part in priced.plan.event_without_card.events_by_population.items():
         leaves = leaves_with_counts(part)
         if len(leaves) != 1 or not isinstance(leaf := leaves[0][0], RandomStoppingDpEvent):
             return None

@@ -33,6 +33,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import PlanEvent, StoredPlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
+from dpsweep.accounting.records.card import Card, sealed_charge_of_config
 from dpsweep.accounting.stored_names.format_defaults import (
     defaults_of_plan_or_config_part,
     with_defaults,
@@ -158,7 +160,10 @@ class Proposed(Stored):
         return class_name_without_module(self.sampler)
 
 
-IDENTITY = ("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares")
+IDENTITY = (
+    *("account", "adjacency", "unit", "delta", "rule", "blocks", "shared", "proposed", "event", "spares", "card"),
+    "about",
+)
 """The fields that a plan's identity is the hash of, where they are not at their default."""
 
 FINAL = "final"
@@ -300,7 +305,8 @@ class Plan(Stored):
     `account` is the name of the ledger's account, `budget` its budget by the data set's declaration. `rule` is the
     selection rule's configuration. `delta` is this plan's share. `target_epsilon` is the user's target, None if the
     user set the noise. `proposed` declares the proposed runs, None if every point runs or the rule draws them.
-    `spares` is the number of attempts that are charged beforehand to replace killed ones.
+    `spares` is the number of attempts that are charged beforehand to replace killed ones. `card` is the query about the
+    model that is handed over, None without one. `about` says whose data these are, in the user's words.
     """
 
     account: str
@@ -311,6 +317,8 @@ class Plan(Stored):
     proposed: Proposed | None = None
     event: StoredPlanEvent
     spares: Count = 0
+    card: Annotated[Card | None, OMITTED] = None
+    about: Annotated[str, OMITTED] = ""
     target_epsilon: float | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -378,6 +386,16 @@ class Plan(Stored):
         )
 
     @property
+    def event_without_card(self) -> PlanEvent:
+        """The event of the search alone, as its rule composes it."""
+        return replace(self.event, sealed=None)
+
+    @cached_property
+    def sealed_charge(self) -> SealedCharge | None:
+        """What a charge of the plan says of sealed parts; None if its runs leave no unit out."""
+        return sealed_charge_of_config(self.trials[0].config, with_card=self.card is not None)
+
+    @property
     def has_public_data(self) -> bool:
         """Whether the data were declared public: then any price is allowed, and no record is protected."""
         return self.budget.promises_nothing
@@ -399,6 +417,8 @@ class Plan(Stored):
             "rule": identity_form_of_config_part(self.rule, "rule"),
             "blocks": [[trial.fields_for_identity() for trial in block.trials] for block in self.blocks],
             "proposed": None if self.proposed is None else self.proposed.fields_for_identity(),
+            "card": None if self.card is None else self.card.to_json(),
+            "about": self.about,
         }
         return short_digest_of_json(
             without_defaults({key: form[key] for key in IDENTITY}, defaults_of_plan_or_config_part("plan"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from dpsweep.accounting.audit_record import AUDIT_FILE
 from dpsweep.accounting.durable_files import FOLDER, make_folder_and_missing_parents
 from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.records.card import CardFiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,10 @@ class SweepFolder:
     def optuna_study_path(self) -> Path:
         """The Optuna study, a journal file for optuna-dashboard."""
         return self.root / "study.log"
+
+    def card_files(self, part: int) -> CardFiles:
+        """The files of the card on a sealed part; for the curator only."""
+        return CardFiles(folder=self.root, store=None if self.store is None else self.store.root, part=part)
 
     @property
     def curator_folder(self) -> Path:

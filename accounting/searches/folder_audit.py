@@ -20,6 +20,7 @@ from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.records.card import CardClaim
 from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
@@ -54,7 +55,7 @@ def _verify_sweep_folder_and_describe(root: Path, ledger: Ledger) -> str:
     if not charges:
         raise BadInput(f"Expected plan {plan.id} in {root} to be charged on {plan.account} in {ledger.name}.")
     declared = require_plan_charge_body(charges[0]).plan_event
-    paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event, plan.priced_events)
+    paid = rule_from_config(plan.rule).is_event_charged_for_trials(plan.event_without_card, plan.priced_events)
     if declared is None or not declared.is_same_as(plan.event) or not paid:
         raise ContractBroken(f"Plan {plan.id} in {root} is not what was charged for it.")
     if plan.has_public_data != statement.budget.promises_nothing:
@@ -95,10 +96,11 @@ def verify_no_attempt_ran_twice(roots: Sequence[Path]) -> None:
 
 
 def verify_unchanged_results_and_weights(plan: Plan, root: Path, ledger: Ledger) -> None:
-    """Raises `ContractBroken` if a result or its weights changed after the attempt ended."""
+    """Raises `ContractBroken` if a result, its weights or a card changed after they were made."""
     folder = SweepFolder(root=root, store=PrivateStore.for_plan(ledger, plan.account, plan.id))
     search = search_for_plan(plan, folder)
     search.verify_results_match_attempt_ends(ledger)
+    _verify_card_is_of_winner(plan, folder, ledger)
     for trial in search.search_and_final_runs():
         files = folder.trial_folder(trial.id)
         result = TrialResult.read(files)
@@ -129,6 +131,29 @@ def _verify_receipts_match_trial_and_plan(plan: Plan, folder: SweepFolder) -> No
             raise ContractBroken(f"The receipt or the result in {files} is one of another trial, {min(owners)}.")
         if receipt is not None and receipt.plan != plan.id:
             raise ContractBroken(f"The receipt in {files} is one of another plan, {receipt.plan}.")
+
+
+def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -> None:
+    """Raises `ContractBroken` if a sealed part was claimed for another model than the winner's, or a card was changed.
+
+    A folder that has lost its winner has no card to compare.
+    """
+    statement = ledger.statement(plan.account)
+    part = statement.attempts_of_plan(plan.id).part_of_card
+    if part is None:
+        return
+    places = [folder] if folder.private_store.exists() else [SweepFolder(root=folder.root)]
+    stored, shown = (place.card_files(part) for place in (*places, SweepFolder(root=folder.root)))
+    runs = search_for_plan(plan, folder).read_runs_and_winner(statement)
+    won = next((row.result for row in runs.search_and_final_run_records if row.trial.id == runs.winner), None)
+    own = None if won is None else CardClaim(plan=plan.id, part=part, trial=won.trial, model=str(won.model))
+    claims = [stored.claim, shown.claim, *(one.answer.claim for one in (stored, shown) if one.answer is not None)]
+    if own is not None and any(claim not in (None, own) for claim in claims):
+        raise ContractBroken(
+            f"Sealed part {part} was claimed for another model than that of the winner in {folder.root}."
+        )
+    if shown.answer not in (None, stored.answer):
+        raise ContractBroken(f"The card in {folder.root} is not the one that the sealed part answered with.")
 
 
 def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statement: Statement) -> None:

@@ -49,7 +49,7 @@ def require_draw_paid_by_plan(plan: Plan, draw: Draw) -> Draw:
     """Returns the draw; raises `BadInput` if the plan's event does not cover it."""
     rule = rule_from_config(plan.rule)
     paid = rule.is_event_charged_for_trials(
-        plan.event, [trial.event_with_final_run for trial in plan.trials]
+        plan.event_without_card, [trial.event_with_final_run for trial in plan.trials]
     )  # each try is a run of its own
     conditions = {"be paid for": paid, **rule.draw_conditions_and_whether_met(draw, len(plan.trials))}
     for condition, holds in conditions.items():

@@ -145,6 +145,12 @@ class FinalRunTerms:
         """Whether the search reads a part of the records only."""
         return self.parts[Use.SEARCH] is not None
 
+    @property
+    def is_final_run_priced_apart(self) -> bool:
+        """Whether a public part decides which records the final run reads, so that no other run reads any of them."""
+        part = self.parts[Use.FINAL]
+        return part is not None and not part.get("secret", False)
+
 
 class SelectionRule(Checked, ABC):
     """A rule by which a search spends its budget."""

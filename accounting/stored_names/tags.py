@@ -107,6 +107,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "score": {
         "private_holdout": "dpsweep.trainers.declarations.scores.PrivateHoldout",
+        "unscored": "dpsweep.trainers.declarations.scores.Unscored",
         "public_test": "dpsweep.trainers.declarations.scores.PublicTest",
         "training_score": "dpsweep.trainers.declarations.scores.OnTraining",
     },

@@ -23,6 +23,7 @@ STUDIES: Mapping[str, str] = {
     "defaults": "accuracy of each default on official files, days",
     "learning": "accuracy of each method on official files, hours",
     "published": "accuracy beside published results on official files, hours",
+    "sealing": "accuracy with sealed parts and without on official files, hours",
     "searching": "accuracy of each way of searching on official files, days",
     "selection_gap": "tightness of prices, no speed, half an hour",
     "small_deltas": "prices beside dp-accounting's, no speed",

@@ -25,6 +25,9 @@ from dpsweep.reports.content.trial_config import FrozenFeatures
 
 _LOSSES = {"test_loss": "perplexity on public test records", "training_loss": "perplexity on training records"}
 """By the name of a mean loss in a learning curve: how a page calls its exponential."""
+OF_POSITIVE_CLASS = frozenset({"sensitivity", "specificity", "F1", "AUROC"})
+"""The numbers of two classes that are about one of them."""
+
 _LARGEST = 700.0
 """A mean loss whose exponential is still a float64."""
 
@@ -87,9 +90,13 @@ def best_configurations(sweep: Sweep, *, trials: Sequence[str], with_score: bool
 
 
 def _further_metric_texts(sweep: Sweep, trial: str, told: ToldScore) -> Iterator[tuple[str, str]]:
-    """Further metrics from the counts of a score, and perplexities on records declared public."""
-    for name, (low, high) in told.also.items():
-        yield f"{name}{sweep.positive_class_text}", f"{notation.percent_interval_text(low, high)} %"
+    """Further numbers of the same counts, and perplexities on records declared public."""
+    for label, number in told.also.items():
+        name = f"{label}{sweep.positive_class_text}" if label in OF_POSITIVE_CLASS else label
+        if number.in_target_unit:
+            yield name, f"{number.low:.4g} to {number.high:.4g}"
+        else:
+            yield name, f"{notation.percent_interval_text(number.low, number.high)} %"
     yield from ((name, f"{value:.4g}") for name, value in _perplexities_by_name(sweep, trial).items())
 
 

@@ -25,12 +25,13 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.records.card import CardAnswer
 from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps, number_of_priced_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs, search_for_plan
-from dpsweep.accounting.selection.interface import SelectionRule, rule_from_config
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
 from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_plan
@@ -76,7 +77,7 @@ class Sweep:
     verified chain. `table` is tidy: one row per run in the order of the plan, the proposals or the draw, one column per
     swept key, and `trial, method, noise_multiplier, state, accuracy, accuracy_low, accuracy_high, records_error, gap,
     steps_run, seconds, attempts_charged, attempts_started, epsilon_alone, conduct, device, folder, error`. `final` has
-    the same columns, and the row of the final run once it is chosen.
+    the same columns, and the row of the final run once it is chosen. `card` is what a sealed part told of the winner.
     """
 
     folder: Path
@@ -88,6 +89,7 @@ class Sweep:
     runs: Runs
     table: pd.DataFrame
     final: pd.DataFrame
+    card: CardAnswer | None = None
 
     @property
     def all_run_rows(self) -> pd.DataFrame:
@@ -178,6 +180,11 @@ class Sweep:
         return any(trial.event.validation is not None for trial in self.plan.trials)
 
     @property
+    def disclosures(self) -> frozenset[Disclosure]:
+        """All results that may be released: those of the rule, and a score of the winner if its card paid for one."""
+        return self.rule.discloses | ({Disclosure.WINNER_SCORE} if self.card is not None else set())
+
+    @property
     def metric(self) -> str:
         """The name of the score's metric, as in `score.metric`."""
         return str(self.plan.trials[0].config.get("score", {}).get("metric", ACCURACY))
@@ -247,7 +254,10 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
             "DPSWEEP_LEDGER to the one that this sweep was charged to."
         )
     runs = search_for_plan(plan, SweepFolder(root=folder)).read_runs_and_winner(account)
+    part = account.attempts_of_plan(plan_id).part_of_card
+    answer = None if part is None else SweepFolder(root=folder).card_files(part).answer
     return Sweep(
+        card=None if answer is None or answer.claim.trial != runs.winner else answer,
         folder=folder,
         plan=plan,
         plan_id=plan_id,

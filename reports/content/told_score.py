@@ -4,6 +4,8 @@ The best of many scores is partly luck, so the score of a winner is not told as 
 told is an interval whose level is divided among all runs that may win: with probability 95 % it holds whichever run
 wins. It holds for runs that depend on no other score on the same records, so a sweep that was planned after an earlier
 one had scored these records has none.
+
+A card is better: its numbers come from a sealed part of the account, which trained nothing and chose nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
+from dpsweep.accounting.records.card import SAME_ANSWER, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Sweep
 
@@ -26,19 +31,22 @@ UNKNOWN = "No interval covers the choice: this kind of score does not say which 
 
 @dataclass(frozen=True, kw_only=True)
 class ToldScore:
-    """The score of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
+    """What is told of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
-    `low` and `high` are None if nothing covers the choice; `refusal` then says why. `chosen_among` says what the score
-    was chosen among, also if the choice was that of the whole plan; it is empty if nothing was chosen. `also` has the
-    intervals of further metrics of the same counts.
+    `value` is the score that chose, or the card's number if there is a `card`, whose numbers come from units that chose
+    nothing. `low` and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that
+    chose, None if it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of
+    the whole plan; it is empty if nothing was chosen. `also` has further numbers, by label.
     """
 
     value: float
     low: float | None
     high: float | None
     refusal: str
+    chosen: float | None
     chosen_among: str
-    also: Mapping[str, tuple[float, float]]
+    also: Mapping[str, CardNumber]
+    card: SealedCharge | None = None
 
     @property
     def interval_text(self) -> str:
@@ -48,7 +56,16 @@ class ToldScore:
     @property
     def confidence_text(self) -> str:
         """How sure the interval is."""
+        if self.card is not None:
+            return f"95 %, on {sealed_part_text(self.card)}"
         return "95 %, whichever run had won" if self.chosen_among else "95 %"
+
+    @property
+    def basis_text(self) -> str:
+        """What the value is, in words that follow its name; empty for a score that was not chosen."""
+        if self.card is not None:
+            return f"on {sealed_part_text(self.card)}"
+        return f"the {self.chosen_among}" if self.chosen_among else ""
 
     def interval_sentence(self, label: str) -> str:
         """What is told of the score with this label; empty if there is no interval."""
@@ -58,28 +75,53 @@ class ToldScore:
     @property
     def score_sentence(self) -> str:
         """The score that chose, called what it is."""
+        if self.chosen is None:
+            return self.refusal
         what = f"is the {self.chosen_among}, so partly luck" if self.chosen_among else "was measured"
-        return " ".join(filter(None, (f"{percent_text(self.value)} % {what}.", self.refusal)))
+        return " ".join(filter(None, (f"{percent_text(self.chosen)} % {what}.", self.refusal)))
+
+
+def sealed_part_text(card: SealedCharge) -> str:
+    """The sealed part of a card, in words."""
+    share = f"{100 * card.parts.share / card.parts.parts:.3g} %"
+    units = "the public test records" if card.parts.public else "the units"
+    return f"sealed part {card.card} of {card.parts.parts}, about {share} of {units}, which chose nothing"
 
 
 def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     """What may be told of a run's score if the run was chosen; None if it has no score."""
     result = sweep.results_by_trial.get(trial)
-    if result is None or result.score is None:
-        return None
+    score = None if result is None else result.score
     reused = _has_earlier_sweep_on_account(sweep)
-    interval = None if reused else _interval_covering_choice(result.score)
     final, run = trial in set(sweep.final["trial"]), sweep.trial_with_id(trial)
     among = "" if is_scored_apart_from_search(sweep.plan, run) else sweep.shown.chosen_among
+    chosen_among = _what_score_is(among, is_final=final) or (USED if reused else "")
+    chosen = float(score["value"]) if score and Disclosure.WINNER_SCORE in sweep.rule.discloses else None
+    if sweep.card is not None and trial == sweep.winner_id:
+        first, *others = sweep.card.numbers
+        return ToldScore(
+            value=first.value,
+            low=first.low,
+            high=first.high,
+            refusal="",
+            chosen=chosen,
+            chosen_among=chosen_among,
+            also={one.label: one for one in others if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY)},
+            card=sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card,
+        )
+    if score is None:
+        return None
+    interval = None if reused else _interval_covering_choice(score)
     return ToldScore(
-        value=float(result.score["value"]),
+        value=float(score["value"]),
         low=None if interval is None else interval[0],
         high=None if interval is None else interval[1],
         refusal=REUSED if reused else UNKNOWN if interval is None else "",
-        chosen_among=_what_score_is(among, is_final=final) or (USED if reused else ""),
+        chosen=chosen,
+        chosen_among=chosen_among,
         also={
-            name: both
-            for name, other in result.score.get("also", {}).items()
+            name: CardNumber(label=name, value=float(other["value"]), low=both[0], high=both[1])
+            for name, other in score.get("also", {}).items()
             if not reused and (both := _interval_covering_choice(other)) is not None
         },
     )
@@ -87,6 +129,9 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
 
 def same_answer_sentence(sweep: Sweep) -> str:
     """What always giving the same answer reaches by the sweep's metric; empty where answers are no classes."""
+    known = None if sweep.card is None or sweep.metric != ACCURACY else sweep.card.number_with_label(SAME_ANSWER)
+    if known is not None:
+        return f"Always giving the same answer reaches {percent_interval_text(known.low, known.high)} %."
     classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
     if not isinstance(classes, int) or classes < 2 or sweep.score_label == NEXT_TOKEN_ACCURACY:
         return ""

@@ -317,7 +317,7 @@ def _performance_metric_fields(score: ReleasedScore) -> dict[str, Any]:
     ends = {"lowerBound": score.low, "upperBound": score.high}
     given = {name: str(value) for name, value in ends.items() if value is not None}
     return {
-        "type": score.name_with_choice,
+        "type": score.name_with_basis,
         "value": str(score.value),
         **({"confidenceInterval": given} if given else {}),
     }

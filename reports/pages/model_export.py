@@ -98,7 +98,7 @@ def _privacy_front_matter_fields(claim: ReleasedClaim) -> dict[str, Any]:
 
 def _model_index_entry(account: str, score: ReleasedScore) -> dict[str, Any]:
     """The winner's score in the form of the hub's model index."""
-    metric = {"type": score.metric, "name": score.name_with_choice, "value": score.value}
+    metric = {"type": score.metric, "name": score.name_with_basis, "value": score.value}
     result = {"task": {"type": score.task}, "dataset": {"name": account, "type": account}, "metrics": [metric]}
     return {"name": f"{account}-model", "results": [result]}
 

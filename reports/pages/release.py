@@ -31,6 +31,7 @@ from dpsweep.accounting.records.released_files import CONFIG_FILE, WINNER_FILE, 
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.searches.folder_audit import verify_unchanged_results_and_weights
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.validation import refuse_link, require_inside_folder, turn_read_errors_into_refusal
 from dpsweep.reports.content import facts as numbers
 from dpsweep.reports.content import sections
@@ -222,7 +223,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         statement=statement,
         cautions=cautions_on_large_epsilon_or_delta(sweep.plan, bill),
         best=_released_best_points(sweep, reader),
-        same_answer=same_answer_sentence(sweep) if reader.may_see(Needs.WINNER_SCORE) else "",
+        same_answer=same_answer_sentence(sweep) if Disclosure.WINNER_SCORE in sweep.disclosures else "",
         outcome=sweep.shown.outcome,
         findings=visible_exhibits(catalogue.FINDINGS, disclosed, bill, reader),
         terms=visible_exhibits(catalogue.TERMS, disclosed, bill, reader),
@@ -281,7 +282,7 @@ def _released_best_points(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
         return ()
     others = tuple(sweep.winner_id_by_method.values()) if reader.may_see(Needs.ALL_SCORES) else ()
     trials = tuple(dict.fromkeys((sweep.winner_id, *others)))
-    return sections.best_configurations(sweep, trials=trials, with_score=reader.may_see(Needs.WINNER_SCORE))
+    return sections.best_configurations(sweep, trials=trials, with_score=Disclosure.WINNER_SCORE in sweep.disclosures)
 
 
 def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:

@@ -167,7 +167,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         yield f"Scores read held-out private {unit}s and are part of the price."
     else:
         yield f"Scores are computed on {unit}s declared public."
-    winner = context.sweep.winner_id if Disclosure.WINNER_SCORE in context.sweep.rule.discloses else None
+    winner = context.sweep.winner_id if Disclosure.WINNER_SCORE in context.sweep.disclosures else None
     told = None if winner is None else told_score_of_run(context.sweep, winner)
     if told is not None and told.interval_text:
         yield escape_tex(told.interval_sentence(context.sweep.score_label))

@@ -18,7 +18,6 @@ from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_roun
 from dpsweep.accounting.records.trial_result import OUTPUTS
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
-from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Bill, sum_in_exact_decimals
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.told_score import told_score_of_run
@@ -40,7 +39,7 @@ TASKS: Mapping[str, str] = {"next_token": "text-generation", "squared_error": "r
 class ReleasedScore:
     """The winner's score at a task, and the 95 % interval that covers the choice; None where nothing covers it.
 
-    `chosen_among` says what the score is the best of.
+    `basis` says what the score is the best of, or which units it is of.
     """
 
     task: str
@@ -49,12 +48,12 @@ class ReleasedScore:
     value: float
     low: float | None
     high: float | None
-    chosen_among: str = ""
+    basis: str = ""
 
     @property
-    def name_with_choice(self) -> str:
-        """The name of the score, and what it is the best of."""
-        return f"{self.name}, the {self.chosen_among}" if self.chosen_among else self.name
+    def name_with_basis(self) -> str:
+        """The name of the score, and what it is the best of, or which units it is of."""
+        return f"{self.name}, {self.basis}" if self.basis else self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +186,7 @@ def released_claim_of_sweep(
 
 def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
     """The winner's score, if there is one and the rule discloses it."""
-    reader = Reader(audience=Audience.PUBLIC, disclosed=sweep.rule.discloses)
-    if sweep.winner_id is None or not reader.may_see(Needs.WINNER_SCORE):
+    if sweep.winner_id is None or Disclosure.WINNER_SCORE not in sweep.disclosures:
         return None
     told = told_score_of_run(sweep, sweep.winner_id)
     if told is None:
@@ -202,5 +200,5 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
         value=told.value,
         low=told.low,
         high=told.high,
-        chosen_among=told.chosen_among,
+        basis=told.basis_text,
     )

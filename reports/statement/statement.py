@@ -24,6 +24,7 @@ from dpsweep.accounting.notation import (
     delta_text_rounded_up,
     epsilon_text_rounded_down,
     epsilon_text_rounded_up,
+    noise_text_rounded_down,
     short_population_name,
 )
 from dpsweep.accounting.records.plan import Plan
@@ -42,7 +43,7 @@ from dpsweep.reports.content.formatting import (
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Conduct
-from dpsweep.reports.content.told_score import told_score_of_run
+from dpsweep.reports.content.told_score import sealed_part_text, told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import (
@@ -79,6 +80,7 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
     return (
         _claim_line(context),
         *_meaning_lines(context),
+        *_data_lines(context),
         _unit_line(context),
         line_on_whether_every_run_was_charged(context),
         *line_on_search_that_read_public_data(context),
@@ -90,6 +92,7 @@ def statement_lines_of_private_data(context: Context) -> tuple[Line, ...]:
         _accountants_line(context),
         line_weakened_to_declared_by_scripts(context, _scores_line(context), ASSUMED_PREDICTIONS),
         *_winner_lines(context),
+        *_card_lines(context),
         script_randomness_line(context) or randomness_line(context),
         script_rounding_line(context) or floating_point_line(context),
         _covered_line(context),
@@ -114,11 +117,31 @@ def _meaning_lines(context: Context) -> Iterator[Line]:
 def _winner_lines(context: Context) -> Iterator[Line]:
     """What is told of the winner's score, where the rule discloses it."""
     sweep = context.sweep
-    disclosed = Disclosure.WINNER_SCORE in sweep.rule.discloses and sweep.winner_id is not None
+    disclosed = Disclosure.WINNER_SCORE in sweep.disclosures and sweep.winner_id is not None
     told = told_score_of_run(sweep, str(sweep.winner_id)) if disclosed else None
     if told is not None:
         sentences = (told.interval_sentence(sweep.score_label), told.score_sentence)
         yield EvidenceLevel.CHECKED.make_statement_line("Winner", " ".join(filter(None, sentences)))
+
+
+def _card_lines(context: Context) -> Iterator[Line]:
+    """What the card's numbers come from, where there is one."""
+    sweep = context.sweep
+    sealed = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
+    if sweep.card is None or sweep.plan.card is None or sealed is None:
+        return
+    noise = "They are exact, and no guarantee covers these records."
+    if sweep.plan.event.sealed is not None:
+        std = noise_text_rounded_down(sweep.plan.card.noise_std_of_counts(sweep.card.number_of_tables))
+        noise = f"They carry Gaussian noise of standard deviation {std} and are part of the price."
+    yield EvidenceLevel.CHECKED.make_statement_line(
+        "Card",
+        f"The model that is handed over was asked about once, on {sealed_part_text(sealed)}: no run of this account "
+        "before it trained on it or was chosen by it. The card's numbers come from counts of these "
+        f"{sweep.plan.unit}s. {noise}",
+        "The account set the part aside at its first charge; the ledger gives each part to one charge.",
+        "Each number has an interval at 95 % that holds by itself.",
+    )
 
 
 def line_on_search_that_read_public_data(context: Context) -> Iterator[Line]:
@@ -153,6 +176,12 @@ def cautions_on_large_epsilon_or_delta(plan: Plan, bill: Bill) -> tuple[str, ...
     if bill.units is None:
         return tuple(filter(None, (large_epsilon_harm_sentences(bill.epsilon, plan.unit),)))
     return caution_sentences(bill.epsilon, bill.delta, bill.units, plan.unit, bill.accepted_delta)
+
+
+def _data_lines(context: Context) -> Iterator[Line]:
+    """Whose data these are, in the words of the plan."""
+    if context.sweep.plan.about:
+        yield EvidenceLevel.STATED.make_statement_line("Data", f"By the curator's words: {context.sweep.plan.about}")
 
 
 def _unit_line(context: Context) -> Line:
@@ -286,6 +315,9 @@ def _covered_line(context: Context) -> Line:
     )
 
 
+NOT_COVERED = "The choice of the architecture and of the grid, preprocessing, other uses of the same data, and timing."
+
+
 def _not_covered_line(context: Context) -> Line:
     others = context.bill.others
     elsewhere = "Other sweeps of the same data: each has its own price, and prices add up."
@@ -295,16 +327,29 @@ def _not_covered_line(context: Context) -> Line:
             f"{delta_text_rounded_up(others[1])}; the total of the account is epsilon "
             f"{epsilon_text_rounded_up(context.bill.reserved[0])}."
         )
+    seen = reference_sentences(context)
     models = list(dict.fromkeys(_model_or_script_name(trial.config) for trial in context.sweep.plan.trials))
     return EvidenceLevel.ASSUMED.make_statement_line(
         "Not covered",
-        "The choice of the architecture and of the grid, preprocessing, other uses of the same data, and timing.",
+        " ".join((*seen, NOT_COVERED)),
+        *seen,
         f"The architecture ({enumeration_text(models)}) and the grid, if they were chosen after looking at the data.",
         "Preprocessing by constants that were computed from the data.",
         *pretrained_weights_sentences(context),
         elsewhere,
         "The time that a run takes, and whether it fails, are assumed not to depend on any record.",
         *context.sweep.shown.not_covered,
+    )
+
+
+def reference_sentences(context: Context) -> tuple[str, ...]:
+    """That a model without privacy was looked at before the plan was charged; none if it was not."""
+    entry = context.sweep.account.reference_entry_before_plan(context.sweep.plan_id)
+    if entry is None:
+        return ()
+    return (
+        f"A model without privacy was looked at on {entry.at[:10]}, before this plan was charged; epsilon does not "
+        "cover the choice of this plan.",
     )
 
 

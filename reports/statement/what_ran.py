@@ -203,7 +203,8 @@ def floating_point_line(context: Context) -> Line:
     )
     attempts = sum(charge.number_of_paid_attempts for charge in bill.charges)
     runs = attempts if sweep.shown.compared else 1  # the number of tries is secret
-    numbers = runs * (max(sizes) * steps + max(result.counts for result in results))
+    card = 0 if sweep.card is None else len(sweep.card.counts)
+    numbers = runs * (max(sizes) * steps + max(result.counts for result in results)) + card
     epsilon, delta = epsilon_and_delta_added_by_rounding(numbers, bill.epsilon, bill.delta)
     return EvidenceLevel.ASSUMED.make_statement_line(
         topic,

@@ -203,6 +203,14 @@ def release(arguments: list[str]) -> None:
         print_page_path_and_failures(write_release(folder, ledger_of_sweep_folder(folder), formats))
 
 
+def reference(arguments: list[str]) -> None:
+    """`dpsweep reference FOLDER`."""
+    from dpsweep.sweeper.commands.reference import print_reference
+
+    for folder in _parse_sweep_folder_arguments(arguments):
+        print_reference(folder)
+
+
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
     from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
@@ -233,7 +241,7 @@ KEYS_HINT = (
     "Commas between values make an axis."
 )
 
-OF_FOLDERS = ("resume", "verify", "report", "release", "export")
+OF_FOLDERS = ("resume", "verify", "report", "release", "export", "reference")
 """The verbs whose arguments are sweep folders."""
 
 
@@ -326,6 +334,12 @@ VERBS: Mapping[str, Subcommand] = {
         line="write a sweep folder's export/: the winner's weights, configuration and model card",
         usage="FOLDER ...",
         example="dpsweep export sweeps/digits/PLAN",
+    ),
+    "reference": Subcommand(
+        run=reference,
+        line="what privacy costs: one model without it per account, for you alone; later releases say so",
+        usage="FOLDER",
+        example="dpsweep reference sweeps/digits/PLAN",
     ),
     "help": Subcommand(
         run=explain_config_keys,

@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.rehearsal import account_without_rehearsal_prefix, is_rehearsal_plan, ledger_of_sweep_folder
+from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content import sweep_table
 from dpsweep.reports.content.audience import Needs, Reader
 from dpsweep.reports.content.facts import Bill, read_bill
@@ -38,7 +39,6 @@ from dpsweep.sweeper.commands.readable_files import name_file_in_config_errors
 from dpsweep.sweeper.coordinator.request import SweeperSettings, SweepRequest, Verb
 from dpsweep.sweeper.coordinator.sweep_coordinator import SweepCoordinator
 from dpsweep.sweeper.job.block_job import run_block
-from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
 from dpsweep.sweeper.planning.unknown_keys import wrong_override_sentence
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class SweepResults:
             return None
         trial = self._sweep.trial_with_id(self._sweep.winner_id)
         point = {"method": trial.method, **trial.axes}
-        if not self._public_reader.may_see(Needs.WINNER_SCORE):
+        if Disclosure.WINNER_SCORE not in self._sweep.disclosures:
             return point
         told, metric = told_score_of_run(self._sweep, trial.id), self._sweep.metric
         if told is None:
@@ -184,7 +184,8 @@ class SweepResults:
         parts = [f"<p><b>{escape(repr(self))}</b><br>{price}</p>"]
         if reader.may_see(Needs.WINNER) and self.best is not None:
             trial = self._sweep.trial_with_id(str(self._sweep.winner_id))
-            told = told_score_of_run(self._sweep, trial.id) if reader.may_see(Needs.WINNER_SCORE) else None
+            disclosed = Disclosure.WINNER_SCORE in self._sweep.disclosures
+            told = told_score_of_run(self._sweep, trial.id) if disclosed else None
             point = ", ".join(map(str, (trial.method, *(f"{key} = {value}" for key, value in trial.axes.items()))))
             sentences = () if told is None else (told.interval_sentence(self._sweep.score_label), told.score_sentence)
             score = " ".join(filter(None, sentences))
@@ -268,7 +269,7 @@ def plan(overrides: Sequence[str] = ()) -> PlannedSweep:
     a word that the configuration does not take.
     """
     with compose_request_within_hydra(Verb.PLAN, overrides) as request:
-        priced = compose_priced_plan(request.points, request.plan)
+        priced = SweepCoordinator(request).compose_plan()
         folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path
     rows = [
         {
@@ -309,7 +310,7 @@ def rehearse(overrides: Sequence[str] = ()) -> SweepResults:
 def _charge_and_run_sweep(verb: Verb, overrides: Sequence[str]) -> SweepResults:
     with compose_request_within_hydra(verb, overrides) as request:
         coordinator = SweepCoordinator(request)
-        priced = compose_priced_plan(request.points, request.plan)
+        priced = coordinator.compose_plan()
         if coordinator.charge_and_run(priced) is ExitCode.STOPPED:
             raise KeyboardInterrupt
         folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path

@@ -256,6 +256,9 @@ def plan_settings(
         subsample=config.subsample,
         repeats=config.repeats,
         spare_attempts=config.plan.spare_attempts,
+        sealed=_plain_value(config.budget.sealed),
+        card=config.plan.card,
+        about=config.about,
         final=config.final,
         solve=str(config.solve),
         show=str(config.show),
@@ -308,6 +311,11 @@ def loggers(config: DictConfig) -> Loggers:
 def audit_settings(config: DictConfig) -> AuditSettings:
     """The size of an audit."""
     return AuditSettings.from_config(_config_group_as_dict(config, "audit"))
+
+
+def _plain_value(value: Any) -> Any:
+    """A value of a configuration without its types."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _config_group_as_dict(config: DictConfig, name: str) -> dict[str, Any]:

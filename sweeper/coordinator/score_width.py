@@ -5,13 +5,12 @@ from __future__ import annotations
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, is_scored_apart_from_search, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
-from dpsweep.sweeper.trial.spec import (
-    declaration_from_config,
-    nominal_scored_units,
-    part_of_records_from_config,
-)
+from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_scored_units, sealed_parts_from_config
+from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.declarations.metrics import Auroc
 
 SHARE = 0.9
 """The score at which widths are stated."""
@@ -27,27 +26,63 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
     alone, so an account that has reserved something without one has had an earlier sweep.
     """
     plan, discloses = priced.plan, priced.rule.discloses
+    if plan.card is not None:
+        return _width_of_card_text(priced)
     told_run = (*plan.final_runs, *plan.trials)[0]
-    declared = declaration_from_config(told_run.config)
-    units = nominal_scored_units(declared, part_of_records_from_config(told_run.config))
-    counts = declared.score.likely_counts(declared.dataset.classes, units, SHARE)
-    if counts is None or Disclosure.WINNER_SCORE not in discloses:
+    if Disclosure.WINNER_SCORE not in discloses:
         return None
     try:
         level = level_of_told_interval(plan, told_run)
     except BadInput:
         return None  # a plan that is only priced
-
-    def half_width(level: float) -> float:
-        intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
-        low, high = next(iter(intervals.values()), (0.0, 1.0))
-        return (high - low) / 2
-
-    told = half_width(level)
-    cell = f"; a run {100 * half_width(SURE):.1f}" if Disclosure.ALL_SCORES in discloses and level < SURE else ""
+    told = _half_width_of_score(told_run, level)
+    if told is None:
+        return None
+    cell = _width_of_run_text(priced, told_run) if level < SURE else ""
     apart = is_scored_apart_from_search(plan, told_run)
     winner = f"winner within {100 * told:.1f} points{'' if apart else ', whichever wins'}"
     if statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta):
         winner = "no interval for the winner, since an earlier sweep of this account has scored these records"
-    wide = "; more scored records, fewer points or another metric would tell more" if told > WIDE else ""
+    more = "more scored records, fewer points, another metric" + (" or budget.sealed=auto" if statement is None else "")
+    wide = f"; {more} would tell more" if told > WIDE else ""
     return f"at {SHARE:.0%}: {winner}{cell}{wide}"
+
+
+def _half_width_of_score(trial: Trial, level: float) -> float | None:
+    """Half of the interval of a run's score at this level; None if the sizes do not tell it."""
+    declared = declaration_from_config(trial.config)
+    counts = declared.score.likely_counts(declared.dataset.classes, nominal_scored_units(declared), SHARE)
+    if counts is None:
+        return None
+    intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
+    low, high = next(iter(intervals.values()), (0.0, 1.0))
+    return (high - low) / 2
+
+
+def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
+    """How well a single run of the search is known; empty if no single one is shown."""
+    width = _half_width_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
+    return "" if width is None else f"; a run {100 * width:.1f}"
+
+
+def _width_of_card_text(priced: PricedPlan) -> str | None:
+    """How well the card will tell the score of the winner; None for an area, whose width the sizes do not tell."""
+    from dpsweep.trainers.declarations.cards import Reading, details_of_card, number_of_tables, numbers_of_card
+
+    card, trial = priced.plan.card, priced.plan.trials[0]
+    declared, sealed = declaration_from_config(trial.config), sealed_parts_from_config(trial.config)
+    if card is None or sealed is None or declared.score.metric == Auroc.label.lower():
+        return None
+    loss, score, classes = declared.loss, declared.score, declared.dataset.classes
+    of = declared.dataset.test_records if sealed.public else nominal_units(declared.dataset)
+    units, details = round(of * sealed.share / sealed.parts), details_of_card(loss, score, classes)
+    reading = Reading(
+        std=card.noise_std_of_counts(number_of_tables(details)), level=SURE, whole_units=declared.counts_whole_units
+    )
+    table = () if details is None else details.likely_counts(classes, units, SHARE)
+    told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
+    return (
+        f"at {SHARE:.0%}: winner within {50 * (told.high - told.low):.1f} points, on a sealed part of about {units} "
+        f"{'test records' if sealed.public else f'{priced.plan.unit}s'} that choose nothing"
+        f"{_width_of_run_text(priced, trial)}"
+    )

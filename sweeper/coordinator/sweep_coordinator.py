@@ -28,6 +28,7 @@ from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.sweeper.coordinator import price_table, study
+from dpsweep.sweeper.coordinator.account_plan import compose_plan_for_account
 from dpsweep.sweeper.coordinator.guards import (
     refusal_after_charge_as_contract_broken,
     remove_leftovers_of_killed_jobs,
@@ -64,7 +65,8 @@ from dpsweep.sweeper.searches.admission import (
     open_account_or_check_budget,
     require_accepted_delta,
 )
-from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan
+from dpsweep.sweeper.searches.card import PlannedCard
+from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
 from dpsweep.sweeper.searches.runner import Runner
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, estimated_wall_seconds_of_plan
 from dpsweep.sweeper.trial.blocks import can_points_share_subsamples
@@ -91,7 +93,7 @@ class SweepCoordinator:
         with self._step_speeds_of_earlier_sweeps.time_unknown_costs_in_background(
             point.config for point in request.points
         ) as costs:
-            priced = compose_priced_plan(request.points, request.plan)
+            priced = self.compose_plan()
             self._refuse_large_delta(priced)
             plan, folder, statement = (
                 priced.plan,
@@ -143,7 +145,11 @@ class SweepCoordinator:
 
     def sweep(self) -> ExitCode:
         """Plans, prices, charges, runs the missing trials, and reports; the last printed line is the report's path."""
-        return self.charge_and_run(compose_priced_plan(self.request.points, self.request.plan))
+        return self.charge_and_run(self.compose_plan())
+
+    def compose_plan(self) -> PricedPlan:
+        """The priced plan of the request on its account."""
+        return compose_plan_for_account(self.request, self._ledger)
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
@@ -198,9 +204,14 @@ class SweepCoordinator:
         )
         fingerprint = keyed_fingerprint_of_contents(check.contents, ledger)
         priced = self._open_account_and_note_data_in_plan(priced, fingerprint)
-        queue = admitted_search_for_plan(priced, folder, ledger, self.request.retry).charge_and_queue_due_runs()
+        card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
+        queue = admitted_search_for_plan(priced, folder, ledger, card.retry_after_claim).charge_and_queue_due_runs()
+        if card.is_begun:
+            queue = replace(queue, due=(), more=no_further_runs, all_known=True)
         self._write_plan_and_config(priced, folder)
         stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
+        if not stopped:
+            self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
         print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger))
         return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, stopped=stopped)
 
@@ -269,17 +280,7 @@ class SweepCoordinator:
             if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
             return False
-        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
-        at_once = min(workers.jobs, request.max_batch_size or workers.jobs)
-        runner = Runner(
-            search=search_for_plan(plan, folder),
-            log=queue.log,
-            jobs=request.jobs.for_plan(plan.id),
-            compute=replace(request.compute, threads=check.threads),
-            data=request.data,
-            workers=at_once,
-            batch=max(1, request.max_batch_size or workers.batch),
-        )
+        plan, runner = priced.plan, self._runner(priced, folder, queue, check)
         seconds = self._estimated_seconds(priced, check.costs)
         clear_cached_prices()
         complaints: list[str] = []
@@ -291,14 +292,37 @@ class SweepCoordinator:
             create_stop_file_on_signals(folder.stop_file_path),
             Display(runs, words, seconds) as display,
         ):
-            due = queue.due or queue.more(at_once)
+            due = queue.due or queue.more(runner.workers)
             while due:
                 display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
-                due = queue.more(at_once)
+                due = queue.more(runner.workers)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
         return folder.stop_file_path.exists()
+
+    def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
+        """What runs the jobs of a plan."""
+        request, workers = self.request, self.request.workers_under_rule(priced.rule)
+        return Runner(
+            search=search_for_plan(priced.plan, folder),
+            log=queue.log,
+            jobs=request.jobs.for_plan(priced.plan.id),
+            compute=replace(request.compute, threads=check.threads),
+            data=request.data,
+            workers=min(workers.jobs, request.max_batch_size or workers.jobs),
+            batch=max(1, request.max_batch_size or workers.batch),
+        )
+
+    def _read_card_if_due(self, card: PlannedCard, runner: Runner, queue: RunQueue) -> None:
+        """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
+        states = queue.log.states_of_runs()
+        if not queue.number_of_unproposed_runs and (files := card.files_to_read_now(states)) is not None:
+            complaints = runner.read_sealed_part_and_collect_errors(files.part)
+            print_errors(*(f"The card was not read: {complaint}" for complaint in complaints))
+        if card.files is not None:
+            card.files.restore_answer_in_folder()
+        print_errors(card.remark_on_missing_answer(states))
 
     def _print_price(
         self, priced: PricedPlan, statement: Statement | None, folder: SweepFolder, time: str | None

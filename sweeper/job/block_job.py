@@ -1,5 +1,7 @@
 """The Hydra task of a job: it claims the receipts of a block's trials and trains them.
 
+The card of a sweep is a job too, after all others: it reads a sealed part once, for the claimed model.
+
 The task refuses to train unless its block is in a charged plan and each of its trials has an unused receipt. So a stale
 plan, an edited point, and any call that bypasses `sweeper/commands/hydra_app.py` end here with one sentence.
 
@@ -26,7 +28,8 @@ from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt
 from dpsweep.sweeper.job.machine import Compute, data_folder_from_typed_name
 from dpsweep.sweeper.job.secret_tries import TriesInTurn
 from dpsweep.sweeper.job.stop_requests import stop_request_checker
-from dpsweep.sweeper.trial.blocks import TRIES, points_in_part_of_block
+from dpsweep.sweeper.trial.blocks import CARD, TRIES, points_in_part_of_block
+from dpsweep.sweeper.trial.card import read_sealed_part_and_write_answer
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 
@@ -53,6 +56,9 @@ def run_block(config: DictConfig) -> None:
         _refuse_untrusted_classes(plan, config.get("trusted") or ())
         set_folder_of_user_modules(Path(job.runtime.cwd))
         search = search_for_plan(plan, folder)
+        if config.block == CARD:
+            read_sealed_part_and_write_answer(plan, folder, config.part, machine)
+            return
         if config.block == TRIES:
             block = Block(trials=search.search_and_final_runs())
             task = JobTask(folder=folder, plan=plan, block=block, machine=machine, should_stop=should_stop)

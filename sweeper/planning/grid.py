@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
-from dpsweep.accounting.stored_names.stored_classes import TARGET, class_name_without_module
+from dpsweep.accounting.stored_names.stored_classes import KIND, TARGET, class_name_without_module
 from dpsweep.sweeper.planning.keys import is_root_of_key_known
 from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
@@ -280,19 +280,24 @@ def _unquoted_value(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
-RATE = "trainer.lr"
+RATE, UNSCORED = "trainer.lr", "unscored"
 DIGITS = 4
 """Significant digits of a carried learning rate."""
 
 
-def points_with_final_runs(points: Iterable[Point], rule: SelectionRule) -> Iterator[Point]:
-    """The points as the rule runs them, each with its final run if the rule has one."""
+def points_with_final_runs(points: Iterable[Point], rule: SelectionRule, *, with_card: bool) -> Iterator[Point]:
+    """The points as the rule runs them, each with its final run if the rule has one.
+
+    With a card, a final run on records of its own holds none of them out.
+    """
     run = rule.final_run_terms
     for point in points:
         if run is None:
             yield point
         else:
             search, final = (_point_on_part_of_records(point, run.parts[use]) for use in (Use.SEARCH, Use.FINAL))
+            if with_card and run.is_final_run_priced_apart:
+                final = replace(final, config={**final.config, "score": _no_score(final.config["score"])})
             yield replace(search, final=replace(final, config={**final.config, FINAL: True}))
 
 
@@ -310,6 +315,11 @@ def carry_learning_rate_to_final_run(trial: Trial, rule: SelectionRule) -> Trial
     config: Mapping[str, Any] = {**trial.final.config, "trainer": {**trial.final.config["trainer"], "lr": rate}}
     axes = {**trial.final.axes, RATE: rate} if RATE in trial.final.axes else trial.final.axes
     return replace(trial, final=replace(trial.final, axes=axes, config=config))
+
+
+def _no_score(score: Mapping[str, Any]) -> dict[str, Any]:
+    """No score, with the metric that a card tells."""
+    return {KIND: UNSCORED} | {key: score[key] for key in ("metric", "positive", "bins") if key in score}
 
 
 def _point_on_part_of_records(point: Point, part: Mapping[str, Any] | None) -> Point:

@@ -14,6 +14,8 @@ from typing import Any
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge
+from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
 from dpsweep.accounting.records.plan import REPEAT, Plan
@@ -30,6 +32,7 @@ from dpsweep.sweeper.planning.plan_settings import (
     require_settings_within_limits,
     require_valid_epsilon_or_delta,
 )
+from dpsweep.sweeper.planning.sealed_options import SealedTerms, sealed_terms_of_account
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
@@ -42,14 +45,21 @@ SOLVED = ("noise", "steps", "points")
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
 
-def compose_priced_plan(points: Iterable[Point], settings: PlanSettings) -> PricedPlan:
-    """The priced plan of these points under the settings' rule, accountants and budget."""
+def compose_priced_plan(
+    points: Iterable[Point], settings: PlanSettings, earlier: Sequence[SealedCharge | None] = ()
+) -> PricedPlan:
+    """The priced plan of these points under the settings' rule, accountants and budget.
+
+    `earlier` has what each charge of the account says of sealed parts.
+    """
     privacy, budget = settings.privacy, budget_from_settings(settings.budget)
     delta = require_valid_epsilon_or_delta("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     repeats = asked.repeats_per_point(settings)
-    distinct, notes = _distinct_points_and_note(_repeat_points(points, repeats))
+    every = list(points)
+    sealed = sealed_terms_of_account(settings, every, earlier) if every else SealedTerms()
+    distinct, notes = _distinct_points_and_note(_repeat_points(sealed.with_sealed_parts_left_out(every), repeats))
     require_settings_within_limits(distinct)
     proposed = asked.sampler_run_count_and_phases_or_none(settings.search, repeats, distinct)
     distinct = list(asked.points_repeated_at_noise_of_each_phase(distinct, proposed))
@@ -76,7 +86,9 @@ def compose_priced_plan(points: Iterable[Point], settings: PlanSettings) -> Pric
     priced = solve_and_price_search(
         SearchSpec(
             runs_under=lambda rule: _declare_points(
-                points_with_final_runs(distinct, rule), target, one_step=spending and target is not None
+                points_with_final_runs(distinct, rule, with_card=sealed.card),
+                target,
+                one_step=spending and target is not None,
             ),
             search=search,
             panel=panel,
@@ -94,6 +106,17 @@ def compose_priced_plan(points: Iterable[Point], settings: PlanSettings) -> Pric
             pruner=settings.search.get("pruner"),
         )
     )
+    priced, card = (
+        search_priced_with_card(
+            priced,
+            panel=panel,
+            delta=delta,
+            budget=budget,
+            exact=budget.promises_nothing or (sealed.parts is not None and sealed.parts.public),
+        )
+        if sealed.card
+        else (priced, None)
+    )
     trials = [carry_learning_rate_to_final_run(trial, priced.rule) for trial in priced.trials]
     plan = Plan(
         account=_require_account_name(settings.account),
@@ -105,7 +128,9 @@ def compose_priced_plan(points: Iterable[Point], settings: PlanSettings) -> Pric
         target_epsilon=priced.target_epsilon,
         proposed=asked.proposals_with_solved_noise(proposed, distinct, trials),
         spares=search.spares,
-        notes=(*notes, *_default_axes_note(distinct), *priced.notes),
+        card=card,
+        about=asked.require_valid_about_text(settings.about),
+        notes=(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct), *priced.notes),
     )
     return PricedPlan(
         plan=plan,

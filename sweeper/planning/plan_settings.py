@@ -126,7 +126,8 @@ class BudgetSettings:
 class PlanSettings:
     """The configuration of a plan: groups that name classes as mappings, single values as they were typed.
 
-    `keys` are the keys that the command line names; `offered` are the rules that `tuning=auto` may choose.
+    `sealed` are the sealed parts that a new account sets aside. `keys` are the keys that the command line names;
+    `offered` are the rules that `tuning=auto` may choose.
     """
 
     account: object
@@ -140,6 +141,9 @@ class PlanSettings:
     subsample: object
     repeats: object
     spare_attempts: object
+    sealed: object
+    card: object
+    about: object
     final: object
     solve: str
     show: str

@@ -8,12 +8,17 @@ from typing import Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import noise_text_rounded_up
+from dpsweep.accounting.printing import has_only_visible_characters
 from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.sweeper.planning.optuna_samplers import chooser_from_config
 from dpsweep.sweeper.planning.plan_settings import NOISE, PlanSettings, Point
 
 INDEPENDENT, SHARED = "independent", "shared"
 WHEN_BUDGET_SPENT = "when_budget_spent"
+
+
+ABOUT = 300
+"""The most letters of a text on whose data these are."""
 
 
 def repeats_per_point(settings: PlanSettings) -> int:
@@ -83,6 +88,15 @@ def require_valid_spare_attempts(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput(f"Expected plan.spare_attempts={value!r} to be an integer >= 0.")
     return value
+
+
+def require_valid_about_text(value: object) -> str:
+    """What the user says of whose data these are: one line of visible text; empty for null."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not has_only_visible_characters(value) or not 0 < len(value.strip()) <= ABOUT:
+        raise BadInput(f"Expected about={value!r} to be null, or one line of visible text of at most {ABOUT} letters.")
+    return value.strip()
 
 
 def do_points_share_subsamples(subsample: object, checkpoint_every: object) -> bool:

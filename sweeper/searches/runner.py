@@ -29,7 +29,7 @@ from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.job.machine import Compute
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, Value
 from dpsweep.sweeper.searches.attempt_log import AttemptLog
-from dpsweep.sweeper.trial.blocks import TRIES, Job, jobs_with_due_points
+from dpsweep.sweeper.trial.blocks import CARD, TRIES, Job, jobs_with_due_points
 
 LOOK_SECONDS = 0.5
 
@@ -109,6 +109,12 @@ class Runner:
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
+
+    def read_sealed_part_and_collect_errors(self, part: int) -> tuple[str, ...]:
+        """Runs the job that reads a claimed sealed part; the job decides whether it may."""
+        launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
+        errors = self._launch_jobs_once_and_return_errors(launcher, [Job(block=CARD, part=part, parts=1, due=())], 0)
+        return tuple(map(_error_type_and_first_line, errors.values()))
 
     def _launch_jobs_until_taken_return_errors(
         self, launcher: JobLauncher, jobs: Sequence[Job], first: int

@@ -67,6 +67,9 @@ def can_points_share_subsamples(plan: Plan, discloses: Collection[Disclosure]) -
 TRIES = "tries"
 """The word in place of a block's id for jobs that take the due runs of a secret draw in turn."""
 
+CARD = "card"
+"""The word in place of a block's id for the job that reads the sealed part with the number `part`."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:

@@ -231,6 +231,8 @@ class RunEnd:
 
     def _result_with_measured_score(self, one: ReadySession, result: TrialResult) -> TrialResult:
         declaration = one.session.declaration
+        if not declaration.score.is_measured:
+            return result
         try:
             measured = declaration.score.measure(
                 one.model, self.data, one.streams.score, self.machine.device, declaration.loss

@@ -17,6 +17,8 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.sealed_parts import SealedParts
+from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     TARGET,
@@ -34,7 +36,7 @@ from dpsweep.trainers.data.interface import (
     check_dataset_declaration,
     nominal_units,
 )
-from dpsweep.trainers.data.split import DataPart
+from dpsweep.trainers.data.split import DataPart, nominal_units_outside_sealed_parts
 from dpsweep.trainers.declarations.batch_sampling import (
     Poisson,
     check_steps_are_whole_periods,
@@ -110,6 +112,7 @@ class Declaration:
     augmentation: Augmentation | None = None
     adapter: Lora | None = None
     part: DataPart | None = None
+    sealed: SealedParts | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -150,7 +153,7 @@ class Declaration:
     @cached_property
     def nominal_training_units(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
-        return _nominal_training_units(self.dataset, self.score, self.part, self.adjacency)
+        return _nominal_training_units(self.dataset, self.score, self.sealed, self.part, self.adjacency)
 
     @property
     def steps_between_checkpoints(self) -> int | None:
@@ -206,6 +209,7 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
         adjacency=Adjacency(privacy["adjacency"]),
         ema=config.get("ema"),
         part=part_of_records_from_config(config),
+        sealed=sealed_parts_from_config(config),
         **parts,
     )
     _check_engine_for_multi_example_units(declaration, config["engine"])
@@ -254,26 +258,39 @@ def nominal_training_units_of_config(config: Mapping[str, Any]) -> int:
         _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score")
     )
     return _nominal_training_units(
-        dataset, score, part_of_records_from_config(config), Adjacency(config["privacy"]["adjacency"])
+        dataset,
+        score,
+        sealed_parts_from_config(config),
+        part_of_records_from_config(config),
+        Adjacency(config["privacy"]["adjacency"]),
     )
 
 
-def nominal_scored_units(declaration: Declaration, part: DataPart | None) -> int:
+def nominal_scored_units(declaration: Declaration) -> int:
     """The declared number of units or public records that a run is scored on."""
-    if declaration.scoring_dp_event is None:
+    sealed, adjacency = declaration.sealed, declaration.adjacency
+    if declaration.scoring_dp_event is None and declaration.score.reads == "test":
         public = declaration.dataset.test_records
-        return public if declaration.score.reads == "test" else nominal_units(declaration.dataset)
-    units = _nominal_private_units_in_part(declaration.dataset, part, declaration.adjacency)
-    return units - declaration.score.train_records(units, declaration.adjacency)
+        outside = sealed is not None and sealed.public
+        return nominal_units_outside_sealed_parts(public, sealed, adjacency) if sealed and outside else public
+    units = _nominal_private_units_in_part(declaration.dataset, sealed, declaration.part, adjacency)
+    held_out = units - declaration.score.train_records(units, adjacency)
+    return units if declaration.scoring_dp_event is None else held_out
 
 
-def _nominal_training_units(dataset: DataSet, score: Score, part: DataPart | None, adjacency: Adjacency) -> int:
-    return score.train_records(_nominal_private_units_in_part(dataset, part, adjacency), adjacency)
+def _nominal_training_units(
+    dataset: DataSet, score: Score, sealed: SealedParts | None, part: DataPart | None, adjacency: Adjacency
+) -> int:
+    return score.train_records(_nominal_private_units_in_part(dataset, sealed, part, adjacency), adjacency)
 
 
-def _nominal_private_units_in_part(dataset: DataSet, part: DataPart | None, adjacency: Adjacency) -> int:
+def _nominal_private_units_in_part(
+    dataset: DataSet, sealed: SealedParts | None, part: DataPart | None, adjacency: Adjacency
+) -> int:
     """The nominal number of private units that a run reads, to train or to score."""
     units = nominal_units(dataset)
+    if sealed is not None and not sealed.public:
+        units = nominal_units_outside_sealed_parts(units, sealed, adjacency)
     return units if part is None else part.nominal_units_in_part(units, adjacency)
 
 
@@ -299,8 +316,10 @@ def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[s
         )
     if parts["dataset"].unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    adjacency, part = Adjacency(config["privacy"]["adjacency"]), part_of_records_from_config(config)
-    return Everyone(batch_size=_nominal_private_units_in_part(parts["dataset"], part, adjacency), adjacency=adjacency)
+    adjacency = Adjacency(config["privacy"]["adjacency"])
+    sealed, part = sealed_parts_from_config(config), part_of_records_from_config(config)
+    units = _nominal_private_units_in_part(parts["dataset"], sealed, part, adjacency)
+    return Everyone(batch_size=units, adjacency=adjacency)
 
 
 def _check_engine_for_multi_example_units(declaration: Declaration, engine: Mapping[str, Any]) -> None:
@@ -317,6 +336,15 @@ def part_of_records_from_config(config: Mapping[str, Any]) -> DataPart | None:
         return None if form is None else DataPart(**form)
     except (TypeError, ValueError) as cause:
         raise BadInput(f"Expected part={form!r} to be a share and a use of the records: {cause}") from None
+
+
+def sealed_parts_from_config(config: Mapping[str, Any]) -> SealedParts | None:
+    """The sealed parts that a run leaves out; None if it leaves no unit out."""
+    form = config.get(SEALED)
+    try:
+        return None if form is None else SealedParts.from_json(form)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(f"Expected {SEALED}={form!r} to be a share and a number of parts: {cause}") from None
 
 
 def _checkpoints_from_config(config: Any) -> Checkpoints:

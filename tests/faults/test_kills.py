@@ -192,3 +192,40 @@ def test_many_kills_of_one_sweep_at_random_times(
         box.check()
     box.finish()
     agree(box, undisturbed)
+
+
+SEALED = ("budget.sealed={share:0.2,parts:1}", "sampler.batch_size=1150")
+
+
+def kill_around_card(sandbox: Sandbox, at: int) -> None:
+    """Kills a sweep at this instant, and goes on with it: its part is read once at most, and an answer stays."""
+    kill_at(sandbox, at)
+    store = next(sandbox.root.glob("books/*.private/*/"), sandbox.root)
+    before = {path: path.read_bytes() for path in store.glob("card-1*")}
+    done = sandbox.run()
+    sandbox.check()
+    assert done.code in ENDS, done.err
+    after = {path: path.read_bytes() for path in store.glob("card-1*")}
+    assert {path: after[path] for path in before} == before, "claim, mark and answer stay as they were"
+    names = {path.name for path in after}
+    was_read = "card-1-read" in {path.name for path in before}
+    marked = was_read or any(sandbox.folder.root.glob("card-1-read"))
+    assert ("card-1.json" in names) or marked, "without a kill between mark and answer there is an answer"
+    if was_read and "card-1.json" not in {path.name for path in before}:
+        assert "card-1.json" not in names, "a part that was about to be read is never read again"
+        assert "The card has no answer and never will have one" in done.err
+    again = sandbox.run()
+    assert {path: path.read_bytes() for path in store.glob("card-1*")} == after
+    assert again.code in ENDS, again.err
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("words", [(), HIDING], ids=["points", "search"])
+def test_kills_around_the_card_read_its_part_once_at_most(
+    tmp_path: Path, reference: Make, chance: Random, words: tuple[str, ...], kills: int
+) -> None:
+    whole = (*SWEEP, *SEALED, *words)
+    calm = reference(whole)
+    first, last = calm.when("card-1-claim"), calm.when("card-1.json", 0)
+    for number, at in enumerate(sorted(chance.sample(range(first - 5, last + 5), kills))):
+        kill_around_card(Sandbox.at(tmp_path / str(number), whole), at)

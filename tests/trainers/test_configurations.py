@@ -119,6 +119,7 @@ CHOSEN_BY_A_WORD = {
     "generated": "`dpsweep rehearse` puts it in the place of the data set",
     "final": "`final=true` wraps another rule",
     **dict.fromkeys(("auroc", "balanced_accuracy", "f1", "sensitivity", "specificity"), "`score.metric=` names it"),
+    "unscored": "a card takes the place of a final run's own score",
     "method": "a YAML of one's own composes it (docs/contributing.md)",
     **{tag: f"as a method's {family}" for tag, family in FAMILY_OF.items() if family in ("transform", "update")},
 }

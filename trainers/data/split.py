@@ -23,6 +23,9 @@ A public part is a function of the record (or of its unit, or of its position) a
 the split of a score (`trainers/data/split.py`), which then divides each part. The two keys differ: with one key, the
 records with the smallest hashes would be held out in one part and be missing in the other.
 
+The sealed parts of an account are cut before every other split, in the same way and by a key of their own: nothing
+trains or selects on them.
+
 A secret part is decided by a secret coin for each record (each unit), independent of its contents and of all other
 coins: amplification by subsampling holds for no less. Coins made from contents would be one coin for equal records.
 """
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dpsweep.accounting.ledger.sealed_parts import SealedParts
     from dpsweep.trainers.data.records import Records
 
 
@@ -107,6 +111,27 @@ def secret_coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np
 def number_of_records_outside_position_mask(records: int, fraction: float, key: bytes = _KEY) -> int:
     """The number of records outside the mask when positions decide; public, as `records` is."""
     return records - int(_pseudo_random_mask_of_tags(_record_positions_as_bytes(records), fraction, key).sum())
+
+
+SEALED_KEY = b"dpsweep sealed 1"
+
+
+def number_of_sealed_part(records: Records, sealed: SealedParts, adjacency: Adjacency) -> NDArray[np.int64]:
+    """The number [n] of the sealed part that each record is in, from 1; 0 for records in none.
+
+    Guarantee: each entry depends on what `pseudo_random_part_mask` depends on, and on nothing else. Parts are disjoint.
+    """
+    each = sealed.share / sealed.parts
+    limits = [number * each for number in range(1, sealed.parts)] + [sealed.share]
+    inside = [pseudo_random_part_mask(records, limit, adjacency, SEALED_KEY) for limit in limits]
+    return np.where(inside[-1], sealed.parts + 1 - np.sum(inside, axis=0), 0)
+
+
+def nominal_units_outside_sealed_parts(units: int, sealed: SealedParts, adjacency: Adjacency) -> int:
+    """The nominal number of units in no sealed part, at least 1; exact under REPLACE_ONE."""
+    if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
+        return max(1, number_of_records_outside_position_mask(units, sealed.share, SEALED_KEY))
+    return max(1, units - round(sealed.share * units))
 
 
 def _pseudo_random_mask_of_tags(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:

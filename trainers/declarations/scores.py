@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def count_units_in_metric_cells(
     Guarantee: one unit changes the table by at most 1 in L2 norm, for any number of records, and never changes its
     size. For the random `order` [n] see `count_right_and_wrong_units`.
     """
-    cells = _function_value_per_record(model, records, device, metric.cell_indices, order).astype(np.int64)
+    cells = value_per_record(model, records, device, metric.cell_indices, order).astype(np.int64)
     size = metric.number_of_cells(_number_of_model_outputs(model, records, device))
     return np.bincount(cells, weights=records.weight_of_each_record_in_unit, minlength=size).astype(np.float64)
 
@@ -88,7 +88,7 @@ def quality_per_record(
     order: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """The quality of the model's output for each record [n]."""
-    return _function_value_per_record(model, records, device, loss.quality, order)
+    return value_per_record(model, records, device, loss.quality, order)
 
 
 def records_per_forward_pass(model: nn.Module, records: Records, device: torch.device | str, most: int) -> int:
@@ -111,7 +111,7 @@ def _number_of_model_outputs(model: nn.Module, records: Records, device: torch.d
         return int(model(blank).shape[1])
 
 
-def _function_value_per_record(
+def value_per_record(
     model: nn.Module,
     records: Records,
     device: torch.device | str,
@@ -147,7 +147,8 @@ class Score(ABC):
     """Measures a trained model, and declares beforehand the event that a measurement costs.
 
     Every score inherits from it. `every` is the number of steps between points of the learning curve, None without one.
-    `metric` is the name of the metric. `reads` names the records that are scored: train, holdout or test.
+    `metric` is the name of the metric. `reads` names the records that are scored: train, holdout or test. Without
+    `is_measured` no record is scored.
 
     *Guarantee*: `measure` touches private records only through one mechanism whose cost is `event`.
     """
@@ -155,6 +156,7 @@ class Score(ABC):
     every: int | None = None
     metric: str = ACCURACY
     reads: str = "holdout"
+    is_measured: ClassVar[bool] = True
 
     @property
     def measured(self) -> Metric | None:
@@ -226,6 +228,8 @@ def scored_records_of_split(score: Score, split: Split) -> Records:
 
 def number_of_noisy_counts(score: Score, classes: int) -> int:
     """The number of noisy counts that one measurement releases, for a data set with `classes` classes."""
+    if not score.is_measured:
+        return 0
     metric = score.measured
     return 2 if metric is None else metric.number_of_cells(classes)
 
@@ -420,7 +424,22 @@ class PublicTest(_MetricScore):
         """Counts right predictions; draws nothing from `rng`."""
         if data.test is None or len(data.test) == 0:
             raise ValueError("Expected split.test=None to be public test records; use score=private.")
-        return _exact_estimate_on_public_records(model, data.test, device, loss, self.measured)
+        return exact_estimate(model, data.test, device, loss, self.measured)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unscored(PublicTest):
+    """No score: a card tells the metric of the model, so that all records of a final run train it."""
+
+    is_measured: ClassVar[bool] = False
+
+    @property
+    def statement(self) -> str:
+        """States that there is none."""
+        return "No record is held out for a score of this run: a card tells how good its model is."
+
+    def check(self, test_records: int, *, public: bool) -> None:
+        """Accept every data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,13 +470,16 @@ class OnTraining(PublicTest):
         loss: Loss = CROSS_ENTROPY,
     ) -> Estimate:
         """Counts right predictions; draws nothing from `rng`."""
-        return _exact_estimate_on_public_records(model, data.train, device, loss, self.measured)
+        return exact_estimate(model, data.train, device, loss, self.measured)
 
 
-def _exact_estimate_on_public_records(
+def exact_estimate(
     model: nn.Module, records: Records, device: torch.device | str, loss: Loss, metric: Metric | None
 ) -> Estimate:
-    """The exact estimate from public records; each record counts alone, even if units have several records."""
+    """The exact estimate on records; each record counts alone, even if units have several records.
+
+    Only for public records, or for a curator alone who has recorded that no price covers it.
+    """
     if metric is not None:
         return metric.estimate(count_units_in_metric_cells(model, replace(records, units=None), device, metric), 0.0)
     right = quality_per_record(model, records, device, loss)

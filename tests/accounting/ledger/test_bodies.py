@@ -36,6 +36,7 @@ from dpsweep.accounting.ledger.composition_policy import Addition, RenyiFilter
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.receipt import Receipt
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.ledger.witness import VARIABLE
 from dpsweep.accounting.restoration.restore import restore_ledger_and_describe
 from dpsweep.accounting.restoration.restored_lines import Receipts
@@ -110,6 +111,9 @@ def lives(ledger: Ledger, copy: Path) -> str:
     ).digest
     manifest = ReleaseManifest(charge=charge, folder="release", manifest="m")
     ledger.record_release("mnist", plan="q", winner=Released(charge=charge, winner="w"), manifest=manifest)
+    ledger.record_reference("mnist", plan="q", trial="c", by="somebody")
+    sealed = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
+    ledger.charge_trials_and_return_entry("mnist", plan="s", trials=[], cost=ONE, record={}, sealed=sealed)
     ledger.record_outside_cost("digits", ONE, "a pilot study")
     ledger.raise_budget("digits", HIGHER)
     ledger.close_account("mnist")

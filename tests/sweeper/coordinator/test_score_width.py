@@ -42,7 +42,10 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
         (("tuning=private_selection",), ", whichever wins"),
         (("tuning=disjoint",), " points"),
         (("tuning=noisy_max",), None),
-        (("tuning=composition", "score.fraction=0.03"), "; more scored records, fewer points or another"),
+        (
+            ("tuning=composition", "score.fraction=0.03"),
+            "; more scored records, fewer points, another metric or budget.sealed",
+        ),
     ],
 )
 def test_each_rule_says_what_it_tells(compose_priced: Compose, words: Sequence[str], expected: str | None) -> None:
@@ -94,3 +97,19 @@ def test_units_of_several_records_are_promised_the_interval_of_fractions(compose
     units = ("dataset.unit=patient", "dataset.unit_column=who", "dataset.units=1800", "dataset.contribution_cap=1")
     plain, patients = compose_priced(TABLE), compose_priced((*TABLE, *units))
     assert widths(patients)[0] > 1.1 * widths(plain)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "units", "points"),
+    [((), 180, 4.6), (("score.metric=balanced_accuracy",), 180, 12.9), (("tuning=noisy_max",), 180, 4.6)],
+)
+def test_a_card_says_how_well_it_will_tell_the_winner(
+    compose_priced: Callable[..., PricedPlan], words: Sequence[str], units: int, points: float
+) -> None:
+    words = ("dataset=digits", "budget.sealed={share:0.2,parts:2}", "accountant=rdp", "accountant.witnesses=[]", *words)
+    text = score_width_text(compose_priced(words), None)
+    assert text is not None
+    within = re.match(r"at 90%: winner within ([\d.]+) points, on a sealed part of about (\d+) records", text)
+    assert within is not None
+    assert int(within[2]) == units
+    assert float(within[1]) == pytest.approx(points, rel=0.2)

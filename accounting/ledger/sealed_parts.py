@@ -1,0 +1,84 @@
+"""The sealed parts of an account: units that no sweep trains or selects on, each part of which answers once.
+
+An account sets them aside at its first charge, and they never change. A charge says which parts its runs left out and
+which part its card reads, so the ledger's lines alone decide which part comes next. Invariants:
+
+* A part is fresh only if every charge of the account left out the same parts of the same records. A cost from outside,
+  a charge without sealed parts, or records that were prepared otherwise may have read any unit, so no part is fresh
+  afterwards.
+* The number of a card's part is given in the transaction of the charge, so no two charges have the same part.
+
+`docs/accounting.md` has the argument why a score on a fresh part has chosen nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from dpsweep.accounting.codec import OMITTED, Count, Fraction, PositiveInt, Stored
+from dpsweep.accounting.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedParts(Stored):
+    """About `share` of the units in `parts` disjoint parts of equal size, by a keyed hash of each unit.
+
+    `public` says that the units are the records of the public test set.
+    """
+
+    share: Fraction
+    parts: PositiveInt
+    public: Annotated[bool, OMITTED] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedCharge(Stored):
+    """What a charge says of sealed parts: those that its runs left out, and the number of the part its card reads.
+
+    `records` is the digest of how the records are prepared, on which the parts depend. `card` counts from 1; it is None
+    if the charge pays for no card.
+    """
+
+    parts: SealedParts
+    records: str
+    card: Count | None = None
+
+    def is_cut_alike(self, other: SealedCharge | None) -> bool:
+        """Whether another charge left out the same units."""
+        return other is not None and (self.parts, self.records) == (other.parts, other.records)
+
+
+def number_of_fresh_part(earlier: Iterable[SealedCharge | None], asked: SealedCharge) -> int | None:
+    """The number of the next part that nothing has read; None if there is none.
+
+    `earlier` has what each earlier charge of the account says of sealed parts, None for a charge that says nothing.
+
+    >>> asked = SealedCharge(parts=SealedParts(share=0.1, parts=2), records="cut")
+    >>> number_of_fresh_part([], asked), number_of_fresh_part([replace(asked, card=1), asked], asked)
+    (1, 2)
+    >>> number_of_fresh_part([None], asked) is None
+    True
+    """
+    known = list(earlier)
+    if not all(asked.is_cut_alike(one) for one in known):
+        return None
+    number = 1 + max((one.card or 0 for one in known if one is not None), default=0)
+    return number if number <= asked.parts.parts else None
+
+
+def numbered_for_charge(earlier: Iterable[SealedCharge | None], asked: SealedCharge, account: str) -> SealedCharge:
+    """The charge's words with the number of its card's part, if it asks for one by any number.
+
+    Raises `BadInput` if no part is left.
+    """
+    if asked.card is None:
+        return asked
+    number = number_of_fresh_part(earlier, asked)
+    if number is None:
+        raise BadInput(
+            f"Expected a sealed part of {account} that nothing has read: none is left. Without a card, "
+            "plan.card=false, the sweep may run."
+        )
+    return replace(asked, card=number)

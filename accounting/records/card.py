@@ -1,0 +1,207 @@
+"""The card of a plan: one query on a sealed part about the model that is handed over, and its answer.
+
+Once is a state. The order is
+
+    all runs have ended -> the claim, with the model's digest -> the mark that the part is read -> the answer
+
+and each is durable in the sweep's folder, and then in the private store, before the next. Invariants:
+
+* Claim and mark are made by exclusive creation, so a part is read by one process, for one model, once. After the mark
+  nobody reads the part again: if no answer follows, there is none.
+* Folder and store must hold the same claim: if either was deleted or is an older copy, the part is not read.
+* After a claim nothing trains on the plan's charge, and the claim's model is the winner's for ever.
+* The ledger says which part a charge has (`accounting/ledger/sealed_parts.py`). It does not say when the part was read,
+  which would tell how many tries a secret draw had.
+
+What is not detected: a folder and a store that are both put back to a time before the claim.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from dpsweep.accounting.codec import NonNegative, PositiveInt, Stored, parse_json_file_or_none
+from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
+from dpsweep.accounting.errors import BadInput, ContractBroken
+from dpsweep.accounting.events.build import DpEvent, noisy_table
+from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.private_store import PRIVATE
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
+from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
+from dpsweep.accounting.validation import require_finite_number
+
+SAME_ANSWER = "always the same answer"
+"""The label of the accuracy of giving every unit the most frequent class."""
+
+SEALED = "sealed"
+"""The key of the sealed parts that a run leaves out, in its configuration."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(Stored):
+    """The one query on a sealed part about the model that is handed over: tables of counts, read together.
+
+    A unit adds numbers that sum to 1 to each table, so at most 1 in L2 norm to all k of them if each is scaled by
+    1 / sqrt(k). `noise_std` is the standard deviation of the noise on the scaled counts, 0 for public records.
+
+    *Guarantee*: for a unit in the sealed part, the model has the same law on both neighbours, so the query is one
+    Gaussian mechanism; for any other unit it is post-processing of the model.
+    """
+
+    noise_std: NonNegative
+
+    def noise_std_of_counts(self, tables: int) -> float:
+        """The standard deviation of the noise on each count of so many tables."""
+        return math.sqrt(tables) * self.noise_std
+
+    def dp_event(self, adjacency: Adjacency) -> DpEvent | None:
+        """The event of the query; None if it reads public records."""
+        return noisy_table(noise_std=self.noise_std, adjacency=adjacency) if self.noise_std else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardClaim(Stored):
+    """The model that a part is read for: the run that won, and the SHA-256 of its weights."""
+
+    plan: str
+    part: PositiveInt
+    trial: str
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardNumber(Stored):
+    """A number of a card with its interval, in [0, 1], or in the target's unit where `in_target_unit`."""
+
+    label: str
+    value: Annotated[float, require_finite_number]
+    low: Annotated[float, require_finite_number]
+    high: Annotated[float, require_finite_number]
+    in_target_unit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardAnswer(Stored):
+    """What a part answered: the noisy counts of both tables, and the numbers that they tell, the sweep's metric first.
+
+    Each number has a 95 % interval that holds by itself.
+    """
+
+    claim: CardClaim
+    counts: tuple[float, ...]
+    numbers: tuple[CardNumber, ...]
+
+    @property
+    def number_of_tables(self) -> int:
+        """The number of tables that were read: the pair, and the details if there are any."""
+        return 1 if len(self.counts) == 2 else 2
+
+    def number_with_label(self, label: str) -> CardNumber | None:
+        """The number with this label; None if the tables do not tell it."""
+        return next((number for number in self.numbers if number.label == label), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFiles:
+    """The files of the card on one part, in a sweep's folder and in its private store.
+
+    `store` is None where the folder is only read.
+    """
+
+    folder: Path
+    store: Path | None
+    part: int
+
+    @property
+    def claim(self) -> CardClaim | None:
+        """The claim that the store holds, or the folder if there is no store; None if the part is not claimed."""
+        return parse_json_file_or_none(self._paths(CLAIM)[-1], CardClaim.from_json)
+
+    @property
+    def answer(self) -> CardAnswer | None:
+        """The answer, None if there is none."""
+        return parse_json_file_or_none(self._paths(ANSWER)[-1], CardAnswer.from_json)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether folder or store know of a claim or of a reading."""
+        return any(path.exists() for name in (CLAIM, READ) for path in self._paths(name))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether folder or store know of a reading."""
+        return any(path.exists() for path in self._paths(READ))
+
+    def claim_for_model(self, claim: CardClaim) -> None:
+        """Claims the part for a model; raises `BadInput` if folder or store know of another claim.
+
+        A claim that a kill left in the folder alone is completed.
+        """
+        folder, store = self._known_claims()
+        if any(known not in (None, claim) for known in (folder, store)) or (store is not None and folder is None):
+            raise BadInput(
+                f"Expected sealed part {self.part} to be unclaimed, or claimed in {self.folder} for the run that won: "
+                "a part answers for one model, and this folder is another copy or was changed."
+            )
+        for path in self._paths(CLAIM):
+            write_json(path, claim.to_json(), mode=PRIVATE)
+
+    def mark_as_read_or_refuse(self) -> CardClaim:
+        """Marks the part as read, before it is read, and returns its claim.
+
+        Raises `ContractBroken` if folder and store do not hold the same claim, or if the part was read before.
+        """
+        folder, store = self._known_claims()
+        if folder is None or folder != store:
+            raise ContractBroken(f"Expected sealed part {self.part} to be claimed in {self.folder}: it is not read.")
+        for path in self._paths(READ):
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+            except FileExistsError:
+                raise ContractBroken(f"Expected sealed part {self.part} to be unread: a part answers once.") from None
+            flush_folder(path.parent)
+        return folder
+
+    def write_answer(self, answer: CardAnswer) -> None:
+        """Stores the answer, in the store first."""
+        for path in reversed(self._paths(ANSWER)):
+            write_json(path, answer.to_json(), mode=PRIVATE)
+
+    def restore_answer_in_folder(self) -> None:
+        """Copies the answer into a folder that has lost it."""
+        answer = self.answer
+        if answer is not None and not self._paths(ANSWER)[0].exists():
+            write_json(self._paths(ANSWER)[0], answer.to_json(), mode=PRIVATE)
+
+    def _known_claims(self) -> tuple[CardClaim | None, ...]:
+        return tuple(parse_json_file_or_none(path, CardClaim.from_json) for path in self._paths(CLAIM))
+
+    def _paths(self, name: str) -> tuple[Path, ...]:
+        """The files of this name, the folder's first."""
+        places = (self.folder,) if self.store is None else (self.folder, self.store)
+        return tuple(place / name.format(part=self.part) for place in places)
+
+
+CLAIM, READ, ANSWER = "card-{part}-claim.json", "card-{part}-read", "card-{part}.json"
+"""The names of the files of a card."""
+
+
+def sealed_charge_of_config(config: Mapping[str, Any], *, with_card: bool) -> SealedCharge | None:
+    """What the charge of a trial with this configuration says of sealed parts; None if it leaves no unit out."""
+    if config.get(SEALED) is None:
+        return None
+    return SealedCharge(
+        parts=SealedParts.from_json(config[SEALED]),
+        records=_digest_of_prepared_records(config),
+        card=1 if with_card else None,
+    )
+
+
+def _digest_of_prepared_records(config: Mapping[str, Any]) -> str:
+    """The digest of how the records of a trial are prepared, on which the units in each sealed part depend."""
+    return short_digest_of_json(identity_form_of_trial_config({"dataset": config["dataset"]}))

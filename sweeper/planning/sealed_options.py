@@ -1,0 +1,116 @@
+"""The sealed parts and the card of a sweep: what the user asks for, what the account has, and what is possible.
+
+An account's parts are those of its first charge, whatever a later command says. `auto` asks for parts where declared
+sizes make them useful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
+from dpsweep.accounting.records.card import SEALED, sealed_charge_of_config
+from dpsweep.sweeper.planning.plan_settings import PlanSettings, Point
+from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config
+from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.methods.script import is_script_config
+
+AUTO = "auto"
+LEAST = 150
+"""The fewest declared units of a useful part: a share of .9 of so many is known within 5 points or more."""
+
+AUTO_SHARE, AUTO_SHARE_OF_PUBLIC, AUTO_PARTS = 0.1, 0.5, 2
+"""What `auto` sets aside: nothing trains on a public set, so half of it may be."""
+
+NO_PART_LEFT = "No sealed part is left, so this sweep has no card."
+OTHER_RECORDS = (
+    "The records are prepared otherwise than at the account's first charge, or its units may have been read elsewhere, "
+    "so its sealed parts are of no use any more: this sweep has no card, and no later one has."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedTerms:
+    """The sealed parts that all runs leave out, None for none; whether the sweep has a card; a note for the user."""
+
+    parts: SealedParts | None = None
+    card: bool = False
+    note: str = ""
+
+    def with_sealed_parts_left_out(self, points: Sequence[Point]) -> Iterator[Point]:
+        """The points, whose runs leave the parts out."""
+        for point in points:
+            form = None if self.parts is None else {SEALED: self.parts.to_json()}
+            yield point if form is None else replace(point, config={**point.config, **form})
+
+
+def sealed_terms_of_account(
+    settings: PlanSettings, points: Sequence[Point], earlier: Sequence[SealedCharge | None]
+) -> SealedTerms:
+    """The terms of a sweep on an account of which `earlier` has what each charge says of sealed parts.
+
+    Raises `BadInput` for parts other than the account's, for parts that are too small, and for a card that is asked for
+    where there is none.
+    """
+    if settings.card not in (AUTO, True, False):
+        raise BadInput(f"Expected plan.card={settings.card!r} to be {AUTO}, true or false.")
+    config = points[0].config
+    asked = _asked_parts(settings.sealed, config)
+    first = earlier[0] if earlier else None
+    parts = asked if not earlier else None if first is None else first.parts
+    if earlier and settings.sealed not in (None, AUTO) and asked != parts:
+        raise BadInput(
+            f"Expected budget.sealed={settings.sealed} to be left out: {settings.account} "
+            + ("set nothing aside" if parts is None else f"set {parts.share} in {parts.parts} parts aside")
+            + " at its first charge, and that never changes."
+        )
+    terms = SealedTerms(parts=parts)
+    if settings.card is False:
+        return terms
+    why = _why_no_card(terms, points, earlier)
+    if settings.card is True and why:
+        raise BadInput(f"Expected plan.card=true to have a sealed part. {why}")
+    return replace(terms, card=not why, note=why if parts is not None else "")
+
+
+def _why_no_card(terms: SealedTerms, points: Sequence[Point], earlier: Sequence[SealedCharge | None]) -> str:
+    """Why a sweep cannot have a card; empty if it can."""
+    if terms.parts is None:
+        return "The account has set no part aside; budget.sealed says it at the first charge."
+    if any(is_script_config(point.config) for point in points):
+        return "A model that a script makes is not known to dpsweep, so it cannot be asked."
+    asked = sealed_charge_of_config(next(terms.with_sealed_parts_left_out(points[:1])).config, with_card=True)
+    assert asked is not None
+    if not all(asked.is_cut_alike(one) for one in earlier):
+        return OTHER_RECORDS
+    return "" if number_of_fresh_part(earlier, asked) is not None else NO_PART_LEFT
+
+
+def _asked_parts(sealed: object, config: Mapping[str, Any]) -> SealedParts | None:
+    """The parts that the settings ask a new account to set aside; None for none."""
+    if sealed is None:
+        return None
+    dataset, score = dataset_from_config(config), build_object_of_config_part(config["score"], "score")
+    public = score.reads == "test"
+    units = dataset.test_records if public else nominal_units(dataset)
+    if sealed == AUTO:
+        share = AUTO_SHARE_OF_PUBLIC if public else AUTO_SHARE
+        parts = SealedParts(share=share, parts=AUTO_PARTS, public=public)
+        return parts if units * share / AUTO_PARTS >= LEAST else None
+    try:
+        if not isinstance(sealed, Mapping):
+            raise TypeError("it is no group of keys")
+        parts = replace(SealedParts(**sealed), public=public)
+    except (TypeError, ValueError) as cause:
+        raise BadInput(
+            f"Expected budget.sealed={sealed!r} to be null, {AUTO}, or a share and a number of parts: {cause}."
+        ) from None
+    if (each := units * parts.share / parts.parts) < LEAST:
+        raise BadInput(
+            f"Expected budget.sealed={dict(sealed)} to leave each part {LEAST} units or more: of {units} declared "
+            f"ones it would have about {each:.0f}."
+        )
+    return parts

@@ -1,0 +1,87 @@
+"""The card of a charged plan, from the side of its coordinator: who is asked about, when, and what may happen after.
+
+The card is due once no run is left that the same command would make. The coordinator claims the sealed part for the
+winner's model; one job more reads it (`sweeper/trial/card.py`). After the claim nothing trains on the plan's charge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.card import CardClaim, CardFiles
+from dpsweep.accounting.searches.interface import PlannedSearch
+from dpsweep.sweeper.job.attempt_state import AttemptStates
+from dpsweep.sweeper.searches.admission import Retry, attempts_of_plan_in_ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCard:
+    """The card of a search, by the last charge that its plan has on the ledger; a plan without one has no files."""
+
+    search: PlannedSearch
+    ledger: Ledger
+    retry: Retry
+
+    @property
+    def files(self) -> CardFiles | None:
+        """The files of the card on the part that was charged; None without a card or before the charge."""
+        plan = self.search.plan
+        if plan.card is None or plan.account not in self.ledger.account_names():
+            return None
+        part = attempts_of_plan_in_ledger(plan, self.ledger).part_of_card
+        return None if part is None else self.search.folder.card_files(part)
+
+    @cached_property
+    def is_begun(self) -> bool:
+        """Whether the part was claimed before this command: then nothing trains any more."""
+        return self.files is not None and self.files.is_begun
+
+    @property
+    def retry_after_claim(self) -> Retry:
+        """What may be repeated: nothing after the claim; raises `BadInput` if the user asks for it."""
+        if not self.is_begun:
+            return self.retry
+        if self.retry in (Retry.FAILED, Retry.ALL):
+            raise BadInput(
+                f"Expected hydra.sweeper.retry={self.retry} to be left out: the card of plan {self.search.plan.id} was "
+                "asked about its winner, and no other may follow. Another plan is another search, for example with "
+                "repeats=2."
+            )
+        return Retry.NONE
+
+    def files_to_read_now(self, states: AttemptStates) -> CardFiles | None:
+        """The files of the part, claimed for the winner, if the search has ended and the part was never read."""
+        files, waiting = self.files, states.fresh + states.working + states.interrupted
+        if files is None or waiting or self.waits_for_killed_runs(states) or files.is_read:
+            return None
+        plan = self.search.plan
+        runs = self.search.read_runs_and_winner(self.ledger.statement(plan.account))
+        won = next((row for row in runs.search_and_final_run_records if row.trial.id == runs.winner), None)
+        if not runs.over or won is None or won.result is None or won.result.model is None:
+            return None
+        files.claim_for_model(CardClaim(plan=plan.id, part=files.part, trial=won.trial.id, model=won.result.model))
+        return files
+
+    def waits_for_killed_runs(self, states: AttemptStates) -> bool:
+        """Whether the same command would repeat runs that were killed."""
+        return bool(states.killed) and self.retry is not Retry.NONE and not self.search.rule.draws_in_secret
+
+    def remark_on_missing_answer(self, states: AttemptStates) -> str:
+        """Why there is no answer yet, or never will be; empty if there is one, or no card."""
+        files = self.files
+        if files is None or files.answer is not None:
+            return ""
+        if files.is_read:
+            return (
+                "The card has no answer and never will have one: the sealed part was about to be read when its job "
+                "ended, and a part is read once."
+            )
+        if self.waits_for_killed_runs(states):
+            return (
+                "The card waits for the killed runs, which the same command repeats; hydra.sweeper.retry=none gives "
+                "them up."
+            )
+        return ""

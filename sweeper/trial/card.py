@@ -1,0 +1,89 @@
+"""The reading of a sealed part: once, for the model that was claimed, after all runs have ended.
+
+All that can fail without the records comes first. After the mark in folder and store the records are read, whatever
+happens; the answer is the noisy counts and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from dpsweep.accounting.errors import ContractBroken
+from dpsweep.accounting.records.card import CardAnswer
+from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.searches.interface import SURE, search_for_plan
+from dpsweep.sweeper.trial.build import load_sealed_part, make_model, new_secret_streams
+from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.features.extracted import Extracted
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from dpsweep.trainers.randomness import Streams
+
+
+def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int, machine: Machine) -> None:
+    """Reads a part for the claimed model and stores the answer; raises `ContractBroken` unless it may be read now."""
+    import torch
+
+    from dpsweep.trainers.declarations.cards import (
+        Reading,
+        count_card_cells,
+        details_of_card,
+        number_of_tables,
+        numbers_of_card,
+    )
+    from dpsweep.trainers.features.cache import FeatureCache
+    from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
+
+    files = folder.card_files(part)
+    claim = files.claim
+    if plan.card is None or claim is None or claim.plan != plan.id:
+        raise ContractBroken(f"Expected sealed part {part} to be claimed for a model of plan {plan.id}.")
+    runs = {trial.id: trial for trial in search_for_plan(plan, folder).search_and_final_runs()}
+    if claim.trial not in runs:
+        raise ContractBroken(f"Expected the run {claim.trial} that claimed sealed part {part} to be one of the sweep.")
+    torch.set_num_threads(machine.threads)
+    trial = runs[claim.trial]
+    declaration = declaration_from_config(trial.config)
+    model = _claimed_model(trial, folder, claim.model).to(machine.device)
+    details = details_of_card(declaration.loss, declaration.score, declaration.dataset.classes)
+    streams, features = _streams_of_card(trial), None
+    if isinstance(declaration.dataset, Extracted):
+        features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
+    files.mark_as_read_or_refuse()
+    records = load_sealed_part(trial.config, declaration.adjacency, machine.data, part, features)
+    if plan.event.sealed is None:
+        records = replace(records, units=None)  # public records, each of which counts alone
+    counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)
+    reading = Reading(
+        std=plan.card.noise_std_of_counts(number_of_tables(details)),
+        level=SURE,
+        whole_units=declaration.counts_whole_units,
+    )
+    noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score)))
+    numbers = numbers_of_card(noisy, declaration.loss, declaration.score, details, reading)
+    files.write_answer(CardAnswer(claim=claim, counts=noisy, numbers=numbers))
+
+
+def _claimed_model(trial: Trial, folder: SweepFolder, digest: str) -> nn.Module:
+    """The model that a run left, whose weights must be those of the claim."""
+    from dpsweep.trainers.models.weights import load_weights_into_model
+
+    place = folder.trial_folder(trial.id)
+    if sha256((place / MODEL_FILE).read_bytes()).hexdigest() != digest:
+        raise ContractBroken(f"Expected the weights of trial {trial.id} to be those that its card was claimed for.")
+    return load_weights_into_model(make_model(trial.config, trial.id), place)
+
+
+def _streams_of_card(trial: Trial) -> Streams:
+    """The random streams of a card: secret ones, or those of a declared seed."""
+    from dpsweep.trainers.randomness import reproducible_streams
+
+    seed = trial.config["seed"]
+    return new_secret_streams() if seed is None else reproducible_streams(seed, f"{trial.id}, card")

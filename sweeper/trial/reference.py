@@ -1,0 +1,85 @@
+"""A model without privacy: the winner's settings without clipping and noise, scored exactly, for the curator alone.
+
+No price covers what is trained here. It reads the records that the winner read to train and to be scored, and no sealed
+part. Nothing of it is written into the sweep's folder, so nothing of it can be released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.sweep_folder import SweepFolder
+from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
+from dpsweep.sweeper.trial.build import load_split_records, make_model, new_secret_streams
+from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
+from dpsweep.sweeper.trial.session import Machine
+from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.declarations.estimates import Estimate
+from dpsweep.trainers.features.extracted import Extracted
+from dpsweep.trainers.methods.method import Method
+from dpsweep.trainers.methods.transforms import Clip, Unbounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """The exact scores of the winner and of the model without privacy; None for one that diverged."""
+
+    with_privacy: Estimate
+    without: Estimate | None
+
+
+def require_method_without_privacy(trial: Trial) -> Method:
+    """The method of a trial without clipping and noise; a normalized method keeps its normalization, which is its step.
+
+    Raises `BadInput` for a method that has no such form.
+    """
+    method = declaration_from_config(trial.config).trainer
+    if not isinstance(method, Method):
+        raise BadInput(f"Expected {method.label} to be a method of gradient steps: it has no form without privacy.")
+    transform = Unbounded() if isinstance(method.transform, Clip) else method.transform
+    return replace(method, transform=transform, noiseless=True)
+
+
+def train_without_privacy_and_compare(
+    trial: Trial, folder: SweepFolder, features_folder: Path, machine: Machine
+) -> Reference:
+    """Trains once without privacy, on the trial's training records, and scores both models on its scored ones."""
+    import torch
+
+    from dpsweep.trainers.declarations.scores import exact_estimate, scored_records_of_split
+    from dpsweep.trainers.features.cache import FeatureCache
+    from dpsweep.trainers.models.weights import load_weights_into_model
+    from dpsweep.trainers.training.loop import train_together
+    from dpsweep.trainers.training.run import Run
+
+    torch.set_num_threads(machine.threads)
+    declared, method = declaration_from_config(trial.config), require_method_without_privacy(trial)
+    features = (
+        FeatureCache(root=features_folder, device=machine.device) if isinstance(declared.dataset, Extracted) else None
+    )
+    drawn = StoredDraw.read(folder.draw_path) if is_on_secret_part_of_records(trial) else None
+    coins = "" if drawn is None else drawn.coins
+    data = load_split_records(trial.config, declared.adjacency, machine.data, coins, features)
+    run = Run(
+        trainer=method,
+        sampler=declared.sampler,
+        schedule=declared.lr_schedule,
+        noise_multiplier=0.0,
+        steps=declared.steps,
+        train_records=declared.nominal_training_units,
+        public=True,
+        ema=declared.ema,
+    )
+    model, streams = make_model(trial.config, trial.id).to(machine.device), [new_secret_streams()]
+    with stacked_or_engine_gradient_sums(trial.config, declared, [model], data.train, machine, streams) as sums:
+        (outcome,) = train_together([run], [model], sums, data.train, streams, device=machine.device)
+    scored, metric = scored_records_of_split(declared.score, data), declared.score.measured
+    private = load_weights_into_model(make_model(trial.config, trial.id), folder.trial_folder(trial.id))
+
+    return Reference(
+        with_privacy=exact_estimate(private.to(machine.device), scored, machine.device, declared.loss, metric),
+        without=None if outcome.diverged else exact_estimate(model, scored, machine.device, declared.loss, metric),
+    )

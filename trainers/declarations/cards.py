@@ -1,0 +1,318 @@
+"""The card of a model: what two noisy tables of counts on records that chose nothing tell of it.
+
+The first table has the right and the wrong units, and nothing else enters the number that is claimed for the accuracy.
+The second one has details: classes by bins of the log-odds for two classes, the confusion table for up to ten, right
+and wrong by class for more, and absolute errors for a regression. A unit adds numbers that sum to 1 to each table. Each
+number of a card has an interval that holds by itself; a number that a table does not give is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsweep.accounting.records.card import SAME_ANSWER, CardNumber
+from dpsweep.trainers.declarations.covering_intervals import (
+    NoisyCount,
+    auroc_interval,
+    interval_of_mean_of_ratios,
+    share_interval,
+)
+from dpsweep.trainers.declarations.estimates import Ratios, binned_auroc, mean_of_ratios
+from dpsweep.trainers.declarations.losses import Loss, SquaredError
+from dpsweep.trainers.declarations.metrics import (
+    BINS,
+    F1,
+    LOG_ODDS,
+    POSITIVE,
+    SENSITIVITY,
+    SPECIFICITY,
+    Auroc,
+    BalancedAccuracy,
+    Metric,
+)
+from dpsweep.trainers.declarations.scores import (
+    Score,
+    count_right_and_wrong_units,
+    count_units_in_metric_cells,
+    value_per_record,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from dpsweep.trainers.data.records import Records
+
+MOST_CONFUSED = 10
+"""The most classes whose confusion table a card has."""
+
+CALIBRATED = 5
+"""The groups of bins for which a card compares predicted and observed shares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How the counts of a table were read: the noise of each, the level of each interval, and what a unit adds.
+
+    With `whole_units` a unit adds 1 to one cell, otherwise fractions that sum to 1.
+    """
+
+    std: float
+    level: float
+    whole_units: bool
+
+    def number_of_ratios(self, label: str, counts: NDArray[np.float64], ratios: Ratios) -> CardNumber:
+        """The mean of ratios of cells."""
+        low, high = interval_of_mean_of_ratios(counts, ratios, self.std, self.level, whole_units=self.whole_units)
+        value = mean_of_ratios(counts, ratios, self.std).value
+        return CardNumber(label=label, value=min(max(value, low), high), low=low, high=high)
+
+    def number_of_shares(
+        self, label: str, counts: NDArray[np.float64], *classes: tuple[Sequence[int], Sequence[int]]
+    ) -> CardNumber:
+        """The mean share of right units of some classes, each given by its right and its wrong cells."""
+        entries = [
+            (place, cell, weight)
+            for place, (right, wrong) in enumerate(classes)
+            for cells, weight in ((right, 1.0), (wrong, 0.0))
+            for cell in cells
+        ]
+        ratio, cell, numerator = zip(*entries, strict=True)
+        return self.number_of_ratios(
+            label,
+            counts,
+            Ratios(
+                ratio=np.array(ratio),
+                cell=np.array(cell),
+                numerator=np.array(numerator),
+                denominator=np.ones(len(entries)),
+            ),
+        )
+
+
+class CardDetails(ABC):
+    """The second table of a card."""
+
+    @abstractmethod
+    def count(
+        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """The table [cells], to which each unit adds numbers that sum to 1."""
+
+    @abstractmethod
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """What the noisy table tells."""
+
+    @abstractmethod
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """The counts of so many units in classes of equal size, this share of them right, or of the best quality."""
+
+    def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
+        """The cells of each class, of so many cells; empty where the target is no class."""
+        return ()
+
+    def same_answer_number(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The share of the most frequent class; its interval holds whichever class that is."""
+        classes = self.cells_by_class(len(counts))
+        if not classes:
+            return
+        most = max(classes, key=lambda cells: float(counts[cells].sum()))
+        others = [cell for cells in classes if cells is not most for cell in cells]
+        each = replace(reading, level=reading.level / len(classes))
+        yield each.number_of_shares(SAME_ANSWER, counts, (most, others))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MetricDetails(CardDetails):
+    """The table of a metric."""
+
+    metric: Metric
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """Those of the metric."""
+        return self.metric.likely_counts(classes, units, share) or ()
+
+    def count(
+        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """That of the metric."""
+        return count_units_in_metric_cells(model, records, device, self.metric, order)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOddsDetails(_MetricDetails):
+    """The units of two classes by bins of the log-odds of class `positive`; the larger log-odds decides."""
+
+    metric: Auroc
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """Spread evenly over the bins of either decision."""
+        each = units / classes / (self.metric.bins / 2)
+        half = self.metric.bins // 2
+        right, wrong = (each * share,) * half, (each * (1 - share),) * half
+        return (*right, *wrong, *wrong, *right)
+
+    def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
+        """The bins of the negative class, and those of the positive one."""
+        return [range(cells // 2), range(cells // 2, cells)]
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """What the decision reaches, how well the log-odds order the units, and how far they can be believed."""
+        bins, middle = self.metric.bins, self.metric.bins // 2
+        no, yes = list(range(bins)), list(range(bins, 2 * bins))
+        positives, negatives = (yes[middle:], yes[:middle]), (no[:middle], no[middle:])
+        yield reading.number_of_shares(BalancedAccuracy.label, counts, positives, negatives)
+        yield reading.number_of_shares(SENSITIVITY, counts, positives)
+        yield reading.number_of_shares(SPECIFICITY, counts, negatives)
+        cells = np.array([*yes[middle:], *yes[:middle], *no[middle:]])
+        right = np.arange(len(cells)) < bins - middle
+        weights = Ratios(
+            ratio=np.zeros(len(cells), dtype=np.int64),
+            cell=cells,
+            numerator=np.where(right, 2.0, 0.0),
+            denominator=np.where(right, 2.0, 1.0),
+        )
+        yield reading.number_of_ratios(F1.label, counts, weights)
+        low, high = auroc_interval(counts[no], counts[yes], reading.std, reading.level)
+        area = binned_auroc(counts[no], counts[yes], reading.std).value
+        yield CardNumber(label=Auroc.label, value=min(max(area, low), high), low=low, high=high)
+        for group in np.array_split(np.arange(bins), CALIBRATED):
+            ends = [1 / (1 + math.exp(LOG_ODDS - 2 * LOG_ODDS * end / bins)) for end in (group[0], group[-1] + 1)]
+            label = f"observed where {ends[0]:.1%} to {ends[1]:.1%} was predicted"
+            yield reading.number_of_shares(label, counts, ([yes[one] for one in group], [no[one] for one in group]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionDetails(_MetricDetails):
+    """The confusion table of several classes."""
+
+    metric: F1
+
+    def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
+        """The rows."""
+        classes = round(cells**0.5)
+        return [range(first, first + classes) for first in range(0, cells, classes)]
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The mean recall, the mean F1, and the recall of each class."""
+        classes = round(len(counts) ** 0.5)
+        rows = np.arange(len(counts)).reshape(classes, classes).tolist()
+        recalls = [([row[place]], [*row[:place], *row[place + 1 :]]) for place, row in enumerate(rows)]
+        yield reading.number_of_shares(BalancedAccuracy.label, counts, *recalls)
+        yield reading.number_of_ratios(F1.label, counts, self.metric.ratios_by_label(len(counts))[F1.label])
+        for place, recall in enumerate(recalls):
+            yield reading.number_of_shares(f"recall of class {place}", counts, recall)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallDetails(_MetricDetails):
+    """The right and the wrong units of each class."""
+
+    metric: BalancedAccuracy
+
+    def cells_by_class(self, cells: int) -> Sequence[Sequence[int]]:
+        """Pairs of cells."""
+        return [range(first, first + 2) for first in range(0, cells, 2)]
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The mean recall, and the recall of each class."""
+        recalls = [([place + 1], [place]) for place in range(0, len(counts), 2)]
+        yield reading.number_of_shares(BalancedAccuracy.label, counts, *recalls)
+        for place, recall in enumerate(recalls):
+            yield reading.number_of_shares(f"recall of class {place}", counts, recall)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteErrorDetails(CardDetails):
+    """The absolute errors of a regression, each at most the square root of the cap of its squares."""
+
+    loss: SquaredError
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """That share of the best."""
+        return units * share, units * (1 - share)
+
+    def count(
+        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """The sum of 1 - error / largest error, and the sum of error / largest error."""
+        most = math.sqrt(self.loss.cap)
+
+        def closeness(outputs: Tensor, targets: Tensor) -> Tensor:
+            return (1 - (outputs.squeeze(1) - targets).abs() / most).clamp(min=0).nan_to_num(nan=0.0)
+
+        shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, closeness, order))
+        return np.array([shares.sum(), (1 - shares).sum()])
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The mean absolute error, in the target's unit."""
+        share, most = reading.number_of_shares("", counts, ([1], [0])), math.sqrt(self.loss.cap)
+        yield CardNumber(
+            label="mean absolute error",
+            value=most * share.value,
+            low=most * share.low,
+            high=most * share.high,
+            in_target_unit=True,
+        )
+
+
+def details_of_card(loss: Loss, score: Score, classes: int) -> CardDetails | None:
+    """The second table of a card for such models, None if there is none: a text has many targets, and no class."""
+    if isinstance(loss, SquaredError):
+        return AbsoluteErrorDetails(loss=loss)
+    if loss.per_position or loss.labels != "int64" or classes < 2:
+        return None
+    if classes == 2:
+        positive = getattr(score.measured, "positive", POSITIVE)
+        return LogOddsDetails(metric=Auroc(positive=positive, bins=BINS))
+    if classes <= MOST_CONFUSED or score.metric == "f1":
+        return ConfusionDetails(metric=F1())
+    return RecallDetails(metric=BalancedAccuracy())
+
+
+def number_of_tables(details: CardDetails | None) -> int:
+    """The number of tables that share the card's budget."""
+    return 1 if details is None else 2
+
+
+def count_card_cells(
+    model: nn.Module,
+    records: Records,
+    device: torch.device | str,
+    loss: Loss,
+    details: CardDetails | None,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """The counts of both tables [2 + cells], without noise; `rng` draws the order in which records are read."""
+    order = rng.permutation(len(records))
+    counts = [count_right_and_wrong_units(model, records, device, loss, order)]
+    if details is not None:
+        counts.append(details.count(model, records, device, order))
+    return np.concatenate(counts)
+
+
+def numbers_of_card(
+    counts: Sequence[float], loss: Loss, score: Score, details: CardDetails | None, reading: Reading
+) -> tuple[CardNumber, ...]:
+    """What a card tells, the score's metric first; for a regression also the root of the mean squared error."""
+    right, wrong = (NoisyCount(value=count, std=reading.std) for count in counts[:2])
+    low, high = share_interval(right, wrong, reading.level, whole_units=reading.whole_units)
+    total = right.value + wrong.value
+    value = min(max(right.value / total, low), high) if total > 0 else (low + high) / 2
+    numbers = [CardNumber(label=loss.quality_name, value=value, low=low, high=high)]
+    if isinstance(loss, SquaredError):
+        root, least, most = (math.sqrt(loss.cap * (1 - share)) for share in (value, high, low))
+        label = "root mean squared error"
+        numbers.append(CardNumber(label=label, value=root, low=least, high=most, in_target_unit=True))
+    if details is not None:
+        table = np.asarray(counts[2:])
+        numbers += [*details.same_answer_number(table, reading), *details.numbers(table, reading)]
+    first = loss.quality_name if score.measured is None else score.measured.label
+    return tuple(sorted(numbers, key=lambda number: number.label != first))
