@@ -78,7 +78,7 @@ budget: $(STAMP) ## what is reserved, left, and still fits, by account (DATASET=
 
 # each worker has one thread: OpenMP's threads wait actively, so that more of them take the other workers' cores
 # byte code is kept, also where the environment says otherwise: without it half of the collection is compiling
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4))) # tests wait for programs that they start
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 2 : 4))) # tests wait for programs that they start
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test: $(STAMP) ## all tests but the long ones

@@ -65,7 +65,7 @@ from dpsweep.sweeper.searches.admission import (
     open_account_or_check_budget,
     require_accepted_delta,
 )
-from dpsweep.sweeper.searches.card import PlannedCard
+from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
 from dpsweep.sweeper.searches.runner import Runner
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, estimated_wall_seconds_of_plan
@@ -207,7 +207,7 @@ class SweepCoordinator:
         card = PlannedCard(search=search_for_plan(plan, folder), ledger=ledger, retry=self.request.retry)
         queue = admitted_search_for_plan(priced, folder, ledger, card.retry_after_claim).charge_and_queue_due_runs()
         if card.is_begun:
-            queue = replace(queue, due=(), more=no_further_runs, all_known=True)
+            queue = replace(queue, due=(), more=no_further_runs, all_known=True, losses=LOSSES_AFTER_CARD)
         self._write_plan_and_config(priced, folder)
         stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
         if not stopped:

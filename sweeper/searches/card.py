@@ -16,6 +16,12 @@ from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.searches.admission import Retry, attempts_of_plan_in_ledger
 
+LOSSES_AFTER_CARD = (
+    "runs failed, were killed or are lost; they stay charged. The card was asked about the winner, so nothing of this "
+    "plan trains any more; another plan is another search. Logs are in {folder}."
+)
+"""What is printed about runs without a result once the sealed part is claimed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCard:

@@ -160,6 +160,7 @@ def test_a_part_is_not_read_again_after_a_loss(
         assert done.returncode == ExitCode.DONE_WITH_FAILURES
         assert not list(folder.trials_folder.glob("*/model.safetensors")), "nothing trains after the claim"
         assert files.answer == answer
+        assert "so nothing of this plan trains any more; another plan is another search" in done.stderr
     if lost in ("store", "marks in store"):
         assert len(list(folder.root.glob("card-1-read"))) == 1
         assert not (files.store / "card-1-read").exists(), "the mark in the folder forbids another reading"
