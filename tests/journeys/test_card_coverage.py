@@ -20,8 +20,8 @@ from dpsweep.trainers.models.weights import load_weights_into_model
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
 RECORDS, FRESH, SWEEPS = 2000, 200_000, 20
-MOST = 6
-"""Misses of 20 sweeps at 5 %: more happen with a probability of 3e-5."""
+MOST = 11
+"""Misses of 20 sweeps at 5 %: more happen with probability 2e-11. A card of other records misses nearly always."""
 
 CELLS = {
     "points": ("tuning=composition",),
@@ -55,8 +55,8 @@ def truth(root: Path, ledger: Ledger, rare: bool, rng: np.random.Generator) -> d
 @pytest.mark.long
 @pytest.mark.randomized(
     draws="noise, batches and tries of sweeps, and the noise of cards",
-    bound=f"more than {MOST} of {SWEEPS} intervals at 95 % miss, in one of 10 cases",
-    false_alarm=10 * float(binom.sf(MOST, SWEEPS, 0.05)),
+    bound=f"more than {MOST} of {SWEEPS} intervals at 95 % miss, of one of two numbers",
+    false_alarm=2 * float(binom.sf(MOST, SWEEPS, 0.05)),
 )
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_cards_of_real_sweeps_hold(

@@ -28,6 +28,7 @@ def files_of(root: Path) -> dict[Path, bytes]:
 
 
 @TRAINS
+@pytest.mark.long
 def test_the_look_is_recorded_once_and_later_releases_name_it(
     program: Program, tmp_path: Path, environment: dict[str, str]
 ) -> None:
