@@ -33,13 +33,13 @@ def book(tmp_path: Path) -> Ledger:
 def test_an_account_is_looked_at_once_after_all_its_sweeps_are_released(book: Ledger) -> None:
     first, other = charge(book, "p"), charge(book, "q")
     release(book, "p", first)
-    with pytest.raises(BadInput, match="Expected every charged sweep on digits to be released .*: q is not"):
+    with pytest.raises(BadInput, match=r"Expected every charged sweep on digits to be released .*: q is not"):
         book.record_reference("digits", plan="p", trial="a", by="somebody")
     release(book, "q", other)
     before = book.statement("digits").reserved_epsilon_and_delta
     book.record_reference("digits", plan="p", trial="a", by="somebody")
     assert book.statement("digits").reserved_epsilon_and_delta == before
-    with pytest.raises(BadInput, match="Expected digits to have no reference yet: .* with the settings of plan p"):
+    with pytest.raises(BadInput, match=r"Expected digits to have no reference yet: .* with the settings of plan p"):
         book.record_reference("digits", plan="q", trial="a", by="somebody")
 
 
