@@ -33,10 +33,10 @@ UNKNOWN = "No interval covers the choice: this kind of score does not say which 
 class ToldScore:
     """What is told of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
-    `value` is the score that chose, or the card's number if there is a `card`, whose numbers come from units that chose
-    nothing. `low` and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that
-    chose, None if it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of
-    the whole plan; it is empty if nothing was chosen. `also` has further numbers, by label.
+    `value` is the score that chose, or the card's number if there is a `sealed_part`, whose units chose nothing. `low`
+    and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that chose, None if
+    it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of the whole
+    plan; it is empty if nothing was chosen. `also` has further numbers, by label.
     """
 
     value: float
@@ -46,7 +46,7 @@ class ToldScore:
     chosen: float | None
     chosen_among: str
     also: Mapping[str, CardNumber]
-    card: SealedCharge | None = None
+    sealed_part: str = ""
 
     @property
     def interval_text(self) -> str:
@@ -56,15 +56,15 @@ class ToldScore:
     @property
     def confidence_text(self) -> str:
         """How sure the interval is."""
-        if self.card is not None:
-            return f"95 %, on {sealed_part_text(self.card)}"
+        if self.sealed_part:
+            return f"95 %, on {self.sealed_part}"
         return "95 %, whichever run had won" if self.chosen_among else "95 %"
 
     @property
     def basis_text(self) -> str:
         """What the value is, in words that follow its name; empty for a score that was not chosen."""
-        if self.card is not None:
-            return f"on {sealed_part_text(self.card)}"
+        if self.sealed_part:
+            return f"on {self.sealed_part}"
         return f"the {self.chosen_among}" if self.chosen_among else ""
 
     def interval_sentence(self, label: str) -> str:
@@ -81,10 +81,10 @@ class ToldScore:
         return " ".join(filter(None, (f"{percent_text(self.chosen)} % {what}.", self.refusal)))
 
 
-def sealed_part_text(card: SealedCharge) -> str:
+def sealed_part_text(card: SealedCharge, unit: str) -> str:
     """The sealed part of a card, in words."""
     share = f"{100 * card.parts.share / card.parts.parts:.3g} %"
-    units = "the public test records" if card.parts.public else "the units"
+    units = "the public test records" if card.parts.public else f"the {unit}s"
     return f"sealed part {card.card} of {card.parts.parts}, about {share} of {units}, which chose nothing"
 
 
@@ -99,6 +99,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     chosen = float(score["value"]) if score and Disclosure.WINNER_SCORE in sweep.rule.discloses else None
     if sweep.card is not None and trial == sweep.winner_id:
         first, *others = sweep.card.numbers
+        sealed = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
         return ToldScore(
             value=first.value,
             low=first.low,
@@ -107,7 +108,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
             chosen=chosen,
             chosen_among=chosen_among,
             also={one.label: one for one in others if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY)},
-            card=sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card,
+            sealed_part="" if sealed is None else sealed_part_text(sealed, sweep.plan.unit),
         )
     if score is None:
         return None

@@ -136,8 +136,8 @@ def _card_lines(context: Context) -> Iterator[Line]:
         noise = f"They carry Gaussian noise of standard deviation {std} and are part of the price."
     yield EvidenceLevel.CHECKED.make_statement_line(
         "Card",
-        f"The model that is handed over was asked about once, on {sealed_part_text(sealed)}: no run of this account "
-        "before it trained on it or was chosen by it. The card's numbers come from counts of these "
+        f"The model that is handed over was asked about once, on {sealed_part_text(sealed, sweep.plan.unit)}: no run "
+        "of this account before it trained on it or was chosen by it. The card's numbers come from counts of these "
         f"{sweep.plan.unit}s. {noise}",
         "The account set the part aside at its first charge; the ledger gives each part to one charge.",
         "Each number has an interval at 95 % that holds by itself.",

@@ -294,7 +294,7 @@ def test_noisy_max_tells_the_card_and_no_score_of_the_search(
     assert told is not None
     assert told.chosen is None
     assert told.score_sentence == ""
-    assert "sealed part 1 of 2, about 10 % of the units" in told.interval_sentence("accuracy")
+    assert "sealed part 1 of 2, about 10 % of the records" in told.interval_sentence("accuracy")
     page = write_release(folder.root, ledger)
     text = page.read_text()
     assert told.interval_text.removesuffix(" %") in text
@@ -330,7 +330,7 @@ def test_the_statement_and_the_card_of_the_model_say_where_the_number_is_from(
     told = told_score_of_run(sweep, str(sweep.winner_id))
     assert told is not None
     for sentence in (
-        "The model that is handed over was asked about once, on sealed part 1 of 2, about 10 % of the units",
+        "The model that is handed over was asked about once, on sealed part 1 of 2, about 10 % of the records",
         "The card's numbers come from counts of these records. They carry Gaussian noise of standard deviation",
         f"The accuracy of the winner is {told.interval_text} (95 %, on sealed part 1 of 2",
         "Always giving the same answer reaches",
