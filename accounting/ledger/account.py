@@ -275,11 +275,11 @@ class Statement:
         """The entry of the account's one look at a model without privacy; None without one."""
         return next((entry for entry in self.entries if entry.kind == Kind.REFERENCE), None)
 
-    def reference_entry_before_plan(self, plan: str) -> Entry | None:
-        """That entry if it was there when the plan was charged, so that the plan may have been chosen by that look."""
+    def reference_entry_before_last_charge(self, plan: str) -> Entry | None:
+        """That entry if the plan was charged after it, if only for a repeat: the look may have led to that charge."""
         entry = self.reference_entry
-        first = next((charge.seq for charge in self.charges if charge.plan == plan), None)
-        return entry if entry is not None and first is not None and entry.seq < first else None
+        last = max((charge.seq for charge in self.charges if charge.plan == plan), default=0)
+        return entry if entry is not None and entry.seq < last else None
 
     def plans_with_unreleased_charge(self) -> tuple[str, ...]:
         """The plans whose last charge has no release yet."""

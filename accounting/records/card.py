@@ -6,8 +6,9 @@ Once is a state. The order is
 
 and each is durable in the sweep's folder, and then in the private store, before the next. Invariants:
 
-* Claim and mark are made by exclusive creation, so a part is read by one process, for one model, once. After the mark
-  nobody reads the part again: if no answer follows, there is none.
+* The coordinator of a plan, of which there is one at a time, makes the claim, and never another one. The mark is made
+  by exclusive creation, so a part is read by one process, once. After the mark nobody reads the part again: if no
+  answer follows, there is none.
 * Folder and store must hold the same claim: if either was deleted or is an older copy, the part is not read.
 * After a claim nothing trains on the plan's charge, and the claim's model is the winner's for ever.
 * The ledger says which part a charge has (`accounting/ledger/sealed_parts.py`). It does not say when the part was read,

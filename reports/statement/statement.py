@@ -344,7 +344,7 @@ def _not_covered_line(context: Context) -> Line:
 
 def reference_sentences(context: Context) -> tuple[str, ...]:
     """That a model without privacy was looked at before the plan was charged; none if it was not."""
-    entry = context.sweep.account.reference_entry_before_plan(context.sweep.plan_id)
+    entry = context.sweep.account.reference_entry_before_last_charge(context.sweep.plan_id)
     if entry is None:
         return ()
     return (

@@ -44,7 +44,8 @@ def main() -> None:
 
 def _verbs_and_exit_codes_text() -> str:
     """The verbs, a line each, and the exit codes."""
-    verbs = "\n".join(f"  {name:8} {verb.line}" for name, verb in VERBS.items())
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:{width}} {verb.line}" for name, verb in VERBS.items())
     codes = "\n".join(f"  {code.value:3} {code.meaning}" for code in ExitCode)
     return (
         "usage: dpsweep VERB ...\n\nHyperparameter sweeps over private training, priced as a whole.\n\n"

@@ -19,6 +19,7 @@ from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
 from dpsweep.accounting.records.card import SEALED
+from dpsweep.accounting.records.plan import FINAL
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
     TARGET,
@@ -213,6 +214,8 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
         **parts,
     )
     _check_engine_for_multi_example_units(declaration, config["engine"])
+    if not declaration.score.is_measured and not config.get(FINAL):
+        raise BadInput("Expected a score that is measured: only a final run that a card tells of goes without one.")
     try:
         declaration.loss.check(declaration.dataset.classes)
         check_labels_fit_loss(declaration.loss, declaration.dataset)

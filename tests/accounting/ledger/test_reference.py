@@ -56,8 +56,16 @@ def test_plans_that_are_charged_later_know_of_the_look(book: Ledger) -> None:
     charge(book, "q")
     statement = book.statement("digits")
     assert statement.reference_entry is not None
-    assert statement.reference_entry_before_plan("p") is None
-    assert statement.reference_entry_before_plan("q") == statement.reference_entry
+    assert statement.reference_entry_before_last_charge("p") is None
+    assert statement.reference_entry_before_last_charge("q") == statement.reference_entry
+
+
+def test_a_repeat_after_the_look_may_have_been_chosen_by_it(book: Ledger) -> None:
+    release(book, "p", charge(book, "p"))
+    book.record_reference("digits", plan="p", trial="a", by="somebody")
+    charge(book, "p")
+    statement = book.statement("digits")
+    assert statement.reference_entry_before_last_charge("p") == statement.reference_entry
 
 
 def test_public_data_need_no_reference(tmp_path: Path) -> None:

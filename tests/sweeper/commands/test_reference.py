@@ -72,6 +72,21 @@ def test_the_look_is_recorded_once_and_later_releases_name_it(
     assert f"{SENTENCE} " in program("budget", "dataset=digits", module="dpsweep").stdout
 
 
+@TRAINS
+@pytest.mark.long
+def test_the_look_is_on_record_before_it_happens(program: Program, tmp_path: Path, environment: dict[str, str]) -> None:
+    """A reference that fails in the middle has been the account's one look."""
+    assert program(*WORDS).returncode == 0
+    folder, ledger = folder_of(tmp_path), Ledger(environment["DPSWEEP_LEDGER"])
+    assert program("release", str(folder), module="dpsweep").returncode == 0
+    for weights in folder.glob("trials/*/model.safetensors"):
+        weights.unlink()
+    assert program("reference", str(folder), module="dpsweep").returncode != 0
+    assert ledger.statement("digits").reference_entry is not None
+    again = program("reference", str(folder), module="dpsweep")
+    assert "Expected digits to have no reference yet" in again.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [(("reference",), "sweep folder"), (("reference", "nowhere"), "plan.json")],

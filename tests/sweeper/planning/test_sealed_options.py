@@ -157,3 +157,10 @@ def test_a_card_takes_the_place_of_the_held_out_part_of_a_final_run(compose_pric
         assert plan.final_runs[0].config["score"]["kind"] == "private_holdout"
     by_f1 = compose_priced([*GRID, SEAL, "tuning=disjoint", "score.metric=f1"]).plan
     assert by_f1.final_runs[0].config["score"] == {"kind": "unscored", "metric": "f1"}
+
+
+def test_only_a_final_run_goes_without_a_score(compose_priced: Compose) -> None:
+    plan = compose_priced([*GRID, SEAL, "tuning=disjoint"]).plan
+    assert not declaration_from_config(plan.final_runs[0].config).score.is_measured
+    with pytest.raises(BadInput, match="Expected a score that is measured: only a final run"):
+        declaration_from_config({**plan.trials[0].config, "score": {"kind": "unscored"}})
