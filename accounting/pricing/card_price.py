@@ -16,15 +16,25 @@ from dpsweep.accounting.records.card import Card
 
 
 def search_priced_with_card(
-    search: PricedSearch, *, panel: Panel, delta: float, budget: Guarantee, exact: bool
+    search: PricedSearch,
+    *,
+    panel: Panel,
+    delta: float,
+    budget: Guarantee,
+    exact: bool,
+    threshold: float | str | None,
 ) -> tuple[PricedSearch, Card]:
-    """The search with its card, priced as a whole; the card of public records is `exact`."""
+    """The search with its card, priced as a whole; the card of public records is `exact`.
+
+    The threshold costs nothing.
+    """
     adjacency = budget.adjacency
 
     def epsilon_at_noise(noise: float) -> float:
         query = PlanEvent(training=no_access(), sealed=noisy_table(noise_std=noise, adjacency=adjacency))
         return panel.epsilon(query, delta, adjacency)
 
-    card = Card(noise_std=0.0 if exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon))
+    noise = 0.0 if exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
+    card = Card(noise_std=noise, threshold=threshold)
     event = replace(search.event, sealed=card.dp_event(adjacency))
     return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit)), card

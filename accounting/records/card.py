@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsweep.accounting.codec import NonNegative, PositiveInt, Stored, parse_json_file_or_none
+from dpsweep.accounting.codec import OMITTED, NonNegative, PositiveInt, Stored, StoredForm, parse_json_file_or_none
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events.build import DpEvent, noisy_table
@@ -43,6 +43,13 @@ SEALED = "sealed"
 """The key of the sealed parts that a run leaves out, in its configuration."""
 
 
+def _threshold_from_json(name: str, form: object) -> float | str | None:
+    return form if form is None or isinstance(form, str) else require_finite_number(name, form)
+
+
+_THRESHOLD = StoredForm(read=_threshold_from_json, write=lambda threshold: threshold)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Card(Stored):
     """The one query on a sealed part about the model that is handed over: tables of counts, read together.
@@ -52,9 +59,14 @@ class Card(Stored):
 
     *Guarantee*: for a unit in the sealed part, the model has the same law on both neighbours, so the query is one
     Gaussian mechanism; for any other unit it is post-processing of the model.
+
+    `threshold` decides between two classes, None for the more likely one. It is the least probability of the positive
+    class at which the model says this class, or the metric that is the largest at it in the released table of the
+    winner's score.
     """
 
     noise_std: NonNegative
+    threshold: Annotated[float | str | None, _THRESHOLD, OMITTED] = None
 
     def noise_std_of_counts(self, tables: int) -> float:
         """The standard deviation of the noise on each count of so many tables."""
@@ -90,12 +102,14 @@ class CardNumber(Stored):
 class CardAnswer(Stored):
     """What a part answered: the noisy counts of both tables, and the numbers that they tell, the sweep's metric first.
 
-    Each number has a 95 % interval that holds by itself.
+    Each number has a 95 % interval that holds by itself. They are those of the model with this decision threshold, a
+    probability of the positive class; None for the more likely class.
     """
 
     claim: CardClaim
     counts: tuple[float, ...]
     numbers: tuple[CardNumber, ...]
+    threshold: Annotated[float | None, OMITTED] = None
 
     @property
     def number_of_tables(self) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge
-from dpsweep.accounting.records.card import SAME_ANSWER, CardNumber
+from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
@@ -88,6 +88,13 @@ def sealed_part_text(card: SealedCharge, unit: str) -> str:
     return f"sealed part {card.card} of {card.parts.parts}, about {share} of {units}, which chose nothing"
 
 
+def decision_text(card: CardAnswer) -> str:
+    """How the model of a card decides between two classes; empty where the more likely one is said."""
+    if card.threshold is None:
+        return ""
+    return f"the positive class is said from a probability of {100 * card.threshold:.3g} % on"
+
+
 def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     """What may be told of a run's score if the run was chosen; None if it has no score."""
     result = sweep.results_by_trial.get(trial)
@@ -108,7 +115,9 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
             chosen=chosen,
             chosen_among=chosen_among,
             also={one.label: one for one in others if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY)},
-            sealed_part="" if sealed is None else sealed_part_text(sealed, sweep.plan.unit),
+            sealed_part=""
+            if sealed is None
+            else "; ".join(filter(None, (sealed_part_text(sealed, sweep.plan.unit), decision_text(sweep.card)))),
         )
     if score is None:
         return None

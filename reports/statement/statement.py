@@ -43,7 +43,7 @@ from dpsweep.reports.content.formatting import (
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Conduct
-from dpsweep.reports.content.told_score import sealed_part_text, told_score_of_run
+from dpsweep.reports.content.told_score import decision_text, sealed_part_text, told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import (
@@ -139,6 +139,7 @@ def _card_lines(context: Context) -> Iterator[Line]:
         f"The model that is handed over was asked about once, on {sealed_part_text(sealed, sweep.plan.unit)}: no run "
         "of this account before it trained on it or was chosen by it. The card's numbers come from counts of these "
         f"{sweep.plan.unit}s. {noise}",
+        *(() if sweep.card.threshold is None else (f"In them, {decision_text(sweep.card)}.",)),
         "The account set the part aside at its first charge; the ledger gives each part to one charge.",
         "Each number has an interval at 95 % that holds by itself.",
     )

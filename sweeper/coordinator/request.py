@@ -257,7 +257,7 @@ def plan_settings(
         repeats=config.repeats,
         spare_attempts=config.plan.spare_attempts,
         sealed=_plain_value(config.budget.sealed),
-        card=config.plan.card,
+        card=_plain_value(config.plan.card),
         about=config.about,
         final=config.final,
         solve=str(config.solve),

@@ -32,7 +32,11 @@ from dpsweep.sweeper.planning.plan_settings import (
     require_settings_within_limits,
     require_valid_epsilon_or_delta,
 )
-from dpsweep.sweeper.planning.sealed_options import SealedTerms, sealed_terms_of_account
+from dpsweep.sweeper.planning.sealed_options import (
+    SealedTerms,
+    require_table_for_threshold,
+    sealed_terms_of_account,
+)
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.interface import nominal_units
@@ -113,10 +117,12 @@ def compose_priced_plan(
             delta=delta,
             budget=budget,
             exact=budget.promises_nothing or (sealed.parts is not None and sealed.parts.public),
+            threshold=sealed.threshold,
         )
         if sealed.card
         else (priced, None)
     )
+    require_table_for_threshold(sealed.threshold, priced.rule, priced.trials)
     trials = [carry_learning_rate_to_final_run(trial, priced.rule) for trial in priced.trials]
     plan = Plan(
         account=_require_account_name(settings.account),

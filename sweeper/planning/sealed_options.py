@@ -13,12 +13,21 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
 from dpsweep.accounting.records.card import SEALED, sealed_charge_of_config
+from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
+from dpsweep.accounting.stored_names.stored_classes import KIND
+from dpsweep.sweeper.planning.grid import UNSCORED
 from dpsweep.sweeper.planning.plan_settings import PlanSettings, Point
 from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config
 from dpsweep.trainers.data.interface import nominal_units
+from dpsweep.trainers.declarations.cards import THRESHOLDED, LogOddsDetails, details_of_card
+from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.methods.script import is_script_config
 
 AUTO = "auto"
+LEAST_THRESHOLD = 0.001
+"""The least and, from 1, the largest threshold: bins of the log-odds reach about so far."""
+
 LEAST = 150
 """The fewest declared units of a useful part: a share of .9 of so many is known within 5 points or more."""
 
@@ -34,10 +43,14 @@ OTHER_RECORDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SealedTerms:
-    """The sealed parts that all runs leave out, None for none; whether the sweep has a card; a note for the user."""
+    """The sealed parts that all runs leave out, None for none; whether the sweep has a card; a note for the user.
+
+    `threshold` is the one by which the card decides between two classes, or the metric that chooses it.
+    """
 
     parts: SealedParts | None = None
     card: bool = False
+    threshold: float | str | None = None
     note: str = ""
 
     def with_sealed_parts_left_out(self, points: Sequence[Point]) -> Iterator[Point]:
@@ -55,8 +68,7 @@ def sealed_terms_of_account(
     Raises `BadInput` for parts other than the account's, for parts that are too small, and for a card that is asked for
     where there is none.
     """
-    if settings.card not in (AUTO, True, False):
-        raise BadInput(f"Expected plan.card={settings.card!r} to be {AUTO}, true or false.")
+    threshold = _asked_threshold(settings.card)
     config = points[0].config
     asked = _asked_parts(settings.sealed, config)
     first = earlier[0] if earlier else None
@@ -71,9 +83,57 @@ def sealed_terms_of_account(
     if settings.card is False:
         return terms
     why = _why_no_card(terms, points, earlier)
-    if settings.card is True and why:
-        raise BadInput(f"Expected plan.card=true to have a sealed part. {why}")
-    return replace(terms, card=not why, note=why if parts is not None else "")
+    if settings.card != AUTO and why:
+        asked_card = "true" if settings.card is True else settings.card
+        raise BadInput(f"Expected plan.card={asked_card} to have a sealed part. {why}")
+    if threshold is not None:
+        _require_two_classes(threshold, points)
+    return replace(terms, card=not why, threshold=threshold, note=why if parts is not None else "")
+
+
+def _asked_threshold(card: object) -> float | str | None:
+    """The threshold of `plan.card={threshold: ...}`; None where it is a word."""
+    if card == AUTO or isinstance(card, bool):
+        return None
+    if not isinstance(card, Mapping) or card.keys() != {"threshold"}:
+        raise BadInput(
+            f"Expected plan.card={card!r} to be {AUTO}, true, false or {{threshold: ...}}, a probability of the "
+            f"positive class or {' or '.join(THRESHOLDED)}."
+        )
+    threshold = card["threshold"]
+    if isinstance(threshold, float) and LEAST_THRESHOLD <= threshold <= 1 - LEAST_THRESHOLD:
+        return threshold
+    if threshold in THRESHOLDED:
+        return str(threshold)
+    raise BadInput(
+        f"Expected plan.card.threshold={threshold!r} to be a probability from {LEAST_THRESHOLD} to "
+        f"{1 - LEAST_THRESHOLD}, or {' or '.join(THRESHOLDED)}."
+    )
+
+
+def _require_two_classes(threshold: float | str, points: Sequence[Point]) -> None:
+    """Raises `BadInput` unless the points have two classes, and the table that a metric's threshold follows from."""
+    name = f"plan.card.threshold={threshold}"
+    for point in points:
+        loss, score = (build_object_of_config_part(point.config[part], part) for part in ("loss", "score"))
+        if not isinstance(details_of_card(loss, score, dataset_from_config(point.config).classes), LogOddsDetails):
+            raise BadInput(f"Expected {name} to be left out: it decides between two classes.")
+        if isinstance(threshold, str) and score.metric != Auroc.label.lower():
+            raise BadInput(
+                f"Expected {name} to be a number, or score.metric=auroc: it follows from the table of that score."
+            )
+
+
+def require_table_for_threshold(threshold: float | str | None, rule: SelectionRule, trials: Sequence[Trial]) -> None:
+    """Raises `BadInput` if a threshold follows from a table that the rule does not release."""
+    if not isinstance(threshold, str):
+        return
+    runs = [trial.final or trial for trial in trials]
+    if Disclosure.WINNER_SCORE not in rule.discloses or any(run.config["score"].get(KIND) == UNSCORED for run in runs):
+        raise BadInput(
+            f"Expected plan.card.threshold={threshold} to be a number under {rule.name}: no table of the model "
+            "that is handed over is released."
+        )
 
 
 def _why_no_card(terms: SealedTerms, points: Sequence[Point], earlier: Sequence[SealedCharge | None]) -> str:

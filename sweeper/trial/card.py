@@ -11,14 +11,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.records.card import CardAnswer
+from dpsweep.accounting.records.card import Card, CardAnswer
 from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.interface import SURE, search_for_plan
 from dpsweep.sweeper.trial.build import load_sealed_part, make_model, new_secret_streams
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.features.extracted import Extracted
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     trial = runs[claim.trial]
     declaration = declaration_from_config(trial.config)
     model = _claimed_model(trial, folder, claim.model).to(machine.device)
-    details = details_of_card(declaration.loss, declaration.score, declaration.dataset.classes)
+    threshold = _decision_threshold(plan.card, trial, folder)
+    details = details_of_card(declaration.loss, declaration.score, declaration.dataset.classes, threshold)
     streams, features = _streams_of_card(trial), None
     if isinstance(declaration.dataset, Extracted):
         features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
@@ -68,7 +70,7 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     )
     noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score)))
     numbers = numbers_of_card(noisy, declaration.loss, declaration.score, details, reading)
-    files.write_answer(CardAnswer(claim=claim, counts=noisy, numbers=numbers))
+    files.write_answer(CardAnswer(claim=claim, counts=noisy, numbers=numbers, threshold=threshold))
 
 
 def _claimed_model(trial: Trial, folder: SweepFolder, digest: str) -> nn.Module:
@@ -79,6 +81,19 @@ def _claimed_model(trial: Trial, folder: SweepFolder, digest: str) -> nn.Module:
     if sha256((place / MODEL_FILE).read_bytes()).hexdigest() != digest:
         raise ContractBroken(f"Expected the weights of trial {trial.id} to be those that its card was claimed for.")
     return load_weights_into_model(make_model(trial.config, trial.id), place)
+
+
+def _decision_threshold(card: Card, trial: Trial, folder: SweepFolder) -> float | None:
+    """The threshold that was declared, or that follows from the released table of the run's score."""
+    from dpsweep.trainers.declarations.cards import threshold_with_largest
+
+    if not isinstance(card.threshold, str):
+        return card.threshold
+    result = TrialResult.read(folder.trial_folder(trial.id))
+    table = declaration_from_config(trial.config).score.measured
+    if result is None or not isinstance(table, Auroc):
+        raise ContractBroken(f"Expected trial {trial.id} to have the table that its threshold follows from.")
+    return threshold_with_largest(card.threshold, result.released_counts, table)
 
 
 def _streams_of_card(trial: Trial) -> Streams:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,11 @@ from dpsweep.accounting.records.card import SAME_ANSWER, CardNumber
 from dpsweep.trainers.declarations.covering_intervals import (
     NoisyCount,
     auroc_interval,
+    average_precision_interval,
     interval_of_mean_of_ratios,
     share_interval,
 )
-from dpsweep.trainers.declarations.estimates import Ratios, binned_auroc, mean_of_ratios
+from dpsweep.trainers.declarations.estimates import Ratios, area_under_precision, binned_auroc, mean_of_ratios
 from dpsweep.trainers.declarations.losses import Loss, SquaredError
 from dpsweep.trainers.declarations.metrics import (
     BINS,
@@ -52,6 +54,12 @@ if TYPE_CHECKING:
 
 MOST_CONFUSED = 10
 """The most classes whose confusion table a card has."""
+
+BALANCED = "balanced_accuracy"
+THRESHOLDED = (BALANCED, "f1")
+"""The metrics that may choose a decision threshold."""
+
+AVERAGE_PRECISION = "average precision"
 
 CALIBRATED = 5
 """The groups of bins for which a card compares predicted and observed shares."""
@@ -118,6 +126,10 @@ class CardDetails(ABC):
         """The cells of each class, of so many cells; empty where the target is no class."""
         return ()
 
+    def deciding(self, model: nn.Module) -> AbstractContextManager[None]:
+        """The model as it decides: by its largest output."""
+        return nullcontext()
+
     def same_answer_number(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
         """The share of the most frequent class; its interval holds whichever class that is."""
         classes = self.cells_by_class(len(counts))
@@ -148,9 +160,37 @@ class _MetricDetails(CardDetails):
 
 @dataclass(frozen=True, kw_only=True)
 class LogOddsDetails(_MetricDetails):
-    """The units of two classes by bins of the log-odds of class `positive`; the larger log-odds decides."""
+    """The units of two classes by bins of the log-odds of class `positive`, relative to the threshold that decides.
+
+    `threshold` is the least probability at which the model says `positive`; it moves the middle of the bins.
+    """
 
     metric: Auroc
+    threshold: float = 0.5
+
+    @property
+    def shift(self) -> float:
+        """The log-odds at the threshold."""
+        return math.log(self.threshold / (1 - self.threshold))
+
+    def _probability_at_edge(self, edge: int) -> float:
+        """The probability of the positive class at the lower edge of the bin with this number."""
+        return 1 / (1 + math.exp(LOG_ODDS - self.shift - 2 * LOG_ODDS * edge / self.metric.bins))
+
+    @contextmanager
+    def deciding(self, model: nn.Module) -> Iterator[None]:
+        """The model with log-odds that are smaller by those at the threshold, so that the larger output decides."""
+
+        def shifted(_: nn.Module, __: object, outputs: Tensor) -> Tensor:
+            moved = outputs.clone()
+            moved[:, self.metric.positive] -= self.shift
+            return moved
+
+        if self.shift == 0:
+            yield
+            return
+        with model.register_forward_hook(shifted):
+            yield
 
     def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
         """Spread evenly over the bins of either decision."""
@@ -183,10 +223,38 @@ class LogOddsDetails(_MetricDetails):
         low, high = auroc_interval(counts[no], counts[yes], reading.std, reading.level)
         area = binned_auroc(counts[no], counts[yes], reading.std).value
         yield CardNumber(label=Auroc.label, value=min(max(area, low), high), low=low, high=high)
+        yield _average_precision(counts[no], counts[yes], reading)
         for group in np.array_split(np.arange(bins), CALIBRATED):
-            ends = [1 / (1 + math.exp(LOG_ODDS - 2 * LOG_ODDS * end / bins)) for end in (group[0], group[-1] + 1)]
+            ends = [self._probability_at_edge(int(edge)) for edge in (group[0], group[-1] + 1)]
             label = f"observed where {ends[0]:.1%} to {ends[1]:.1%} was predicted"
             yield reading.number_of_shares(label, counts, ([yes[one] for one in group], [no[one] for one in group]))
+
+
+def _average_precision(negatives: NDArray[np.float64], positives: NDArray[np.float64], reading: Reading) -> CardNumber:
+    """The average precision from the counts per bin of both classes."""
+    low, high = average_precision_interval(
+        negatives, positives, reading.std, reading.level, whole_units=reading.whole_units
+    )
+    n, m = (np.maximum(own[::-1], 0.0) for own in (negatives, positives))
+    value = (low + high) / 2
+    if n.sum() > 0 and m.sum() > 0:
+        fallouts, recalls = (np.append(0.0, np.cumsum(own) / own.sum()) for own in (n, m))
+        value = area_under_precision(recalls, fallouts, odds=float(n.sum() / m.sum()))
+    return CardNumber(label=AVERAGE_PRECISION, value=min(max(value, low), high), low=low, high=high)
+
+
+def threshold_with_largest(metric: str, counts: Sequence[float], table: Auroc) -> float:
+    """The threshold at which `metric`, one of `THRESHOLDED`, is the largest in a released table of an area.
+
+    It is the probability at an edge of the table's bins. Counts carry noise, so the largest one is an estimate.
+    """
+    bins = table.bins
+    negatives, positives = np.asarray(counts[:bins]), np.asarray(counts[bins:])
+    caught, alarms = (np.cumsum(own[::-1])[-2::-1] for own in (positives, negatives))  # at or above each inner edge
+    n, m = max(float(negatives.sum()), 1.0), max(float(positives.sum()), 1.0)
+    values = caught / m - alarms / n if metric == BALANCED else 2 * caught / np.maximum(caught + alarms + m, 1.0)
+    edge = -LOG_ODDS + 2 * LOG_ODDS * (1 + int(values.argmax())) / bins
+    return 1 / (1 + math.exp(-edge))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,15 +331,18 @@ class AbsoluteErrorDetails(CardDetails):
         )
 
 
-def details_of_card(loss: Loss, score: Score, classes: int) -> CardDetails | None:
-    """The second table of a card for such models, None if there is none: a text has many targets, and no class."""
+def details_of_card(loss: Loss, score: Score, classes: int, threshold: float | None = None) -> CardDetails | None:
+    """The second table of a card for such models, None if there is none: a text has many targets, and no class.
+
+    `threshold` decides between two classes, None for the more likely one.
+    """
     if isinstance(loss, SquaredError):
         return AbsoluteErrorDetails(loss=loss)
     if loss.per_position or loss.labels != "int64" or classes < 2:
         return None
     if classes == 2:
         positive = getattr(score.measured, "positive", POSITIVE)
-        return LogOddsDetails(metric=Auroc(positive=positive, bins=BINS))
+        return LogOddsDetails(metric=Auroc(positive=positive, bins=BINS), threshold=threshold or 0.5)
     if classes <= MOST_CONFUSED or score.metric == "f1":
         return ConfusionDetails(metric=F1())
     return RecallDetails(metric=BalancedAccuracy())
@@ -292,10 +363,11 @@ def count_card_cells(
 ) -> NDArray[np.float64]:
     """The counts of both tables [2 + cells], without noise; `rng` draws the order in which records are read."""
     order = rng.permutation(len(records))
-    counts = [count_right_and_wrong_units(model, records, device, loss, order)]
-    if details is not None:
-        counts.append(details.count(model, records, device, order))
-    return np.concatenate(counts)
+    if details is None:
+        return count_right_and_wrong_units(model, records, device, loss, order)
+    with details.deciding(model):
+        pair = count_right_and_wrong_units(model, records, device, loss, order)
+        return np.concatenate([pair, details.count(model, records, device, order)])
 
 
 def numbers_of_card(

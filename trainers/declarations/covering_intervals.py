@@ -23,7 +23,7 @@ from scipy.special import betainc, gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from dpsweep.accounting.root_finding import upper_bound_on_zero
 from dpsweep.accounting.validation import fraction
-from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios
+from dpsweep.trainers.declarations.estimates import NoisyBins, Ratios, area_under_precision
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,6 +175,46 @@ def auroc_interval(
     mirrored = NoisyBins(negatives=positives, positives=negatives, noise_std=noise_std)
     low, high = _lower_end_of_auroc(classes, level), 1 - _lower_end_of_auroc(mirrored, level)
     return (low, high) if low <= high else (0.0, 1.0)
+
+
+def average_precision_interval(
+    negatives: NDArray[np.float64], positives: NDArray[np.float64], noise_std: float, level: float, *, whole_units: bool
+) -> tuple[float, float]:
+    """An interval for the area under the precision at each recall, from noisy counts per bin [bins] as above.
+
+    The recall and the fallout at each edge of a bin and the share of positives are bounded at once, each at its part of
+    the level. Between two edges the order is unknown. At a recall that is certainly below that of an edge, the fallout
+    is at most that of the edge; at a recall that is certainly above, it is at least that of the edge.
+    """
+    bins = len(positives)
+    each = level / (2 * (bins - 1) + 1)
+
+    def share(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[float, float]:
+        right, wrong = (
+            NoisyCount(value=float(part.sum()), std=noise_std * math.sqrt(part.size)) for part in (above, below)
+        )
+        return share_interval(right, wrong, each, whole_units=whole_units)
+
+    least, most = share(positives, negatives)
+    if least <= 0:
+        return 0.0, 1.0
+    recalls, fallouts = (
+        np.array([[0.0, 0.0], *(share(own[edge:], own[:edge]) for edge in range(bins - 1, 0, -1)), [1.0, 1.0]])
+        for own in (positives, negatives)
+    )
+    low, high = np.maximum.accumulate(recalls[:, 0]), np.minimum.accumulate(recalls[::-1, 1])[::-1]
+    fewest, largest = np.maximum.accumulate(fallouts[:, 0]), np.minimum.accumulate(fallouts[::-1, 1])[::-1]
+    return (
+        area_under_precision(*_steps(low, largest[1:]), odds=(1 - least) / least),
+        area_under_precision(*_steps(high, fewest[:-1]), odds=(1 - most) / most),
+    )
+
+
+def _steps(
+    recalls: NDArray[np.float64], fallouts: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The curve with one fallout between each recall [n + 1] and the next one."""
+    return np.repeat(recalls, 2)[1:-1], np.repeat(fallouts, 2)
 
 
 def _lower_end_of_share(right: NoisyCount, wrong: NoisyCount, level: float, *, whole_units: bool) -> float:

@@ -22,6 +22,8 @@ GRID = (
     *("trainer.clip_norm=1", "trainer.lr=0.5,2", "privacy.epsilon=3"),
 )
 SEAL = "budget.sealed={share:0.2,parts:2}"
+TWO = ("dataset=adult", "model=linear", SEAL)
+"""Two classes and sealed parts."""
 
 
 def charge_of(priced: PricedPlan, card: int | None) -> SealedCharge:
@@ -69,12 +71,40 @@ def test_the_runs_leave_the_sealed_units_out_with_a_card_and_without(compose_pri
         (("budget.sealed=some",), r"Expected budget\.sealed='some' to be null, auto, or"),
         (("plan.card=true",), r"Expected plan\.card=true to have a sealed part\. The account has set no part aside"),
         (("about='left\u202eright'",), r"Expected about='left.*right' to be null, or one line of visible text"),
-        (("plan.card=2",), r"Expected plan\.card=2 to be auto, true or false"),
+        (("plan.card=2",), r"Expected plan\.card=2 to be auto, true, false or \{threshold: \.\.\.\}, a probability"),
+        (
+            ("plan.card={threshold:0.1,also:2}",),
+            r"Expected plan\.card=.*'also': 2\} to be auto",
+        ),
+        (("plan.card={threshold:0.1}",), r"Expected plan\.card=.* to have a sealed part"),
+        (("plan.card={threshold:0.1}", SEAL), r"threshold=0\.1 to be left out: it decides between two classes"),
+        (
+            ("plan.card={threshold:1.0}",),
+            r"threshold=1\.0 to be a probability from 0\.001 to 0\.999",
+        ),
+        (("plan.card={threshold:accuracy}",), r"threshold='accuracy' to be a probability"),
+        ((*TWO, "plan.card={threshold:f1}"), r"threshold=f1 to be a number, or score\.metric=auroc"),
+        (
+            (*TWO, "score.metric=auroc", "tuning=disjoint", "plan.card={threshold:f1}"),
+            r"threshold=f1 to be a number under disjoint parts: no table",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(compose_priced: Compose, words: Sequence[str], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         compose_priced([*GRID, *words])
+
+
+def test_a_threshold_is_a_part_of_the_plan_and_costs_nothing(compose_priced: Compose) -> None:
+    words = [*GRID, *TWO, "score.metric=auroc"]
+    plans = [
+        compose_priced([*words, f"plan.card={card}"]).plan for card in ("auto", "{threshold:0.1}", "{threshold:f1}")
+    ]
+    cards = [plan.card for plan in plans]
+    assert [card.threshold for card in cards if card] == [None, 0.1, "f1"]
+    assert len({card.noise_std for card in cards if card}) == 1
+    assert len({plan.id for plan in plans}) == 3
+    assert Plan.from_json(plans[2].to_json()) == plans[2]
 
 
 def test_an_account_keeps_the_parts_of_its_first_charge(compose_priced: Compose) -> None:

@@ -319,6 +319,35 @@ def test_a_public_test_set_has_sealed_parts_that_are_read_exactly(
 
 
 @TRAINS
+def test_a_rare_class_has_a_threshold_from_the_table_of_the_score(
+    program: Program, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(3000) < 0.08).astype(np.int64)
+    features = (rng.normal(size=(3000, 6)) + labels[:, None]).clip(-4, 4).astype(np.float32)
+    np.savez(tmp_path / "rare.npz", features=features, labels=labels)
+    done = program(
+        *("dataset=npz", "dataset.name=rare", f"dataset.path={tmp_path / 'rare.npz'}", "dataset.records=3000"),
+        *("dataset.shape=[6]", "dataset.classes=2", "dataset.bounds=[-4,4]", "trainer=dpsgd", "trainer.lr=16,32"),
+        *("trainer.clip_norm=1", "steps=200", "privacy.epsilon=8", "privacy.delta=1e-5", "budget.epsilon=9"),
+        *("budget.delta=1e-4", "accountant=rdp", "accountant.witnesses=[]", "budget.sealed={share:0.3,parts:1}"),
+        *("score.metric=auroc", "plan.card={threshold:balanced_accuracy}"),
+    )
+    assert done.returncode == 0, done.stderr
+    (plan,) = tmp_path.glob("sweeps/*/*/plan.json")
+    ledger = Ledger(environment["DPSWEEP_LEDGER"])
+    sweep = read_sweep(plan.parent, ledger)
+    assert sweep.card is not None
+    assert sweep.card.threshold is not None
+    assert sweep.card.threshold < 0.4, "a model of a rare class says no to nearly everybody"
+    sensitivity = sweep.card.number_with_label("sensitivity")
+    assert sensitivity is not None
+    assert sensitivity.value > 0.5
+    page = " ".join(unescape(write_release(plan.parent, ledger, ()).read_text()).split())
+    assert f"the positive class is said from a probability of {100 * sweep.card.threshold:.3g} % on" in page
+
+
+@TRAINS
 def test_the_statement_and_the_card_of_the_model_say_where_the_number_is_from(
     program: Program, tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -10,19 +10,24 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.stats import beta
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score
 from torch import nn
 
 from dpsweep.accounting.records.card import SAME_ANSWER, Card
 from dpsweep.trainers.data.records import Records, assign_units_and_cap_records
 from dpsweep.trainers.declarations.cards import (
+    AVERAGE_PRECISION,
+    THRESHOLDED,
     CardDetails,
     Reading,
     count_card_cells,
     details_of_card,
     number_of_tables,
     numbers_of_card,
+    threshold_with_largest,
 )
 from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, NextToken, SquaredError
+from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.declarations.scores import PrivateHoldout
 
 SCORE = PrivateHoldout(fraction=0.2, noise_std=1.0)
@@ -75,6 +80,9 @@ def test_exact_counts_tell_what_the_records_say(classes: int) -> None:
         right = ((answers == 1) & (labels == 1)).sum()
         expected |= {"sensitivity": recalls[1], "specificity": recalls[0]}
         expected |= {"F1": 2 * right / ((answers == 1).sum() + (labels == 1).sum())}
+        area = average_precision_score(labels, outputs[:, 1] - outputs[:, 0])
+        assert numbers[AVERAGE_PRECISION].value == pytest.approx(area, abs=0.02)
+        assert numbers[AVERAGE_PRECISION].low < area < numbers[AVERAGE_PRECISION].high
     if classes > 2:
         expected |= {f"recall of class {place}": recall for place, recall in enumerate(recalls)}
     for label, value in expected.items():
@@ -96,6 +104,44 @@ def test_predicted_probabilities_are_compared_with_what_was_observed() -> None:
         low, high = (float(text.rstrip("%")) / 100 for text in number.label.split()[2:5:2])
         inner = low > 0.01 and high < 0.99
         assert not inner or low < number.value < high, "the model is calibrated"
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.9])
+def test_a_threshold_decides_in_every_number(threshold: float) -> None:
+    records = records_of(2, 4000, np.random.default_rng(2))
+    details = details_of_card(CrossEntropy(), SCORE, 2, threshold)
+    counts = count_card_cells(Echo(), records, "cpu", CrossEntropy(), details, np.random.default_rng(0))
+    numbers = {one.label: one for one in numbers_of_card(counts, CrossEntropy(), SCORE, details, EXACT)}
+    outputs, labels = records.features.double(), records.labels.numpy()
+    answers = (outputs.softmax(dim=1)[:, 1] >= threshold).numpy()
+    expected = {
+        "accuracy": (answers == labels).mean(),
+        "sensitivity": answers[labels == 1].mean(),
+        "specificity": (~answers[labels == 0]).mean(),
+    }
+    for label, value in expected.items():
+        assert numbers[label].value == pytest.approx(value, abs=1e-4), label
+    plain = {one.label: one for one in numbers_of_card(table_of(records, 2)[0], CrossEntropy(), SCORE, details, EXACT)}
+    assert numbers["AUROC"].value == pytest.approx(plain["AUROC"].value, abs=0.02), "the order is the same"
+    odds = threshold / (1 - threshold)
+    groups = [label.split()[2:5:2] for label in numbers if "predicted" in label]
+    assert float(groups[0][0].rstrip("%")) / 100 == pytest.approx(1 / (1 + math.exp(6) / odds), abs=1e-3)
+
+
+@pytest.mark.parametrize("metric", THRESHOLDED)
+@pytest.mark.parametrize("share", [0.5, 0.03])
+def test_a_threshold_follows_from_the_table_of_an_area(metric: str, share: float) -> None:
+    generator = np.random.default_rng(3)
+    labels = generator.random(20_000) < share
+    odds = 2 * labels + np.log(share / (1 - share)) - 1 + generator.normal(size=20_000)
+    table = Auroc()
+    outputs = torch.from_numpy(np.stack([np.zeros_like(odds), odds], axis=1))
+    cells = table.cell_indices(outputs, torch.from_numpy(labels.astype(np.int64))).numpy()
+    counts = np.bincount(cells, minlength=40).astype(float)
+    score = balanced_accuracy_score if metric == "balanced_accuracy" else f1_score
+    edges = 1 / (1 + np.exp(6 - 0.6 * np.arange(1, 20)))
+    best = edges[np.argmax([score(labels, 1 / (1 + np.exp(-odds)) >= edge) for edge in edges])]
+    assert threshold_with_largest(metric, counts.tolist(), table) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("classes", LOSSES)
@@ -172,7 +218,7 @@ def counts_and_truth(case: Case, generator: np.random.Generator) -> tuple[NDArra
             "F1": 2 * caught / (2 * caught + missed + wrong),
         }
         positive = _area(case.recall)
-        truth |= {"AUROC": positive}
+        truth |= {"AUROC": positive, AVERAGE_PRECISION: _mean_precision(case)}
     else:
         truth |= {f"recall of class {place}": case.recall for place in range(classes)}
     return exact + generator.normal(scale=case.std, size=len(exact)), truth
@@ -184,6 +230,17 @@ def _area(recall: float) -> float:
     Both right: ordered. Both wrong: misordered. One right, one wrong: two sizes of one law on one side, half the pairs.
     """
     return recall**2 + recall * (1 - recall)
+
+
+def _mean_precision(case: Case) -> float:
+    """The mean over all recalls of the precision there.
+
+    Down to a log-odds of 0 the share of wrong ones among the negatives grows with the recall, and then up to 1.
+    """
+    recalls = np.linspace(0, 1, 100_001)[1:]
+    fallouts = np.interp(recalls, [0, case.recall, 1], [0, 1 - case.recall, 1])
+    caught, alarms = case.shares[1] * recalls, case.shares[0] * fallouts
+    return float((caught / (caught + alarms)).mean())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{len(case.shares)} classes, {case.units}, {case.std}")
