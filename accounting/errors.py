@@ -48,6 +48,10 @@ class BadInput(DpsweepError, ValueError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class BadInputInLines(BadInput):
+    """A request that lacks several values, one a line; whoever raises it has escaped the words of others in it."""
+
+
 class UnsupportedEvent(DpsweepError, ValueError):
     """An accountant has no proven bound for this event under this adjacency; it never approximates."""
 

@@ -165,9 +165,18 @@ def nearest_comparison_for_plan(plan: Plan, epsilon: float) -> Comparison | None
     )
 
 
-def advice_sentence_lines(found: Comparison | None) -> Iterator[str]:
-    """The lines of a sentence on what the epsilon bought, for a model and for a map; none without a comparison."""
+def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
+    """The lines of a sentence on what the epsilon bought, for a model and for a map; none without a comparison.
+
+    `name` is that of the data set. Accuracies of another one are not its own: then the sentence says where they are.
+    """
     if found is None:
+        return
+    if found.measured_on.name != name:
+        yield (
+            f"No search was measured on {name}. `dpsweep advise` ranks ways of searching on {found.measured_on.name}, "
+            "the nearest in size."
+        )
         return
     best, best_map = found.best_measurement, found.best_measurement_with_map
     measured = f"Measured on {found.measured_on.name} at epsilon {text_with_all_digits(found.epsilon)}"

@@ -286,7 +286,9 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
 def _sentences_on_scores_measured_elsewhere(sweep: Sweep) -> str:
     """What the plan's target epsilon bought elsewhere; empty without a target, and if nothing near was measured."""
     target = sweep.plan.target_epsilon
-    return "" if target is None else " ".join(advice_sentence_lines(nearest_comparison_for_plan(sweep.plan, target)))
+    if target is None:
+        return ""
+    return " ".join(advice_sentence_lines(nearest_comparison_for_plan(sweep.plan, target), sweep.plan.account))
 
 
 def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:

@@ -212,6 +212,13 @@ def reference(arguments: list[str]) -> None:
         print_reference(folder)
 
 
+def declare(arguments: list[str]) -> None:
+    """`dpsweep declare FILE [KEY=VALUE ...] [--public]`."""
+    from dpsweep.sweeper.commands.declare import write_declaration
+
+    write_declaration(arguments)
+
+
 def export(arguments: list[str]) -> None:
     """`dpsweep export FOLDER...`; the release keeps the documents that it has."""
     from dpsweep.accounting.rehearsal import ledger_of_sweep_folder
@@ -280,6 +287,13 @@ VERBS: Mapping[str, Subcommand] = {
         line="go on with a sweep folder by its own plan, also where defaults have changed since",
         usage="FOLDER [compute.KEY=VALUE ...] [--again]",
         example="dpsweep resume sweeps/digits/PLAN",
+    ),
+    "declare": Subcommand(
+        run=declare,
+        line="write conf/dataset/NAME.yaml for a table of yours from its header; reads no record",
+        usage="FILE [name=NAME] [label=COLUMN] [delimiter=...] [decimal=comma] [encoding=...] [--public]",
+        example="dpsweep declare visits.csv label=ill",
+        hint=lambda: "--public declares the records public, and takes ranges and values from them.",
     ),
     "plan": Subcommand(
         run=plan,

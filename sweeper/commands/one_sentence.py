@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dpsweep.accounting.errors import DpsweepError, ExitCode
+from dpsweep.accounting.errors import BadInputInLines, DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_error_lines
 from dpsweep.sweeper.coordinator.signals import command_to_repeat
 
@@ -45,7 +45,7 @@ class one_sentence:  # noqa: N801 - reads as a phrase in `with one_sentence():`
         sentence, code = _error_sentence_and_exit_code(error)
         if self._full or (code is ExitCode.BUG and not isinstance(error, DpsweepError)):
             print_error_lines("".join(traceback.format_exception(error)))
-        print_error(sentence)
+        (print_error_lines if isinstance(error, BadInputInLines) else print_error)(sentence)
         _print_exit_code(code)
         sys.exit(code)
 

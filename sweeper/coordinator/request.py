@@ -285,8 +285,10 @@ def config_with_scratch_account(config: DictConfig) -> DictConfig:
 def budget_settings(config: DictConfig) -> BudgetSettings:
     """The settings that the configuration declares for its data set's account."""
     public = config.dataset.public is True
-    if public and OmegaConf.is_missing(config.budget, "epsilon"):
-        config = cast(DictConfig, OmegaConf.merge(config, {"budget": {"epsilon": None}}))  # no promise is made
+    if public:  # no promise is made, so that a budget need not be declared
+        unlimited = {"epsilon": None, "delta": config.privacy.delta}
+        missing = {key: value for key, value in unlimited.items() if OmegaConf.is_missing(config.budget, key)}
+        config = cast(DictConfig, OmegaConf.merge(config, {"budget": missing}))
     budget, privacy = _config_group_as_dict(config, "budget"), _config_group_as_dict(config, "privacy")
     column = OmegaConf.select(config, "dataset.unit_column")
     return BudgetSettings(

@@ -103,9 +103,8 @@ class SweepCoordinator:
             if not plan.has_public_data:
                 rules = rule_outlooks(priced, statement, show=request.show, fits=request.fit)
                 price_table.print_price_under_each_rule(priced, rules, request.show)
-                for sentence in advice_sentence_lines(
-                    nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
-                ):
+                nearest = nearest_comparison_for_plan(plan, plan.target_epsilon or priced.quote.epsilon)
+                for sentence in advice_sentence_lines(nearest, plan.account):
                     print_line(sentence)
             known = self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan))
             time = self._estimated_time_text(priced, known)

@@ -15,7 +15,8 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.errors import BadInputInLines
+from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.sweeper.planning.keys import choices_by_group, default_choices, documented_keys, is_key_users_never_set
 
 _UNKNOWN_KEY = re.compile(r"Could not override '(?P<key>[^']+)'|is not in struct\s+full_key: (?P<full>[\w.]+)")
@@ -251,9 +252,11 @@ def refuse_keys_without_value(config: DictConfig, given: Collection[str]) -> Non
     if not missing:
         return
     width = max(map(len, missing)) + len("=")
-    lines = "\n".join(f"  {f'{key}=':{width}}  {_key_meaning(key, config)}".rstrip() for key in missing)
+    lines = "\n".join(
+        escape_invisible_characters(f"  {f'{key}=':{width}}  {_key_meaning(key, config)}".rstrip()) for key in missing
+    )
     hint = f"\n{WITHOUT_SPENDING}" if not NOT_NEEDED.keys().isdisjoint(missing) else ""
-    raise BadInput(
+    raise BadInputInLines(
         f"Expected a value for each of these keys, on the command line or in a file of your own:\n{lines}{hint}"
     )
 

@@ -3,21 +3,28 @@
 Numbers are clamped to public bounds and scaled to [0, 1]; categories and labels are looked up in public lists. Bounds
 and lists never come from the records: a maximum or a vocabulary computed from private data is an uncharged query.
 
-In typed columns numbers are used as they are stored, and texts, whole numbers and booleans as names of values. A
-missing value is an empty text, as in a CSV file: it is refused as a number, a label or a unit, and it is in no list of
-categories that does not name it.
+Texts are compared without the spaces around them and in Unicode's composed form (NFC), since one letter has several
+encodings. In typed columns numbers are used as they are stored, and texts, whole numbers and booleans as names of
+values. A missing value is an empty text, as in a CSV file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum, auto
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.mismatches import Mismatches, mismatches_refused, nearest_name_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,23 +34,56 @@ if TYPE_CHECKING:
 
     Bounds = tuple[float, float]
 
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""A number in a text; unlike `float`, no underscores, no digits of other scripts, no words."""
+
+EMPTY, UNLISTED = -2, -1
+"""The positions in a list of a value that is missing, and of one that is not in the list."""
+
+ISO = "%Y-%m-%d"
+"""The format of days unless another one is declared."""
+
+FINITE = "to be a finite number"
+
+
+class ColumnKind(Enum):
+    """What the type of a column says about its values."""
+
+    NUMBER = auto()
+    NAME = auto()
+    DAY = auto()
+
 
 class TableColumn(Protocol):
-    """One column of a table.
+    """One column of a table. Its mismatches with a declaration are added to `found`."""
 
-    Errors: `BadInput`, one sentence that names file, record and column.
-    """
-
-    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
-        """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
+    @property
+    def name(self) -> str:
+        """Its name."""
         ...
 
-    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
-        """The position of each value in the public list [n]; a value that is not in the list is refused."""
+    def place_text(self, index: int) -> str:
+        """Where the value at this index is."""
         ...
 
-    def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
-        """A row of zeros and ones for each value [n, len(listed)]; only zeros if it is not in the public list."""
+    def value_text(self, index: int) -> str:
+        """The value at this index, as a message shows it."""
+        ...
+
+    def numbers(self, found: Mismatches) -> NDArray[np.float64]:
+        """The finite numbers [n]; NaN for a missing one, and for any other value, which is a mismatch."""
+        ...
+
+    def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
+        """The days [n] since 1970, of texts in this form; NaN for a missing one, and for a mismatch."""
+        ...
+
+    def places_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
+        """The position of each value in the public list [n], `UNLISTED` or `EMPTY`."""
+        ...
+
+    def places_of_empty_cells(self) -> NDArray[np.bool_]:
+        """Which values are missing [n]."""
         ...
 
     def unit_identifiers(self) -> list[bytes]:
@@ -55,64 +95,196 @@ class TableColumn(Protocol):
         ...
 
 
+def positions_in_list(column: TableColumn, listed: Sequence[str], found: Mismatches | None = None) -> NDArray[np.int64]:
+    """The position of each value in the public list [n]; a value that is not in the list is a mismatch.
+
+    Without `found` a mismatch is refused at once.
+    """
+    positions = column.places_in_list(listed)
+    if found is None:
+        with mismatches_refused() as all_of_it:
+            add_unlisted_values(column, positions < 0, listed, all_of_it)
+    else:
+        add_unlisted_values(column, positions < 0, listed, found)
+    return positions
+
+
+def add_unlisted_values(
+    column: TableColumn, wrong: NDArray[np.bool_], listed: Sequence[str], found: Mismatches, advice: str = ""
+) -> None:
+    """Adds the values that are not in a list."""
+    found.add(
+        column,
+        wrong,
+        "to be a declared value",
+        lambda value: nearest_name_text(value.strip("'\""), listed, "declared value") + advice,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of texts: its cells by line number, or by another number that `place` names.
+    """One column of texts [n]: each record's distinct text, and the place of each record in the file.
+
+    `values` are the distinct texts, `codes` [n] says which of them a record has, and `places` [n] are line numbers, or
+    other numbers that `place` names. `decimal` is the mark before the decimals of a number.
 
     Errors: `BadInput`, one sentence that names file, line and column.
     """
 
     name: str
     file: str
-    cells: Mapping[int, str]
+    values: tuple[str, ...]
+    codes: NDArray[np.int32]
+    places: Sequence[int]
     place: str = "line"
+    decimal: str = "."
 
-    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
-        """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
-        return clamp_and_scale_to_0_1(self._finite_numbers(), bounds)
+    @classmethod
+    def from_cells(cls, name: str, file: str, cells: Mapping[int, str], place: str = "line") -> Column:
+        """The column with these cells by their place."""
+        distinct = DistinctTexts()
+        for cell in cells.values():
+            distinct.append(cell)
+        return distinct.column(name, file, list(cells), place=place)
 
-    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
-        """The position of each cell in the public list [n]."""
-        positions = self._positions_in_list_or_minus_one(listed)
-        for number, cell, position in zip(self.cells, self.cells.values(), positions, strict=True):
-            if position < 0:
-                raise BadInput(f"Expected {self._cell_location_text(number)} from its list, got {cell!r}.")
-        return positions
+    def place_text(self, index: int) -> str:
+        """The line of a record."""
+        return f"{self.place} {self.places[index]} of {self.file}"
 
-    def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
-        """A row of zeros and ones for each cell [n, len(listed)]; only zeros if it is not in the public list."""
-        is_one: NDArray[np.bool_] = self._positions_in_list_or_minus_one(listed)[:, None] == np.arange(len(listed))
-        return is_one.astype(np.float64)
+    def value_text(self, index: int) -> str:
+        """The cell in quotes."""
+        cell = self.values[self.codes[index]]
+        return repr(cell) if cell else "an empty cell"
+
+    def numbers(self, found: Mismatches) -> NDArray[np.float64]:
+        """The finite numbers [n]; NaN for an empty cell, and for any other value, which is a mismatch."""
+        return self._parsed(self._number_in_text, FINITE, _advice_on_number, found)
+
+    def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
+        """The days [n] since 1970; NaN for an empty cell, and for a mismatch."""
+        expected = f"to be a day as {datetime(2026, 11, 26).strftime(form)} (dataset.date_format)"
+        return self._parsed(lambda cell: _day_in_text(cell, form), expected, lambda value: "", found)
+
+    def places_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
+        """The position of each cell in the public list [n], `UNLISTED` or `EMPTY`."""
+        place = {"": EMPTY} | {value: position for position, value in enumerate(listed)}
+        return np.array([place.get(value, UNLISTED) for value in self.values] or [0], dtype=np.int64)[self.codes]
+
+    def places_of_empty_cells(self) -> NDArray[np.bool_]:
+        """Which cells are empty [n]."""
+        return self._is_empty
 
     def unit_identifiers(self) -> list[bytes]:
-        """The cells as the file's bytes, one for each record; none may be empty."""
-        for number, cell in self.cells.items():
-            if not cell:
-                raise BadInput(f"Expected {self._cell_location_text(number)} to say whose record it is.")
-        return [cell.encode("utf-8", "surrogateescape") for cell in self.cells.values()]
+        """The cells in UTF-8, one for each record; none may be empty."""
+        with mismatches_refused() as found:
+            found.add(self, self._is_empty, "to say whose record it is")
+        names = [value.encode("utf-8", "surrogateescape") for value in self.values]
+        return [names[code] for code in self.codes]
 
     def texts(self) -> list[str]:
         """The cells, one for each record."""
-        return list(self.cells.values())
+        return [self.values[code] for code in self.codes]
 
-    def _positions_in_list_or_minus_one(self, listed: Sequence[str]) -> NDArray[np.int64]:
-        """The position of each cell in the list [n], -1 if it is not there."""
-        place = {value: position for position, value in enumerate(listed)}
-        return np.array([place.get(cell, -1) for cell in self.cells.values()], dtype=np.int64)
+    @cached_property
+    def _is_empty(self) -> NDArray[np.bool_]:
+        return np.array([not value for value in self.values] or [False])[self.codes]
 
-    def _finite_numbers(self) -> NDArray[np.float64]:
-        numbers = (parse_finite_number(cell, self._cell_location_text(number)) for number, cell in self.cells.items())
-        return np.fromiter(numbers, dtype=np.float64, count=len(self.cells))
+    def _parsed(
+        self, parse: Callable[[str], float], expected: str, advice: Callable[[str], str], found: Mismatches
+    ) -> NDArray[np.float64]:
+        """The number [n] that each cell stands for; NaN for an empty one, and for a mismatch."""
+        of_value = np.array([parse(value) if value else math.nan for value in self.values] or [math.nan])
+        numbers: NDArray[np.float64] = of_value[self.codes]
+        found.add(self, np.isnan(numbers) & ~self._is_empty, expected, advice)
+        return numbers
 
-    def _cell_location_text(self, number: int) -> str:
-        return f"{self.name} in {self.place} {number} of {self.file}"
+    def _number_in_text(self, cell: str) -> float:
+        """The finite number in a cell, NaN if there is none."""
+        if self.decimal != ".":
+            cell = "no number" if "." in cell else cell.replace(self.decimal, ".")
+        number = float(cell) if NUMBER.fullmatch(cell) else math.nan
+        return number if math.isfinite(number) else math.nan
+
+
+class DistinctTexts:
+    """The cells of a column while they are read: each distinct text once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._of_records = array("i")
+
+    def append(self, cell: str) -> None:
+        """Adds the cell of one more record."""
+        self._of_records.append(self._codes.setdefault(cell, len(self._codes)))
+
+    def column(
+        self,
+        name: str,
+        file: str,
+        places: Sequence[int],
+        *,
+        place: str = "line",
+        decimal: str = ".",
+        empty: frozenset[str] = frozenset(),
+    ) -> Column:
+        """The column of these cells, in composed form and without spaces around them; texts of `empty` are none."""
+        codes = np.frombuffer(self._of_records, dtype=np.int32) if self._of_records else np.zeros(0, dtype=np.int32)
+        values = (composed_text(cell) for cell in self._codes)
+        return Column(
+            name=name,
+            file=file,
+            values=tuple("" if value in empty else value for value in values),
+            codes=codes,
+            places=places,
+            place=place,
+            decimal=decimal,
+        )
+
+
+def composed_text(text: str) -> str:
+    """The text without the spaces around it, in Unicode's composed form."""
+    stripped = text.strip()
+    return stripped if stripped.isascii() else unicodedata.normalize("NFC", stripped)
+
+
+def _advice_on_number(value: str) -> str:
+    """What would mend a value that is no number."""
+    cell = value.strip("'")
+    if "," in cell or (cell.count(".") and cell.replace(".", "").replace(",", "").isdigit()):
+        return (
+            " A decimal comma is declared by dataset.decimal=comma; marks between thousands are not read, since 1,234 "
+            "may be either."
+        )
+    if cell.casefold() in MISSING_WORDS:
+        return (
+            f" dataset.na_values=[{value}] says that it stands for an empty cell, and dataset.missing what such a cell "
+            "counts as."
+        )
+    if cell.casefold() in ("true", "false", "yes", "no"):
+        return " Declare the column in dataset.categories, with its values in quotes."
+    return ""
+
+
+MISSING_WORDS = frozenset(
+    {"na", "n/a", "nan", "null", "none", "nil", "missing", "unknown", "?", "-", "--", ".", "#n/a"}
+)
+"""Words that often stand for an empty cell, in lower case; they are never read so unless it is declared."""
+
+
+def _day_in_text(cell: str, form: str) -> float:
+    """The days since 1970 of a day in this form, NaN for any other text."""
+    try:
+        return float((datetime.strptime(cell, form).date() - date(1970, 1, 1)).days)
+    except ValueError:
+        return math.nan
 
 
 def check_header_has_columns_once(header: Sequence[str], names: Sequence[str], where: str) -> None:
     """Refuse a table that does not have each of these columns once."""
     for name in names:
-        if header.count(name) != 1:
-            raise BadInput(f"Expected one column {name} in {where}, got {header.count(name)}.")
+        if (count := header.count(name)) != 1:
+            advice = nearest_name_text(name, [one for one in header if one], "name") if not count else ""
+            raise BadInput(f"Expected one column {name} in {where}, got {count}.{advice}")
 
 
 def clamp_and_scale_to_0_1(numbers: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
@@ -142,7 +314,7 @@ def checked_public_texts(name: str, values: Sequence[object]) -> tuple[str, ...]
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ValueError(f"Expected {name}={value!r} to be texts or whole numbers; quote yes and no.")
-    texts = tuple(map(str, values))
+    texts = tuple(composed_text(str(value)) for value in values)
     if len(set(texts)) != len(texts):
         raise ValueError(f"Expected {name}={list(texts)} to be distinct.")
     return texts
@@ -150,7 +322,10 @@ def checked_public_texts(name: str, values: Sequence[object]) -> tuple[str, ...]
 
 def checked_public_bounds(bounds: Mapping[str, Sequence[float]]) -> dict[str, Bounds]:
     """The bounds from a data set's YAML as numbers, or a ValueError."""
-    return {key: checked_public_range(f"dataset.bounds.{key}", pair) for key, pair in bounds.items()}
+    return {
+        composed_text(key) if isinstance(key, str) else key: checked_public_range(f"dataset.bounds.{key}", pair)
+        for key, pair in bounds.items()
+    }
 
 
 def checked_public_range(name: str, pair: Sequence[float]) -> Bounds:
@@ -190,29 +365,47 @@ class TypedColumn:
         """A column of a table."""
         return cls(name=name, file=file, values=_plain_arrow_array(values))
 
-    def numbers_clamped_and_scaled_to_0_1(self, bounds: Bounds) -> NDArray[np.float64]:
-        """The numbers [n], clamped to public `bounds` and scaled to [0, 1]."""
+    def place_text(self, index: int) -> str:
+        """The row of a record."""
+        return f"row {index} of {self.file}"
+
+    def value_text(self, index: int) -> str:
+        """The value, or null."""
+        value = self.values[index].as_py()
+        return "null" if value is None else repr(value) if isinstance(value, str) else str(value)
+
+    def numbers(self, found: Mismatches) -> NDArray[np.float64]:
+        """The finite numbers [n]; NaN for null and for NaN, and for an infinite one, which is a mismatch."""
         import pyarrow as pa
 
         self._require_column_type(_NUMBERS, "numbers")
-        numbers = self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        wrong = ~np.isfinite(numbers)
-        if wrong.any():
-            first = int(wrong.argmax())
-            value = self.values[first].as_py()
-            raise BadInput(
-                f"Expected {self.name} in row {first} of {self.file} to be a finite number, "
-                f"got {'null' if value is None else value}."
-            )
-        return clamp_and_scale_to_0_1(numbers, bounds)
+        stored: NDArray[np.float64] = self.values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        found.add(self, np.isinf(stored), FINITE)
+        return np.where(np.isinf(stored), np.nan, stored)
 
-    def positions_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
-        """The position of each value in the public list [n]; a value that is not in the list is refused."""
-        return self._as_text_column().positions_in_list(listed)
+    def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
+        """The days [n] since 1970 of dates and times, or of texts in this form; NaN for null, and for a mismatch."""
+        import pyarrow as pa
 
-    def one_hot(self, listed: Sequence[str]) -> NDArray[np.float64]:
-        """A row of zeros and ones for each value [n, len(listed)]; only zeros if it is not in the public list."""
-        return self._as_text_column().one_hot(listed)
+        if _is_type_of(_TEXTS, self.values.type):
+            return self._as_text_column().days(form, found)
+        self._require_column_type(("is_date", "is_timestamp"), "days")
+        days = self.values.cast(pa.date32(), safe=False).cast(pa.int32()).cast(pa.float64(), safe=False)
+        numbers: NDArray[np.float64] = days.to_numpy(zero_copy_only=False)
+        return numbers
+
+    def places_in_list(self, listed: Sequence[str]) -> NDArray[np.int64]:
+        """The position of each value in the public list [n], `UNLISTED` or `EMPTY`."""
+        return self._as_text_column().places_in_list(listed)
+
+    def places_of_empty_cells(self) -> NDArray[np.bool_]:
+        """Which values are null [n], or not a number."""
+        if _is_type_of(_TEXTS, self.values.type):
+            return self._as_text_column().places_of_empty_cells()
+        from pyarrow import compute
+
+        nulls: NDArray[np.bool_] = compute.is_null(self.values, nan_is_null=True).to_numpy(zero_copy_only=False)
+        return nulls
 
     def unit_identifiers(self) -> list[bytes]:
         """The values as texts, one for each record; none may be missing."""
@@ -273,13 +466,48 @@ class TypedColumn:
         import pyarrow as pa
         from pyarrow import compute
 
-        self._require_column_type((*_TEXTS, *_NAMES), "texts or whole numbers")
-        texts = compute.fill_null(compute.utf8_trim_whitespace(self.values.cast(pa.large_string())), "")
-        return Column(name=self.name, file=self.file, cells=dict(enumerate(texts.to_pylist())), place="row")
+        values = self.values
+        if _is_type_of(("is_floating",), values.type):
+            values = self._whole_numbers()
+        self._require_column_type((*_TEXTS, *_NAMES, "is_floating"), "texts or whole numbers")
+        distinct = compute.fill_null(values.cast(pa.large_string()), "").dictionary_encode()
+        if isinstance(distinct, pa.ChunkedArray):
+            distinct = distinct.combine_chunks()
+        return Column(
+            name=self.name,
+            file=self.file,
+            values=tuple(map(composed_text, distinct.dictionary.to_pylist())),
+            codes=distinct.indices.to_numpy(zero_copy_only=False),
+            places=range(len(values)),
+            place="row",
+        )
+
+    def _whole_numbers(self) -> pa.Array:
+        """The values of a column of floats that are all whole, as pandas stores whole numbers of which some miss."""
+        import pyarrow as pa
+
+        stored = self.values.to_numpy(zero_copy_only=False)
+        missing = np.isnan(stored)
+        with mismatches_refused() as found:
+            broken = ~missing & ~((np.floor(stored) == stored) & (np.abs(stored) < 2**53))
+            found.add(self, broken, "to be a text or a whole number")
+        return pa.array(np.where(missing, 0, stored).astype(np.int64), mask=missing)
 
     def _require_column_type(self, kinds: Sequence[str], what: str) -> None:
         if not _is_type_of((*kinds, "is_null"), self.values.type):
             raise BadInput(f"Expected {self.name} in {self.file} to hold {what}, got {self.values.type}.")
+
+
+def kind_of_type(found: pa.DataType) -> ColumnKind | None:
+    """What a type says about the values of a column."""
+    if _is_type_of(("is_dictionary",), found):
+        return kind_of_type(found.value_type)
+    kinds = {
+        ColumnKind.NUMBER: ("is_integer", "is_floating", "is_decimal"),
+        ColumnKind.NAME: (*_TEXTS, "is_boolean"),
+        ColumnKind.DAY: ("is_date", "is_timestamp"),
+    }
+    return next((kind for kind, types in kinds.items() if _is_type_of(types, found)), None)
 
 
 def column_type_and_values_as_bytes(values: pa.ChunkedArray | pa.Array) -> Iterator[bytes]:

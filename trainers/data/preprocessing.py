@@ -88,16 +88,18 @@ def preprocessing_form_of_columns(
     values: dict[str, Form] = {name: {"values": list(listed[name])} for name in listed}
     if unlisted != "refused":
         values = {name: {**form, "unlisted": unlisted} for name, form in values.items()}
-    return {
-        "kind": "columns",
-        "columns": [
-            {"name": name, **values[name]}
-            if name in listed
-            else {"name": name, "low": bounds[name][0], "high": bounds[name][1]}
-            for name in columns
-        ],
-        "labels": list(labels),
-    }
+    forms = [
+        {"name": name, **values[name]}
+        if name in listed
+        else {"name": name, "low": bounds[name][0], "high": bounds[name][1]}
+        for name in columns
+    ]
+    return preprocessing_form_of_feature_columns(forms, labels)
+
+
+def preprocessing_form_of_feature_columns(columns: Sequence[Form], labels: Sequence[str]) -> Form:
+    """Columns in order, each by the form of its own (`trainers/data/feature_columns.py`)."""
+    return {"kind": "columns", "columns": list(columns), "labels": list(labels)}
 
 
 def preprocessing_form_of_array(

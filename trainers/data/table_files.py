@@ -1,80 +1,29 @@
-"""Tables by suffix: CSV, Parquet and Arrow (Feather) files, and folders of Hugging Face's `save_to_disk`.
+"""Tables by suffix: texts (`trainers/data/text_tables.py`), Parquet and Arrow (Feather) files, folders of Parquet
+files, and folders of Hugging Face's `save_to_disk`.
 
-The cells of CSV files are texts; pyarrow reads the other formats. Nothing is unpickled, and no file of a data set names
-code that runs.
+The cells of CSV files and spreadsheets are texts; pyarrow reads the other formats. Nothing is unpickled, and no file of
+a data set names code that runs.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.columns import Column, check_header_has_columns_once
+from dpsweep.trainers.data.columns import ColumnKind, check_header_has_columns_once, composed_text
+from dpsweep.trainers.data.text_tables import PLAIN, SPREADSHEETS, CsvTable, Dialect, Spreadsheet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsweep.trainers.data.columns import TableColumn, TypedColumn
-
-    Row = Sequence[str]
-
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsvTable:
-    """A CSV file with a header; `file` is its name in messages. Bytes that are not UTF-8 are kept unchanged.
-
-    Errors: `BadInput`, one sentence that names the file.
-    """
-
-    path: Path
-    file: str
-
-    def require_reader_library(self) -> None:
-        """Do nothing: Python reads CSV files."""
-
-    def read_columns(self, names: Sequence[str]) -> dict[str, Column]:
-        """The columns with these names; a cell's number is the line in which its row ends."""
-        with self._open_header_and_rows() as (header, rows):
-            check_header_has_columns_once(header, names, f"the header of {self.file}")
-            cells: dict[str, dict[int, str]] = {name: {} for name in names}
-            places = {name: header.index(name) for name in names}
-            for line, row in rows:
-                if len(row) != len(header):
-                    raise BadInput(f"Expected {len(header)} values in line {line} of {self.file}, got {len(row)}.")
-                for name, place in places.items():
-                    cells[name][line] = row[place].strip()
-        return {name: Column(name=name, file=self.file, cells=cells[name]) for name in names}
-
-    def content_hash_of_table(self) -> Content:
-        """The bytes of the file."""
-        try:
-            with self.path.open("rb") as stream:
-                return Content.from_chunks(iter(partial(stream.read, _CHUNK), b""))
-        except OSError as error:
-            raise BadInput(f"Expected {self.file} to be a readable file, got: {error}.") from error
-
-    @contextmanager
-    def _open_header_and_rows(self) -> Iterator[tuple[list[str], Iterator[tuple[int, Row]]]]:
-        """The header and an iterator over the numbered rows."""
-        try:
-            with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-                lines = csv.reader(stream, strict=True)
-                header = [name.strip() for name in next(lines, [])]
-                yield header, ((lines.line_num, row) for row in lines if row)
-        except (OSError, csv.Error) as error:
-            raise BadInput(f"Expected {self.file} to be a readable CSV file, got: {error}.") from error
-
 
 MAGIC = b"ARROW1"
 """The first bytes of an Arrow file; a stream of Arrow data, as `save_to_disk` writes it, has none."""
@@ -85,7 +34,9 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ArrowTable:
-    """A table in a file or folder of this `kind`; `file` is its name in messages, `read` reads it with some columns.
+    """A table in a file or folder of this `kind`; `file` is its name in messages.
+
+    `read` reads it with some columns, `schema` the names and types of all.
 
     Rows are numbered from 0 in messages.
     Errors: `BadInput`, one sentence that names the file.
@@ -95,6 +46,7 @@ class ArrowTable:
     file: str
     kind: str
     read: Callable[[Path, Sequence[str] | None], pa.Table] = field(repr=False)
+    schema: Callable[[Path], pa.Schema] = field(repr=False)
 
     def require_reader_library(self) -> None:
         """Refuse the format where pyarrow is not installed."""
@@ -106,8 +58,23 @@ class ArrowTable:
         from dpsweep.trainers.data.columns import TypedColumn
 
         table = self._read_checked_table(names)
-        check_header_has_columns_once(table.column_names, names, self.file)
-        return {name: TypedColumn.from_chunked_array(name, self.file, table.column(name)) for name in names}
+        header = [composed_text(name) for name in table.column_names]
+        check_header_has_columns_once(header, names, self.file)
+        return {
+            name: TypedColumn.from_chunked_array(name, self.file, table.column(header.index(name))) for name in names
+        }
+
+    def batches(self, names: Sequence[str]) -> Iterator[Mapping[str, TypedColumn]]:
+        """The columns with these names, all rows at once."""
+        yield self.read_columns(names)
+
+    def kinds_of_columns(self) -> Mapping[str, ColumnKind | None]:
+        """All columns by their types; no record is read."""
+        from dpsweep.trainers.data.columns import kind_of_type
+
+        with self._errors_refused():
+            schema = self.schema(self.path)
+        return {composed_text(field.name): kind_of_type(field.type) for field in schema}
 
     def content_hash_of_table(self) -> Content:
         """The names, types and values of all columns: the same for every compression and division of the rows."""
@@ -122,17 +89,23 @@ class ArrowTable:
 
     def _read_checked_table(self, names: Sequence[str] | None) -> pa.Table:
         """The table, completely checked."""
+        with self._errors_refused():
+            table = self.read(self.path, names)
+            table.validate(full=True)
+        return table
+
+    @contextmanager
+    def _errors_refused(self) -> Iterator[None]:
+        """Errors of the file are refusals."""
         import pyarrow as pa
 
         try:
-            table = self.read(self.path, names)
-            table.validate(full=True)
+            yield
         except BadInput:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
             reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".") or type(error).__name__
             raise BadInput(f"Expected {self.file} to be a readable {self.kind}, got: {reason}.") from error
-        return table
 
 
 def is_hugging_face_saved_dataset_folder(path: Path) -> bool:
@@ -148,24 +121,76 @@ def read_parquet(path: Path, names: Sequence[str] | None) -> pa.Table:
         return file.read(columns=_names_of_present_columns(names, file.schema_arrow.names))
 
 
+def parquet_parts_of_folder(path: Path) -> tuple[Path, ...]:
+    """The Parquet files in a folder, by name; files whose names start with a dot or an underscore are none."""
+    if not path.is_dir():
+        return ()
+    parts = (part for part in path.iterdir() if part.suffix.lower() in (".parquet", ".pq") and part.is_file())
+    return tuple(sorted(part for part in parts if not part.name.startswith((".", "_"))))
+
+
+def read_parquet_folder(path: Path, names: Sequence[str] | None) -> pa.Table:
+    """The rows of all Parquet files in a folder, one file after another.
+
+    Errors: `BadInput` for folders within it, whose names may be values of a column.
+    """
+    import pyarrow as pa
+
+    folders = sorted(part.name for part in path.iterdir() if part.is_dir() and not part.name.startswith((".", "_")))
+    if folders:
+        raise BadInput(
+            f"Expected {path.name} to have Parquet files and no folders, got {folders[0]}: a value in a folder's name "
+            "is no column here, so write the table with all of its columns."
+        )
+    tables = [read_parquet(part, names) for part in parquet_parts_of_folder(path)]
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def parquet_schema(path: Path) -> pa.Schema:
+    """The names and types of a Parquet file, or of the first one in a folder."""
+    import pyarrow.parquet
+
+    first = next(iter(parquet_parts_of_folder(path)), path)
+    return pyarrow.parquet.read_schema(first)
+
+
 def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
     """The table in an Arrow or Feather file, or in a stream of Arrow data."""
+    with _opened_arrow_reader(path) as reader:
+        return _select_columns(reader.read_all(), names)
+
+
+def arrow_schema(path: Path) -> pa.Schema:
+    """The names and types of an Arrow file, or of the first one that `save_to_disk` wrote."""
+    if path.is_dir():
+        path /= _arrow_file_names_of_saved_dataset(path)[0]
+    with _opened_arrow_reader(path) as reader:
+        return reader.schema
+
+
+@contextmanager
+def _opened_arrow_reader(path: Path) -> Iterator[Any]:
+    """The reader of an Arrow file, or of a stream of Arrow data."""
     import pyarrow as pa
 
     with path.open("rb") as stream:
         is_file = stream.read(len(MAGIC)) == MAGIC
     with pa.OSFile(str(path)) as source:
-        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
-    return _select_columns(table, names)
+        yield (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
 
 
 def read_hugging_face_saved_dataset(path: Path, names: Sequence[str] | None) -> pa.Table:
-    """The table of one data set in a folder of `save_to_disk`.
+    """The table of one data set in a folder of `save_to_disk`."""
+    import pyarrow as pa
+
+    return pa.concat_tables([read_arrow(path / name, names) for name in _arrow_file_names_of_saved_dataset(path)])
+
+
+def _arrow_file_names_of_saved_dataset(path: Path) -> Sequence[str]:
+    """The files of one data set in a folder of `save_to_disk`.
 
     Errors: `BadInput` for a folder of several data sets; it names them.
     """
-    import pyarrow as pa
-
     if not (path / STATE).is_file():
         splits = json.loads((path / SPLITS).read_text(encoding="utf-8"))["splits"]
         raise BadInput(
@@ -178,14 +203,15 @@ def read_hugging_face_saved_dataset(path: Path, names: Sequence[str] | None) -> 
         raise ValueError(f"no names of files in {STATE}")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ValueError("a selection of rows, which a newer version of the library writes as rows")
-    return pa.concat_tables([read_arrow(path / name, names) for name in files])
+    return files
 
 
 def _names_of_present_columns(names: Sequence[str] | None, listed: Sequence[str]) -> list[str] | None:
-    """The names that are there, so that a missing column has a message of ours; all if one of them is there twice."""
-    if names is None or any(listed.count(name) > 1 for name in names):
+    """The names as the table has them; None for all if one is missing or there twice, which has a message of ours."""
+    composed = [composed_text(name) for name in listed]
+    if names is None or any(composed.count(name) != 1 for name in names):
         return None
-    return [name for name in names if name in listed]
+    return [listed[composed.index(name)] for name in names]
 
 
 def _select_columns(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
@@ -206,21 +232,39 @@ class TableFile(Protocol):
         """The columns with these names, each there once."""
         ...
 
+    def batches(self, names: Sequence[str]) -> Iterator[Mapping[str, TableColumn]]:
+        """The same columns, some rows at a time; one batch at least."""
+        ...
+
+    def kinds_of_columns(self) -> Mapping[str, ColumnKind | None]:
+        """All columns, and what their types say, None where there are none; no record is read."""
+        ...
+
     def content_hash_of_table(self) -> Content:
         """The content that identifies the table."""
         ...
 
 
 def _parquet_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet)
+    return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet, schema=parquet_schema)
 
 
 def _arrow_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow)
+    return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow, schema=arrow_schema)
 
 
 def _hugging_face_dataset_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="saved data set", read=read_hugging_face_saved_dataset)
+    return ArrowTable(
+        path=path, file=file, kind="saved data set", read=read_hugging_face_saved_dataset, schema=arrow_schema
+    )
+
+
+def _table_file_in_folder(path: Path, file: str) -> ArrowTable:
+    if is_hugging_face_saved_dataset_folder(path):
+        return _hugging_face_dataset_table_file(path, file)
+    return ArrowTable(
+        path=path, file=file, kind="folder of Parquet files", read=read_parquet_folder, schema=parquet_schema
+    )
 
 
 FORMATS: Mapping[str, Callable[[Path, str], ArrowTable]] = {
@@ -238,14 +282,22 @@ def path_in_data_folder_or_absolute(file: str, folder: Path | None) -> Path:
     return (folder or Path()) / Path(file).expanduser()
 
 
-def table_reader_for_file(name: str, file: str, folder: Path | None) -> TableFile:
-    """The user's table, found and in a format that can be read; `name` is the data set's.
+def table_reader_for_file(name: str, file: str, folder: Path | None, dialect: Dialect = PLAIN) -> TableFile:
+    """The user's table, found and in a format that can be read; `name` is the data set's, `dialect` that of texts.
 
     Errors: `BadInput`, one sentence that says what to do.
     """
     path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
-        return CsvTable(path=path, file=file)
+        kind = Spreadsheet if path.suffix.lower() in SPREADSHEETS else CsvTable
+        table = kind(path=path, file=file, dialect=dialect)
+        table.require_reader_library()
+        return table
+    if dialect != PLAIN:
+        raise BadInput(
+            f"Expected dataset.delimiter, decimal, encoding and na_values to be left out with {file}, whose columns "
+            "have types."
+        )
     return find_table_file_with_typed_columns(name, file, folder)
 
 
@@ -257,13 +309,13 @@ def find_table_file_with_typed_columns(name: str, file: str, folder: Path | None
     path = _require_existing_table_path(name, file, folder)
     if path.is_file() and path.suffix.lower() not in FORMATS:
         raise BadInput(f"Expected {file} to be a folder of save_to_disk, or a file with one of {', '.join(FORMATS)}.")
-    found = _hugging_face_dataset_table_file(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
+    found = _table_file_in_folder(path, file) if path.is_dir() else FORMATS[path.suffix.lower()](path, file)
     found.require_reader_library()
     return found
 
 
 def _require_existing_table_path(name: str, file: str, folder: Path | None) -> Path:
     path = path_in_data_folder_or_absolute(file, folder)
-    if not path.is_file() and not is_hugging_face_saved_dataset_folder(path):
+    if not path.is_file() and not is_hugging_face_saved_dataset_folder(path) and not parquet_parts_of_folder(path):
         raise BadInput(f"{name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
     return path

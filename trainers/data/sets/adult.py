@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import Column, checked_public_bounds
+from dpsweep.trainers.data.columns import Column, checked_public_bounds, positions_in_list
+from dpsweep.trainers.data.feature_columns import NumberColumn
+from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import preprocessing_form_of_columns
 
@@ -106,8 +108,8 @@ class Adult(FromFiles):
             rows = parse_rows_by_line_number(contents[file], file)
             if self.left_out is not None:
                 rows = {line: row for line, row in rows.items() if MISSING not in row}
-            incomes = Column(name="income", file=file, cells={line: row[-1].rstrip(".") for line, row in rows.items()})
-            yield encode_rows_as_inputs(rows, self.bounds, file), incomes.positions_in_list(INCOMES)
+            incomes = Column.from_cells("income", file, {line: row[-1].rstrip(".") for line, row in rows.items()})
+            yield encode_rows_as_inputs(rows, self.bounds, file), positions_in_list(incomes, INCOMES)
 
 
 def parse_rows_by_line_number(content: bytes, file: str) -> dict[int, list[str]]:
@@ -128,10 +130,11 @@ def encode_rows_as_inputs(
     """The inputs float32 [n, 105]: clamped and scaled numbers, one-hot categories, zeros for a missing one."""
     blocks: list[NDArray[np.float64]] = []
     for place, key in enumerate(COLUMNS):
-        column = Column(name=key, file=file, cells={line: row[place] for line, row in rows.items()})
+        column = Column.from_cells(key, file, {line: row[place] for line, row in rows.items()})
         if key in bounds:
-            blocks.append(column.numbers_clamped_and_scaled_to_0_1(bounds[key])[:, None])
+            with mismatches_refused() as found:
+                blocks.append(NumberColumn(name=key, bounds=bounds[key]).inputs(column, found))
         else:
             listed = (*CATEGORIES[key], MISSING)
-            blocks.append(np.eye(len(listed))[column.positions_in_list(listed)][:, :-1])
+            blocks.append(np.eye(len(listed))[positions_in_list(column, listed)][:, :-1])
     return np.concatenate(blocks, axis=1).astype(np.float32)

@@ -27,7 +27,7 @@ from dpsweep.trainers.data.arrays import (
     read_npz_arrays_and_names,
     unit_identifier_of_each_record,
 )
-from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts
+from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts, positions_in_list
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.sets.own_pictures import (
@@ -325,7 +325,7 @@ class HuggingFace(DeclaredUnits):
     def _read_records(self, path: str, folder: Path | None, unit_column: str | None) -> Records:
         names = (self.features, self.label, *(() if unit_column is None else (unit_column,)))
         columns = find_table_file_with_typed_columns(self.name, path, folder).read_columns(names)
-        features, labels = columns[self.features], columns[self.label].positions_in_list(self.labels)
+        features, labels = columns[self.features], positions_in_list(columns[self.label], self.labels)
         records = (
             self._records_from_picture_column(features, labels)
             if features.has_picture_files

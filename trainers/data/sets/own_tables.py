@@ -8,20 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.columns import checked_public_bounds, checked_public_texts
+from dpsweep.trainers.data.columns import (
+    ISO,
+    checked_public_bounds,
+    checked_public_texts,
+    composed_text,
+    positions_in_list,
+)
+from dpsweep.trainers.data.feature_columns import (
+    OWN,
+    ZEROS,
+    FeatureColumn,
+    feature_columns_of_declaration,
+    inputs_of_columns,
+)
 from dpsweep.trainers.data.interface import DataSet, check_dataset_declaration
+from dpsweep.trainers.data.mismatches import LISTED, mismatches_refused
 from dpsweep.trainers.data.preprocessing import (
     preprocessing_form_for_language_model,
-    preprocessing_form_of_columns,
+    preprocessing_form_of_feature_columns,
     preprocessing_form_of_labelled_tokens,
 )
 from dpsweep.trainers.data.records import IGNORED, Records
-from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, table_reader_for_file
+from dpsweep.trainers.data.table_files import TableFile, path_in_data_folder_or_absolute, table_reader_for_file
+from dpsweep.trainers.data.text_tables import Dialect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +66,17 @@ class _UserTable(DataSet):
     units: int | None = None
     contribution_cap: int | None = None
     public: bool = False
+    delimiter: str | None = None
+    encoding: str | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the tables of texts are written, as far as it is declared."""
+        return Dialect(delimiter=self.delimiter, encoding=self.encoding)
+
+    def _table(self, folder: Path | None, file: str) -> TableFile:
+        """The table in this file."""
+        return table_reader_for_file(self.name, file, folder, self.dialect)
 
     def _require_settings_are_texts(self, *names: str) -> None:
         """Refuse names that are not texts: YAML reads unquoted yes, no, on and off as booleans, which match no cell."""
@@ -69,13 +96,13 @@ class _UserTexts(_UserTable):
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder, and the vocabulary."""
-        table_reader_for_file(self.name, self.file, folder)
+        self._table(folder, self.file)
         self.vocabulary.check_vocabulary_file()
 
     def _read_text_unit_and_named_columns(self, folder: Path | None, *names: str) -> Mapping[str, TableColumn]:
         """The columns of texts, of units if there are any, and these."""
         units = () if self.unit_column is None else (self.unit_column,)
-        return table_reader_for_file(self.name, self.file, folder).read_columns((*names, self.text, *units))
+        return self._table(folder, self.file).read_columns((*names, self.text, *units))
 
     def _unit_identifiers_or_none(self, columns: Mapping[str, TableColumn]) -> list[bytes] | None:
         return None if self.unit_column is None else columns[self.unit_column].unit_identifiers()
@@ -86,10 +113,13 @@ class Table(_UserTable):
     """The rows of a CSV, Parquet or Arrow file, or of a folder of Hugging Face's `save_to_disk`; all are private.
 
     `file` is relative to the user's data folder, or absolute. `label` is the column to predict, `labels` the public
-    list of its values; `bounds` gives the public range of each feature that is a number, `categories` the public list
-    of values of each other feature. A category that is not in its list is a row of zeros. If there is a `unit_column`,
-    rows with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
-    `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
+    list of its values; `bounds` gives the public range of each feature that is a number, `dates` the first and the last
+    day of each that is a day, written as `date_format`, and `categories` the public list of values of each other one.
+    What is found and not declared is refused, unless `other` says what an undeclared category becomes: `zeros`, or a
+    `category` of its own. `missing` says what an empty cell counts as: a constant for a number, with a further input
+    that says where; a day; or a category. `na_values` are texts that stand for an empty cell.
+    If there is a `unit_column`, rows with equal values in it are one unit; `units` is the nominal number of units, and
+    each keeps at most `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
     Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
     """
 
@@ -97,27 +127,38 @@ class Table(_UserTable):
     labels: tuple[str, ...]
     bounds: Mapping[str, tuple[float, float]]
     categories: Mapping[str, tuple[str, ...]] | None = None
+    dates: Mapping[str, tuple[str, str]] | None = None
+    date_format: str = ISO
+    other: str | None = None
+    missing: Mapping[str, float | str] | None = None
+    na_values: tuple[str, ...] = ()
+    decimal: str | None = None
     test_file: str | None = None
     test_records: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_settings_are_texts("file", "label")
+        object.__setattr__(self, "na_values", self.dialect.na_values)
+        self._require_settings_are_texts("file", "label", "date_format")
         _check_column_and_file_names(self)
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         object.__setattr__(self, "bounds", dict(sorted(checked_public_bounds(self.bounds).items())))
         object.__setattr__(self, "categories", _checked_category_texts_by_column(self.categories or {}))
+        if self.other not in (None, ZEROS, OWN):
+            raise ValueError(f"Expected dataset.other={self.other!r} to be null, {ZEROS} or {OWN}.")
         check_dataset_declaration(self)
-        if self.shape != (self._input_width,):
+        names = [composed_text(name) for name in self._used_column_names]
+        if len(set(names)) != len(names):
             raise ValueError(
-                f"Expected dataset.shape={list(self.shape)} == [{self._input_width}], as many as bounds"
-                f"{' and values of categories' if self.categories else ''}."
+                f"Expected dataset.label, unit_column, bounds, dates and categories={names} to be distinct."
+            )
+        if self.shape != (width := len(self.input_names),):
+            raise ValueError(
+                f"Expected dataset.shape={list(self.shape)} == [{width}], as many as the inputs of bounds, dates and "
+                f"categories: {', '.join(self.input_names[:LISTED])}{', ...' if width > LISTED else ''}."
             )
         if self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
-        if len(set(self._used_column_names)) != len(self._used_column_names):
-            names = "label, unit_column, categories and bounds" if self.categories else "label, unit_column and bounds"
-            raise ValueError(f"Expected dataset.{names}={list(self._used_column_names)} to be distinct.")
         if (self.test_file is None) is not (self.test_records == 0):
             raise ValueError(
                 f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
@@ -125,22 +166,37 @@ class Table(_UserTable):
             )
 
     @property
+    def dialect(self) -> Dialect:
+        """How the tables of texts are written, as far as it is declared."""
+        return Dialect(delimiter=self.delimiter, encoding=self.encoding, decimal=self.decimal, na_values=self.na_values)
+
+    @cached_property
+    def feature_columns(self) -> tuple[FeatureColumn, ...]:
+        """The columns of inputs in the alphabetical order of their names; raises ValueError for a wrong declaration."""
+        return feature_columns_of_declaration(
+            self.bounds, self.dates or {}, self.categories or {}, self.missing or {}, self.date_format, self.other
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What each input says."""
+        return tuple(name for column in self.feature_columns for name in column.input_names)
+
+    @property
     def preprocessing(self) -> Form:
         """The columns in alphabetical order."""
-        return preprocessing_form_of_columns(
-            self._feature_column_names, self.bounds, self.labels, self.categories, unlisted="zeros"
-        )
+        return preprocessing_form_of_feature_columns([column.form for column in self.feature_columns], self.labels)
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
         for file in self._private_and_test_files:
-            table_reader_for_file(self.name, file, folder)
+            self._table(folder, file)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         for file in self._private_and_test_files:
             self._read_records(file, folder)
-        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (self._table(folder, self.file).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows of `file` as private records, capped per unit, and those of `test_file` as public ones."""
@@ -152,43 +208,24 @@ class Table(_UserTable):
         import torch
 
         unit_column = self.unit_column if file == self.file else None
-        names = (self.label, *(() if unit_column is None else (unit_column,)), *self._feature_column_names)
-        columns = table_reader_for_file(self.name, file, folder).read_columns(names)
-        features = np.column_stack(
-            [self._inputs_from_column(name, columns[name]) for name in self._feature_column_names]
-        )
+        names = [composed_text(name) for name in self._used_column_names if name != self.unit_column or unit_column]
+        inputs, labels, units = [], [], list[bytes]()
+        with mismatches_refused() as found:
+            for columns in self._table(folder, file).batches(names):
+                inputs.append(inputs_of_columns(self.feature_columns, columns, found))
+                labels.append(positions_in_list(columns[composed_text(self.label)], self.labels, found))
+                if unit_column is not None:
+                    units += columns[composed_text(unit_column)].unit_identifiers()
         records = Records(
-            features=torch.from_numpy(features.astype(np.float32)),
-            labels=torch.from_numpy(columns[self.label].positions_in_list(self.labels)),
+            features=torch.from_numpy(np.concatenate(inputs)), labels=torch.from_numpy(np.concatenate(labels))
         )
-        return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
-
-    def _inputs_from_column(self, name: str, column: TableColumn) -> NDArray[np.float64]:
-        """The inputs [n, width] that a column gives."""
-        listed = self._categories_by_column.get(name)
-        return (
-            column.numbers_clamped_and_scaled_to_0_1(self.bounds[name])[:, None]
-            if listed is None
-            else column.one_hot(listed)
-        )
-
-    @property
-    def _categories_by_column(self) -> Mapping[str, tuple[str, ...]]:
-        return self.categories or {}
-
-    @property
-    def _feature_column_names(self) -> tuple[str, ...]:
-        return tuple(sorted((*self.bounds, *self._categories_by_column)))
-
-    @property
-    def _input_width(self) -> int:
-        return len(self.bounds) + sum(map(len, self._categories_by_column.values()))
+        return self.in_units(records, None if unit_column is None else units)
 
     @property
     def _used_column_names(self) -> tuple[str, ...]:
         """The columns that are used."""
         unit_columns = () if self.unit_column is None else (self.unit_column,)
-        return (self.label, *unit_columns, *self._feature_column_names)
+        return (self.label, *unit_columns, *(column.name for column in self.feature_columns))
 
     @property
     def _private_and_test_files(self) -> tuple[str, ...]:
@@ -200,7 +237,7 @@ def _checked_category_texts_by_column(categories: Mapping[str, Sequence[object]]
     if not isinstance(categories, Mapping):
         raise ValueError(f"Expected dataset.categories={categories} to map columns to lists of their values.")
     return {
-        name: checked_public_texts(f"dataset.categories.{name}", values)
+        composed_text(name): checked_public_texts(f"dataset.categories.{name}", values)
         for name, values in sorted(categories.items(), key=lambda item: str(item[0]))
     }
 
@@ -213,7 +250,7 @@ def _check_column_and_file_names(table: Table) -> None:
         table.test_file or "", None
     ):
         raise ValueError(f"Expected dataset.test_file={table.test_file} to be another file than dataset.file.")
-    for key in ("bounds", "categories"):
+    for key in ("bounds", "categories", "dates", "missing"):
         for column in getattr(table, key) if isinstance(getattr(table, key), Mapping) else ():
             if not isinstance(column, str):
                 raise ValueError(f"Expected dataset.{key}={column!r} to name a column; quote it.")
@@ -254,10 +291,10 @@ class TextTable(_UserTexts):
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """Check every row, since there is no checksum: a row that cannot be read must not cost budget."""
         columns = self._read_text_unit_and_named_columns(folder, self.label)
-        columns[self.label].positions_in_list(self.labels)
+        positions_in_list(columns[self.label], self.labels)
         columns[self.text].texts()
         self._unit_identifiers_or_none(columns)
-        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (self._table(folder, self.file).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""
@@ -265,7 +302,7 @@ class TextTable(_UserTexts):
 
         columns = self._read_text_unit_and_named_columns(folder, self.label)
         features = self.vocabulary.token_numbers_of_texts(columns[self.text].texts(), self.shape[0])
-        labels = columns[self.label].positions_in_list(self.labels)
+        labels = positions_in_list(columns[self.label], self.labels)
         records = Records(features=torch.from_numpy(features), labels=torch.from_numpy(labels))
         return self.in_units(records, self._unit_identifiers_or_none(columns)), None
 
@@ -309,7 +346,7 @@ class TextSequences(_UserTexts):
         columns = self._read_text_unit_and_named_columns(folder)
         self._check_texts_fit_length(columns[self.text].texts())
         self._unit_identifiers_or_none(columns)
-        return (table_reader_for_file(self.name, self.file, folder).content_hash_of_table(),)
+        return (self._table(folder, self.file).content_hash_of_table(),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All rows as private records, capped per unit; there are no public records."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
-from dpsweep.trainers.data.columns import Column
+from dpsweep.trainers.data.columns import Column, positions_in_list
 from dpsweep.trainers.data.interface import Declared
 from dpsweep.trainers.data.official_files import FromFiles
 from dpsweep.trainers.data.preprocessing import (
@@ -213,8 +213,8 @@ class Phrases(FromFiles):
         """The phrases of train.tsv, then the sentences of dev.tsv."""
         for file in (PRIVATE_FILE, PUBLIC_FILE):
             rows = labelled_texts_by_line_number(contents[file], file)
-            labels = Column(name=HEADER[1], file=file, cells={line: label for line, (_, label) in rows.items()})
-            yield self._features_of_texts([text for text, _ in rows.values()]), labels.positions_in_list(LABELS)
+            labels = Column.from_cells(HEADER[1], file, {line: label for line, (_, label) in rows.items()})
+            yield self._features_of_texts([text for text, _ in rows.values()]), positions_in_list(labels, LABELS)
 
     @property
     @abstractmethod

@@ -140,9 +140,9 @@ def test_no_complete_row_is_no_record(tmp_path: Path) -> None:
         (FIRST.replace("17", "nan"), r"Expected age in line 2 of adult\.data to be a finite number, got 'nan'"),
         (
             FIRST.replace("Cuba", "Utopia"),
-            r"Expected native-country in line 2 of adult\.data from its list, got 'Utopia'",
+            r"Expected native-country in line 2 of adult\.data to be a declared value, got 'Utopia'",
         ),
-        (FIRST.replace("<=50K", "50K"), r"Expected income in line 2 of adult\.data from its list, got '50K'"),
+        (FIRST.replace("<=50K", "50K"), r"Expected income in line 2 of adult\.data to be a declared value, got '50K'"),
     ],
 )
 def test_a_row_of_another_kind_is_one_sentence(tmp_path: Path, row: str, sentence: str) -> None:

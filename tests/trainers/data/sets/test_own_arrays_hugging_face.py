@@ -159,9 +159,12 @@ def changed(row: int, value: Any) -> list[Any]:
         ({"scan": SCANS[:, :, :, None].tolist()}, r"scan in saved to hold numbers of shape \[2, 3\], got list<"),
         ({"scan": ["a"] * 5}, r"scan in saved to hold numbers of shape \[2, 3\], got string\."),
         ({"scan": [["a"] * 6] * 5}, r"scan in saved to hold numbers of shape \[2, 3\], got list<.*string>\."),
-        ({"label": [1, 0, 0, 1, 2]}, r"label in row 4 of saved from its list, got '2'\."),
-        ({"label": [1, None, 0, 1, 0]}, r"label in row 1 of saved from its list, got ''\."),
-        ({"who": ["P1", None, "P1", "P3", "P1"]}, r"who in row 1 of saved to say whose record it is\."),
+        ({"label": [1, 0, 0, 1, 2]}, r"label in row 4 of saved to be a declared value, got 2\."),
+        ({"label": [1, None, 0, 1, 0]}, r"label in row 1 of saved to be a declared value, got null\."),
+        (
+            {"who": ["P1", None, "P1", "P3", "P1"]},
+            r"who in row 1 of saved to say whose record it is, got an empty cell",
+        ),
     ],
 )
 def test_wrong_rows_are_refused_before_anything_is_charged(
@@ -201,7 +204,7 @@ def test_what_holds_no_rows_of_the_declared_kind_is_one_sentence(tmp_path: Path)
     photos = written(tmp_path, image=[{"path": "a.png"}] * 5)
     with pytest.raises(BadInput, match=r"^Expected image in saved to hold the bytes of pictures, got struct<.*>\.$"):
         photos.verify(tmp_path)
-    with pytest.raises(BadInput, match=r"^Expected one column images in saved, got 0\.$"):
+    with pytest.raises(BadInput, match=r"^Expected one column images in saved, got 0\. The nearest name is 'image'\.$"):
         dataclasses.replace(photos, features="images").verify(tmp_path)
     with pytest.raises(BadInput, match=r"^Expected dataset\.shape=\[2, 3\] of \[1 or 3, height, width\]"):
         dataclasses.replace(written(tmp_path, "visits.pq"), shape=(2, 3)).verify(tmp_path)

@@ -235,7 +235,7 @@ def test_what_has_no_declared_class_is_refused(tmp_path: Path, file: str, senten
     [
         (NAMES[1:], r"healthy/P1_1\.png to say whose record it is, by a row in photos/patients\.csv\."),
         ((*NAMES, NAMES[0]), r"healthy/P1_1\.png to have one unit in photos/patients\.csv, got two\."),
-        (("",), r"file in line 2 of photos/patients\.csv to say whose record it is\."),
+        (("",), r"file in line 2 of photos/patients\.csv to say whose record it is, got an empty cell\."),
     ],
 )
 def test_a_picture_without_one_unit_is_refused(tmp_path: Path, lines: tuple[str, ...], sentence: str) -> None:

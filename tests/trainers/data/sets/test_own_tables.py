@@ -29,7 +29,7 @@ BY_PATIENT = dataclasses.replace(TABLE, unit="patient", unit_column="patient", u
 
 
 WARDS = dataclasses.replace(
-    TABLE, shape=(4,), bounds={"age": (18, 90)}, categories={"note": ("c", "a"), "weight": (50,)}
+    TABLE, shape=(4,), bounds={"age": (18, 90)}, categories={"note": ("c", "a"), "weight": (50,)}, other="zeros"
 )
 
 
@@ -97,12 +97,12 @@ def test_the_units_are_the_columns_values_and_are_capped(tmp_path: Path) -> None
 
 
 def test_the_file_of_spreadsheets_is_read(tmp_path: Path) -> None:
-    """A byte order mark, carriage returns, blank lines, letters of another encoding in a name."""
+    """A byte order mark, carriage returns, blank lines, a letter beyond ASCII in a name."""
     content = "\ufeff" + HEADER + "\r\n\r\n" + ROWS[0] + "\r\n"
-    (tmp_path / "visits.csv").write_bytes(content.encode().replace(b"P1", b"M\xfcller"))
+    (tmp_path / "visits.csv").write_bytes(content.replace("P1", "Müller").encode())
     private, _ = BY_PATIENT.load(tmp_path)
     assert private.units is not None
-    assert private.units.names == (b"M\xfcller",)
+    assert private.units.names == ("Müller".encode(),)
 
 
 def test_an_absolute_path_needs_no_folder(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_header_is_checked_before_any_record(tmp_path: Path) -> None:
     written(tmp_path, *ROWS, header="weight,ill,age,age,note")
     with pytest.raises(BadInput, match=r"^Expected one column age in the header of visits\.csv, got 2\.$"):
         TABLE.verify(tmp_path)
-    with pytest.raises(BadInput, match=r"^Expected one column patient in the header of visits\.csv, got 0\.$"):
+    with pytest.raises(BadInput, match=r"^Expected one column patient in the header of visits\.csv, got 0\. Known: "):
         BY_PATIENT.verify(tmp_path)
     (tmp_path / "visits.csv").write_bytes(b"")
     with pytest.raises(BadInput, match="got 0"):
@@ -148,11 +148,23 @@ def test_the_header_is_checked_before_any_record(tmp_path: Path) -> None:
     ("row", "sentence"),
     [
         ("P1,heavy,yes,20,a", r"^Expected weight in line 3 of visits\.csv to be a finite number, got 'heavy'\.$"),
-        ("P1,,yes,20,a", r"^Expected weight in line 3 of visits\.csv to be a finite number, got ''\.$"),
-        ("P1,nan,yes,20,a", r"^Expected weight in line 3 of visits\.csv to be a finite number, got 'nan'\.$"),
+        (
+            "P1,,yes,20,a",
+            r"^Expected weight in line 3 of visits\.csv to have a number, got an empty cell\. dataset\.missing=",
+        ),
+        (
+            "P1,nan,yes,20,a",
+            r"^Expected weight in line 3 of visits\.csv to be a finite number, got 'nan'\. dataset\.na_values=",
+        ),
         ("P1,50,yes,1e999,a", r"^Expected age in line 3 of visits\.csv to be a finite number, got '1e999'\.$"),
-        ("P1,50,maybe,20,a", r"^Expected ill in line 3 of visits\.csv from its list, got 'maybe'\.$"),
-        (" ,50,yes,20,a", r"^Expected patient in line 3 of visits\.csv to say whose record it is\.$"),
+        (
+            "P1,50,maybe,20,a",
+            r"^Expected ill in line 3 of visits\.csv to be a declared value, got 'maybe'\. Known: 'no', 'yes'\.$",
+        ),
+        (
+            " ,50,yes,20,a",
+            r"^Expected patient in line 3 of visits\.csv to say whose record it is, got an empty cell\.$",
+        ),
         ("P1,50,yes,20", r"^Expected 5 values in line 3 of visits\.csv, got 4\.$"),
         ('P1,50,yes,20,"a"b', r"^Expected visits\.csv to be a readable CSV file, got: "),
     ],
@@ -179,7 +191,10 @@ def test_a_bad_row_is_one_sentence_with_file_line_and_column_before_anything_is_
         ({"bounds": {"weight": (40, 150), "age": (90, 18)}}, r"dataset\.bounds\.age=.* finite and rising"),
         ({"bounds": {"weight": (40, 150), "age": "18"}}, r"dataset\.bounds\.age=18 to be two numbers"),
         ({"bounds": {"weight": (40, 150), "age": (0, float("inf"))}}, r"dataset\.bounds\.age"),
-        ({"categories": {"sex": ["f", "m"]}}, r"dataset\.shape=\[2\] == \[4\], as many as bounds and values of"),
+        (
+            {"categories": {"sex": ["f", "m"]}},
+            r"dataset\.shape=\[2\] == \[4\], as many as the inputs of bounds, dates and categories: age, sex: f",
+        ),
         ({"categories": {"sex": []}}, r"dataset\.categories\.sex=\[\] to be a list of values"),
         ({"categories": {"sex": "f"}}, r"dataset\.categories\.sex='f' to be a list of values"),
         ({"categories": {"sex": ["f", "f"]}}, r"dataset\.categories\.sex=.* to be distinct"),

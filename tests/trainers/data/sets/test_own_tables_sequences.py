@@ -100,7 +100,9 @@ def test_a_declaration_with_a_mistake_is_refused(tmp_path: Path, fields: dict[st
 def test_a_file_with_a_mistake_is_refused_before_the_charge(tmp_path: Path) -> None:
     notes = sequences(tmp_path)
     (tmp_path / "notes.csv").write_text(ROWS.replace("note", "words"))
-    with pytest.raises(BadInput, match=r"^Expected one column note in the header of notes.csv, got 0\.$"):
+    with pytest.raises(
+        BadInput, match=r"^Expected one column note in the header of notes.csv, got 0\. Known: 'id', 'words'\.$"
+    ):
         notes.verify(tmp_path)
     (tmp_path / "notes.csv").unlink()
     with pytest.raises(BadInput, match=r"^notes needs .*notes.csv: put it there"):

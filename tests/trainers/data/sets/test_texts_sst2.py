@@ -91,8 +91,8 @@ def test_the_private_file_alone_is_recognised(tmp_path: Path) -> None:
         ("no label", r"2 values in line 3 of train\.tsv, got 1"),
         ("one\tmore\t1", r"2 values in line 3 of train\.tsv, got 3"),
         ("", r"2 values in line 3 of train\.tsv, got 1"),
-        ("well\t2", r"label in line 3 of train\.tsv from its list, got '2'"),
-        ("well\tnan", r"label in line 3 of train\.tsv from its list, got 'nan'"),
+        ("well\t2", r"label in line 3 of train\.tsv to be a declared value, got '2'\. Known: '0', '1'"),
+        ("well\tnan", r"label in line 3 of train\.tsv to be a declared value, got 'nan'\. Known: '0', '1'"),
     ],
 )
 def test_a_wrong_line_is_one_sentence_with_file_line_and_column(tmp_path: Path, line: str, sentence: str) -> None:
