@@ -121,18 +121,26 @@ def unfinished_runs_text(states: AttemptStates, work: RunQueue) -> str:
 EMPTY, TRAIN, HOLDOUT = "empty", "train", "holdout"
 """The key of the fact in a result, and the parts of a split that it may name."""
 
+NEVER_FOUND = "never_found"
+"""The key of the declared values that no record has."""
+
 UNCHANGED = "unchanged"
 """The key of the names of parameters whose updates were too small to change them."""
 
 
 def curator_warning_sentences(results: Iterable[TrialResult], account: str) -> Iterator[str]:
-    """Sentences for the curator alone: on each part of the data without records, and on weights that did not change."""
+    """Sentences for the curator alone: on parts and declared values without records, and on unchanged weights."""
     results = tuple(results)
     if names := list(dict.fromkeys(str(name) for result in results for name in result.curator.get(UNCHANGED, ()))):
         runs = sum(UNCHANGED in result.curator for result in results)
         yield (
             f"The learning rate of {runs} run{'s' if runs > 1 else ''} was too small to change {', '.join(names)}: "
             "every update was below the precision of the weights. They stay charged; raise trainer.lr."
+        )
+    if never := list(dict.fromkeys(str(name) for result in results for name in result.curator.get(NEVER_FOUND, ()))):
+        yield (
+            f"No record of {account} has the declared value{'s' if len(never) > 1 else ''} {', '.join(never)}: look at "
+            "the spelling in dataset.categories. Keep this to yourself: what no record has is private."
         )
     empty = {str(part) for result in results for part in result.curator.get(EMPTY, ())}
     if TRAIN in empty:

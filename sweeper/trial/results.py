@@ -37,6 +37,7 @@ from dpsweep.trainers.declarations.scores import number_of_noisy_counts
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.estimates import Estimate
     from dpsweep.trainers.training.run import Outcome
@@ -105,6 +106,13 @@ def names_of_empty_record_parts(data: Split) -> list[str]:
     """The empty parts ("train", "holdout") of the private records."""
     parts = {"train": data.train, "holdout": data.holdout}
     return [name for name, part in parts.items() if part is not None and not part.number_of_units]
+
+
+def names_of_values_never_found(dataset: DataSet, data: Split) -> list[str]:
+    """The declared values that no private record has."""
+    declared = dataset.declared_values
+    parts = [part.inputs(slice(None), "cpu") for part in (data.train, data.holdout) if declared and part is not None]
+    return [name for place, name in declared.items() if not any(bool(part[:, place].any()) for part in parts)]
 
 
 def result_with_finite_score_or_failed(session: Session, result: TrialResult, measured: Estimate) -> TrialResult:
@@ -215,6 +223,7 @@ class RunEnd:
                 "batch_sizes": asdict(outcome.batch_sizes),
                 "curve": list(outcome.curve),
                 "empty": names_of_empty_record_parts(self.data),
+                "never_found": names_of_values_never_found(declaration.dataset, self.data),
             },
             parameters=_number_of_trainable_parameters(one.model),
             counts=number_of_noisy_counts(declaration.score, declaration.dataset.classes),

@@ -13,7 +13,7 @@ from dpsweep.accounting.validation import positive_int
 from dpsweep.trainers.data.records import assign_units_and_cap_records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dpsweep.accounting.ledger.data_fingerprint import Content
@@ -74,6 +74,11 @@ class DataSet(ABC):
     def preprocessing(self) -> Form | None:
         """How a raw record becomes an input (`trainers/data/preprocessing.py`); it is released with a model."""
         return None
+
+    @property
+    def declared_values(self) -> Mapping[int, str]:
+        """The inputs that are 1 where a record has a declared value, by their place, with the value's name."""
+        return {}
 
     @property
     def caution(self) -> str | None:

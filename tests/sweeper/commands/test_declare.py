@@ -82,8 +82,8 @@ def test_a_public_table_needs_nothing_more(program: Program, tmp_path: Path) -> 
         "  # left out: fall, 60 values",
     ):
         assert line in text
-    words = ("dataset=visits", "trainer=sgd", "trainer.lr=1", "steps=3", "score=training", "hydra.searchpath=[conf]")
-    done = program(*words[:-1], f"hydra.searchpath=[file://{tmp_path}/conf]")
+    words = ("dataset=visits", "trainer=sgd", "trainer.lr=1", "steps=3", "score=training", "sampler.batch_size=20")
+    done = program(*words, f"hydra.searchpath=[file://{tmp_path}/conf]")
     assert done.returncode == 0, done.stderr
 
 

@@ -65,6 +65,25 @@ def test_where_none_is_held_out_the_curator_is_warned(program: Program, tmp_path
     says_nothing(program, done)
 
 
+@pytest.mark.usefixtures("pages")
+def test_a_declared_value_that_no_record_has_is_named_to_the_curator(program: Program, tmp_path: Path) -> None:
+    write(tmp_path, 300)
+    words = [word for word in TABLE if not word.startswith(("dataset.bounds", "dataset.shape"))]
+    values = [f"{place}" for place in range(18, 88)]
+    done = program(
+        *words,
+        "dataset.bounds={weight:[40,150]}",
+        f"dataset.categories={{age:[{','.join(values)},17]}}",
+        "dataset.shape=[72]",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No record of visits has the declared value age: 17: look at the spelling" in done.stderr
+    folder = folder_of(done)
+    assert program("release", str(folder), module="dpsweep.sweeper.commands.cli").returncode == 0
+    for path in (folder / "release").rglob("*"):
+        assert not path.is_file() or b"never_found" not in path.read_bytes()
+
+
 def says_nothing(program: Program, done: subprocess.CompletedProcess[str]) -> None:
     """No released file and no page of the sweep tells that there were no records."""
     folder = folder_of(done)

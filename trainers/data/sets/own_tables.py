@@ -183,6 +183,12 @@ class Table(_UserTable):
         return tuple(name for column in self.feature_columns for name in column.input_names)
 
     @property
+    def declared_values(self) -> Mapping[int, str]:
+        """The inputs of categories, but for those of values that are not declared."""
+        listed = {f"{name}: {value}" for name, values in (self.categories or {}).items() for value in values}
+        return {place: name for place, name in enumerate(self.input_names) if name in listed}
+
+    @property
     def preprocessing(self) -> Form:
         """The columns in alphabetical order."""
         return preprocessing_form_of_feature_columns([column.form for column in self.feature_columns], self.labels)
