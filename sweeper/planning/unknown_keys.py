@@ -130,12 +130,43 @@ def _unparsable_override_sentence(error: BaseException) -> str:
     word = getattr(cause, "override", "")
     if "=" not in word:
         return f"Expected {word} to be KEY=VALUE, as in steps=100."
+    if (character := _character_beyond_command_line(word)) is not None:
+        return _yaml_line_sentence(word.lstrip("+"), character)
     if _QUOTED_NAME.search(word):
         names = word.lstrip("+")
         return f"Expected the names in {names} to stand without quotes, as in dataset.bounds={{age: [18, 90]}}."
     return (
         f"Expected {word} to be KEY=VALUE: check its brackets, commas and quotes, and quote a value with spaces or "
         "brackets twice, as in data=\"'my folder'\"."
+    )
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME_IN_BRACES = re.compile(r"[{,]\s*('[^']*'|\"[^\"]*\"|[^{}\[\],:'\"]*?)\s*:")
+_BEYOND_NAMES = re.compile(r"[^A-Za-z0-9_ .-]")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def _character_beyond_command_line(word: str) -> str | None:
+    """The first character that Hydra's grammar has no place for: in a name, or outside of quotes in a value."""
+    key, _, value = word.lstrip("+~").partition("=")
+    names = (name.strip("'\"") for name in _NAME_IN_BRACES.findall(value))
+    found = (
+        _BEYOND_ASCII.search(key),
+        *(_BEYOND_NAMES.search(name) for name in names),
+        _BEYOND_ASCII.search(_QUOTED.sub("", value)),
+    )
+    return next((match.group() for match in found if match is not None), None)
+
+
+def _yaml_line_sentence(word: str, character: str) -> str:
+    """The sentence for a word that only a file can say, with its line of YAML."""
+    key, _, value = word.partition("=")
+    for name in reversed(key.split(".")):
+        value = f"{{{name}: {value}}}"
+    return (
+        f"Expected {word} without {character!r}, which a command line cannot carry in a name or outside of quotes. "
+        f"Write it into a file of your own, as `dpsweep declare` begins one: {value[1:-1]}"
     )
 
 

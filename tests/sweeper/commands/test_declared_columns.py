@@ -95,7 +95,7 @@ def test_columns_are_changed_added_and_taken_out(
     [
         ('dataset.bounds={"age": [0, 90]}', 'Expected the names in dataset.bounds={"age": [0, 90]} to stand without'),
         ("dataset.bounds={age: [0, 90]", "check its brackets"),
-        ("dataset.bounds={weight: [0, 200]}", "Expected dataset.shape=[3] == [4], as many as bounds"),
+        ("dataset.bounds={weight: [0, 200]}", "Expected dataset.shape=[3] == [4], as many as the inputs of bounds"),
     ],
 )
 def test_what_is_wrong_with_columns_is_said_in_one_sentence(planned: Program, word: str, sentence: str) -> None:
@@ -103,3 +103,30 @@ def test_what_is_wrong_with_columns_is_said_in_one_sentence(planned: Program, wo
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
     assert "beside a choice of dataset" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "character", "line"),
+    [
+        ("dataset.bounds={größe: [100,200]}", "ö", "dataset: {bounds: {größe: [100,200]}}"),
+        ("dataset.bounds={age=years: [0,90]}", "=", "dataset: {bounds: {age=years: [0,90]}}"),
+        ('dataset.bounds={"age, years": [0,90]}', ",", 'dataset: {bounds: {"age, years": [0,90]}}'),
+        ("dataset.categories={ward: [süd, nord]}", "ü", "dataset: {categories: {ward: [süd, nord]}}"),
+        ("dataset.label=größe", "ö", "dataset: {label: größe}"),
+    ],
+)
+def test_what_a_command_line_cannot_carry_is_shown_as_yaml(
+    planned: Callable[..., subprocess.CompletedProcess[str]], word: str, character: str, line: str
+) -> None:
+    done = planned(word)
+    assert done.returncode == 2
+    assert f"without {character!r}, which a command line cannot carry" in done.stderr
+    assert line in done.stderr
+
+
+def test_umlauts_stand_in_quotes_in_values(
+    planned: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = planned("dataset.categories={ward: ['süd, links', nord]}")
+    assert done.returncode == 0, done.stderr
+    assert declared(tmp_path)["categories"]["ward"] == ["süd, links", "nord"]
