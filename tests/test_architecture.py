@@ -109,7 +109,7 @@ DOORS = {
     "tensorboard": {"sweeper/loggers/libraries.py"},
     "mlflow": {"sweeper/loggers/libraries.py"},
     "wandb": {"sweeper/loggers/libraries.py"},
-    "PIL": {"trainers/data/sets/own_pictures.py"},
+    "PIL": {"trainers/data/pictures.py"},
     "pooch": {"trainers/data/official_files.py"},
     "sqlalchemy": {"accounting/chain/postgres_server.py"},
 }

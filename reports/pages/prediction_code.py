@@ -186,11 +186,23 @@ def inputs(row):
 '''
 _ARRAY = '''
 def inputs(row):
-    """The numbers of one record, of shape {shape}, as the model's inputs."""
+    """The numbers of one record, of shape {shape}, as the model's inputs.{orientation}"""
     numbers = torch.as_tensor(row, dtype=torch.float64).reshape(1, *declared["raw_shape"])
     {steps}
     return numbers.float()
 '''
+_ORIENTATIONS = {
+    "exif": """
+
+    Pictures were turned as their EXIF data say before their numbers were taken: PIL.ImageOps.exif_transpose.
+    """,
+    "ignored": """
+
+    Pictures were taken as they are stored, whatever their EXIF data say on their orientation.
+    """,
+}
+"""What the code says of pictures, by the `orientation` of their declared preprocessing, if it states one."""
+
 _WORDS = '''
 def inputs(row):
     """A text, read as {encoding}, as the model's inputs: the number of its words in each bucket."""
@@ -330,6 +342,7 @@ def _inputs_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, 
     if form["kind"] == "array":
         steps = "\n    ".join(_preprocessing_code_lines(form))
         code = _ARRAY.replace("{shape}", str(tuple(form["raw_shape"]))).replace("{steps}", steps)
+        code = code.replace("{orientation}", _ORIENTATIONS.get(str(form.get("orientation")), ""))
         return code if steps else code.replace("    \n", "")
     if form["kind"] == "words":
         return _WORDS.replace("{encoding}", str(form["encoding"]))

@@ -2,7 +2,8 @@
 
 Every constant in it comes from the declaration or from the code; none is computed from records. `kind` names the form
 of a raw record: `columns`, one value per named column; `array`, numbers; `words`, a text; `tokens`, the numbers of a
-text's words in a published vocabulary. `labels` are the names of the classes in order, None if the classes have none.
+text's words in a published vocabulary. `orientation` says what became of the orientation in pictures' EXIF data; it is
+left out where they were stored upright. `labels` are the names of the classes in order, None if the classes have none.
 Texts become bounded counts of hashed words; no vocabulary is computed from the records.
 """
 
@@ -69,6 +70,9 @@ def hash_bucket_of_word(word: str, width: int) -> int:
 
 Form = dict[str, Any]
 
+UPRIGHT = "stored"
+"""The orientation of pictures that a form leaves out: they were stored upright."""
+
 NEXT_TOKEN = "next_token"
 """The `output` of a language model; other forms state none."""
 
@@ -109,8 +113,12 @@ def preprocessing_form_of_array(
     bounds: tuple[float, float] | None = None,
     pool: int = 1,
     labels: Sequence[str] | None = None,
+    orientation: str = UPRIGHT,
 ) -> Form:
-    """An array of numbers, clamped to `bounds`, averaged over squares, and scaled to (x / scale - mean) / std."""
+    """An array of numbers, clamped to `bounds`, averaged over squares, and scaled to (x / scale - mean) / std.
+
+    `orientation` is that of pictures (`trainers/data/pictures.py`).
+    """
     scaling = scaling or Scaling()
     return {
         "kind": "array",
@@ -121,14 +129,15 @@ def preprocessing_form_of_array(
         "mean": scaling.mean,
         "std": scaling.std,
         "labels": None if labels is None else list(labels),
+        **({} if orientation == UPRIGHT else {"orientation": orientation}),
     }
 
 
-def of_bounded_array(shape: Sequence[int], bounds: Sequence[float]) -> Form:
+def of_bounded_array(shape: Sequence[int], bounds: Sequence[float], *, orientation: str = UPRIGHT) -> Form:
     """An array of numbers, clamped to `bounds` and scaled to [0, 1]."""
     low, high = bounds
     scaling = Scaling(scale=high - low, mean=low / (high - low))
-    return preprocessing_form_of_array(shape, scaling, bounds=(low, high))
+    return preprocessing_form_of_array(shape, scaling, bounds=(low, high), orientation=orientation)
 
 
 def preprocessing_form_of_word_counts(buckets: int, most: int, labels: Sequence[str], encoding: str) -> Form:

@@ -157,6 +157,22 @@ def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     assert all(str(dataset.get(key, "nowhere")) not in told for key in ("path", "source"))
 
 
+@pytest.mark.parametrize(
+    ("orientation", "words"),
+    [("exif", "PIL.ImageOps.exif_transpose"), ("ignored", "as they are stored, whatever"), ("stored", 'inputs."""')],
+)
+def test_the_code_says_how_pictures_were_turned(orientation: str, words: str) -> None:
+    given = {key: GAPS.get(key) if value == "???" else value for key, value in DATASETS["image_folder"].items()}
+    dataset = given | {"shape": [1, 8, 8], "orientation": orientation}
+    form = declared_preprocessing(dataset)
+    assert form is not None
+    assert form.get("orientation") == (None if orientation == "stored" else orientation)
+    code = prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors")
+    assert words in code
+    assert "{orientation}" not in code
+    compile(code, orientation, "exec")
+
+
 MODELS = {
     "cnn": ((1, 16, 16), {"activation": "tempered_sigmoid"}),
     "linear": ((4,), {}),

@@ -29,13 +29,14 @@ from dpsweep.trainers.data.arrays import (
 )
 from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts, positions_in_list
 from dpsweep.trainers.data.interface import DeclaredUnits
-from dpsweep.trainers.data.preprocessing import of_bounded_array
-from dpsweep.trainers.data.sets.own_pictures import (
-    check_picture_shape,
+from dpsweep.trainers.data.pictures import (
+    Orientation,
+    PictureDeclaration,
+    checked_orientation,
     content_fingerprint_of_pictures,
-    decode_picture,
     digests_of_pictures_and_labels,
 )
+from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
@@ -259,6 +260,8 @@ class HuggingFace(DeclaredUnits):
     values in it are one unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows.
     The rows of `test_path`, if there is one, are public.
     A picture's part of a split is decided by the bytes of its file and its label, so it is the same on every machine.
+    `orientation` says what the orientation in a picture's EXIF data does; an upper bound above 256 says that all
+    pictures have 16 bits a channel.
     Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32.
     """
 
@@ -270,10 +273,12 @@ class HuggingFace(DeclaredUnits):
     labels: tuple[str, ...]
     bounds: Sequence[float]
     test_path: str | None = None
+    orientation: str = Orientation.STORED.value
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        checked_orientation(self.orientation)
         for name in ("path", "features", "label", "test_path"):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
@@ -296,7 +301,10 @@ class HuggingFace(DeclaredUnits):
     @property
     def preprocessing(self) -> Form:
         """The numbers or pixels, clamped and scaled."""
-        return {**of_bounded_array(self.shape, self.bounds), "labels": list(self.labels)}
+        return {
+            **of_bounded_array(self.shape, self.bounds, orientation=self.orientation),
+            "labels": list(self.labels),
+        }
 
     def locate(self, folder: Path | None) -> None:
         """Find the folders or files."""
@@ -334,21 +342,32 @@ class HuggingFace(DeclaredUnits):
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
     def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+        low, high = self.bounds
         try:
-            check_picture_shape(self.shape)
+            declaration = PictureDeclaration(
+                shape=self.shape,
+                orientation=checked_orientation(self.orientation),
+                largest=high,
+                range_key="dataset.bounds",
+                range_value=[low, high],
+                range_form="[0, {}]",
+            )
         except ValueError as error:
             raise BadInput(str(error)) from error
         contents = column.bytes_of_picture_files()
-        pixels = np.empty((len(contents), *self.shape), dtype=np.uint8)
-        for row, content in enumerate(contents):
-            pixels[row] = decode_picture(content, self.shape, f"{self.features} in row {row} of {column.file}")
-        low, high = self.bounds
+        names = [f"{self.features} in row {row}" for row in range(len(contents))]
+        pixels = declaration.decode_pictures(contents, names, f"of {column.file}")
         return replace(
             bounded_records(pixels, labels, (low, high)),
             stored=digests_of_pictures_and_labels(contents, labels.tolist()),
         )
 
     def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+        if self.orientation != Orientation.STORED:
+            raise BadInput(
+                f"Expected dataset.orientation={self.orientation} to be stored: {self.features} in {column.file} holds "
+                "numbers, not pictures."
+            )
         features = column.numbers_of_nested_lists(self.shape)
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {column.file}")
         low, high = self.bounds

@@ -1,94 +1,41 @@
 """Pictures of the user in files, PNG and JPEG alone, of the declared size: one folder for each class.
 
-Nothing is resized. The classes are the declaration's: a folder's name alone would tell that its class occurs among
-private records. The unit of a file is found by a pattern for its name, or by a table of the files.
+Nothing is resized; `trainers/data/pictures.py` says what else is read and what is refused. The classes are the
+declaration's: a folder's name alone would tell that its class occurs among private records. The unit of a file is found
+by a pattern for its name, or by a table of the files.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.ledger.data_fingerprint import Content
 from dpsweep.trainers.data.columns import checked_public_texts
 from dpsweep.trainers.data.interface import DeclaredUnits
+from dpsweep.trainers.data.pictures import (
+    LARGEST_OF_16_BITS,
+    Orientation,
+    PictureDeclaration,
+    checked_orientation,
+    content_fingerprint_of_pictures,
+    digests_of_pictures_and_labels,
+)
 from dpsweep.trainers.data.preprocessing import preprocessing_form_of_array
-from dpsweep.trainers.data.records import DIGEST_BYTES, Records, Scaling
+from dpsweep.trainers.data.records import Records, Scaling
 from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, table_reader_for_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
+    from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.preprocessing import Form
 
     PictureFile = tuple[str, int, Path]
-
-FORMATS = ("PNG", "JPEG")
-MODES = {1: "L", 3: "RGB"}
-"""Pillow's name of a picture's colours, by the number of channels: grey, or red, green and blue."""
-
-_READ = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")
-"""The modes of 8 bits a channel at most; others would lose their lower bits."""
-
-
-def check_picture_shape(shape: tuple[int, ...]) -> None:
-    """Refuse a declared shape that is not [channels, height, width] of grey or coloured pictures."""
-    if len(shape) != 3 or shape[0] not in MODES:
-        raise ValueError(f"Expected dataset.shape={list(shape)} of [1 or 3, height, width]: grey or coloured pictures.")
-
-
-def decode_picture(content: bytes, shape: tuple[int, ...], where: str) -> NDArray[np.uint8]:
-    """The pixels uint8 [channels, height, width] of a picture's file; `where` names it in messages.
-
-    Colours become grey or grey becomes three equal colours, as the shape declares; transparency is left out, and a
-    note on the orientation of a camera has no effect.
-    Errors: `BadInput`, one sentence, for another format or size and for a damaged file.
-    """
-    from PIL import Image
-
-    channels, height, width = shape
-    try:
-        with Image.open(BytesIO(content), formats=FORMATS) as picture:
-            if picture.size != (width, height):
-                raise BadInput(
-                    f"Expected {where} to be a picture of {height} x {width} pixels, as dataset.shape says, got "
-                    f"{picture.height} x {picture.width}: resize it, one picture at a time."
-                )
-            if picture.mode not in _READ:
-                raise BadInput(f"Expected {where} to have 8 bits a channel, got a picture of mode {picture.mode}.")
-            opaque = picture.convert("RGBA") if "transparency" in picture.info else picture
-            pixels = np.asarray(opaque.convert(MODES[channels]), dtype=np.uint8)
-    except BadInput:
-        raise
-    except Exception as error:  # damaged files make Pillow raise errors of many kinds
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
-        reason = "another kind of file" if "cannot identify" in reason else reason
-        raise BadInput(f"Expected {where} to be a whole PNG or JPEG picture, got {reason}.") from error
-    return np.ascontiguousarray(pixels.reshape(height, width, channels).transpose(2, 0, 1))
-
-
-def digests_of_pictures_and_labels(contents: Sequence[bytes], labels: Sequence[int]) -> NDArray[np.uint8]:
-    """The digest of each picture's file and label, uint8 [n, 32]; alike on machines whose decoders differ."""
-    digests = (
-        blake2b(int(label).to_bytes(8, "little") + content, digest_size=DIGEST_BYTES).digest()
-        for label, content in zip(labels, contents, strict=True)
-    )
-    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-
-
-def content_fingerprint_of_pictures(contents: Iterable[bytes]) -> Content:
-    """The content that identifies a data set: the set of its files, whatever their names, labels and order."""
-    return Content.from_chunks(sorted(blake2b(content).digest() for content in contents))
-
 
 FILE = "file"
 """The column of a table of files that has their names."""
@@ -195,7 +142,9 @@ class ImageFolder(DeclaredUnits):
     a column of `unit_file`, a table whose column `file` has these names.
     A record's part of a split is decided by the bytes of its file and its label, so it is the same on every machine,
     though decoders of JPEG differ. Records are in the order of their names, without their classes.
-    Shapes: features uint8 [n, *shape], scaled to (x / scale - mean) / std by public constants.
+    `orientation` says what the orientation in a file's EXIF data does; a `scale` above 256 says that all pictures have
+    16 bits a channel.
+    Shapes: features uint8 or, of 16 bits, float32 [n, *shape], scaled to (x / scale - mean) / std by public constants.
     """
 
     is_local = True
@@ -208,11 +157,11 @@ class ImageFolder(DeclaredUnits):
     test_path: str | None = None
     unit_pattern: str | None = None
     unit_file: str | None = None
+    orientation: str = Orientation.STORED.value
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
-        check_picture_shape(self.shape)
-        _ = self._pixel_scaling, self._unit_rule_or_none
+        _ = self._pixel_scaling, self._unit_rule_or_none, self._picture_declaration
         for name in ("path", "test_path"):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
@@ -227,12 +176,28 @@ class ImageFolder(DeclaredUnits):
 
     @property
     def preprocessing(self) -> Form:
-        """The pixels, scaled."""
-        return preprocessing_form_of_array(self.shape, self._pixel_scaling, labels=self.labels)
+        """The pixels, turned as declared and scaled."""
+        return preprocessing_form_of_array(
+            self.shape,
+            self._pixel_scaling,
+            bounds=(0.0, LARGEST_OF_16_BITS) if self._picture_declaration.bits == 16 else None,
+            labels=self.labels,
+            orientation=self.orientation,
+        )
 
     @property
     def _pixel_scaling(self) -> Scaling:
         return Scaling(scale=self.scale, mean=self.mean, std=self.std)
+
+    @property
+    def _picture_declaration(self) -> PictureDeclaration:
+        return PictureDeclaration(
+            shape=self.shape,
+            orientation=checked_orientation(self.orientation),
+            largest=self.scale,
+            range_key="dataset.scale",
+            range_value=self.scale,
+        )
 
     @property
     def _unit_rule_or_none(self) -> UnitsOfFiles | None:
@@ -248,7 +213,7 @@ class ImageFolder(DeclaredUnits):
             self._unit_rule_or_none.check_declared_table_exists(self.name, folder)
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
-        """Decode every picture: one that cannot be read must not cost budget.
+        """Decode every picture: one that cannot be read must not cost budget; one sentence names all of them.
 
         The set of the private files' contents identifies the data set, whatever their names, classes and order.
         """
@@ -276,11 +241,9 @@ class ImageFolder(DeclaredUnits):
 
         contents = [_read_file_bytes(place, path) for _, _, place in files]
         labels = [label for _, label, _ in files]
-        pictures = np.empty((len(files), *self.shape), dtype=np.uint8)
-        for picture, content, (name, _, _) in zip(pictures, contents, files, strict=True):
-            picture[:] = decode_picture(content, self.shape, f"{name} in {path}")
+        pictures = self._picture_declaration.decode_pictures(contents, [name for name, _, _ in files], f"in {path}")
         return Records(
-            features=torch.from_numpy(pictures),
+            features=torch.from_numpy(pictures if pictures.dtype == np.uint8 else pictures.astype(np.float32)),
             labels=torch.tensor(labels, dtype=torch.int64),
             scaling=self._pixel_scaling,
             stored=digests_of_pictures_and_labels(contents, labels),

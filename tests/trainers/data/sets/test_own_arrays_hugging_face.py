@@ -200,6 +200,49 @@ def test_wrong_pictures_are_refused_before_anything_is_charged(
         assert str(refusal.value).startswith(f"Expected {sentence}")
 
 
+def rewritten(content: bytes, wide: bool = False, **options: Any) -> bytes:
+    stream = BytesIO()
+    with Image.open(BytesIO(content)) as image:
+        other = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 256) if wide else image
+        other.save(stream, "png", **options)
+    return stream.getvalue()
+
+
+def test_wrong_pictures_are_named_at_once(tmp_path: Path) -> None:
+    images = [{"bytes": one, "path": "a.png"} for one in (b"", *FILES[1:4], b"GIF")]
+    with pytest.raises(BadInput) as refusal:
+        written(tmp_path, image=images).verify(tmp_path)
+    assert str(refusal.value) == (
+        "Expected each picture of saved to be a whole PNG or JPEG picture, got image in row 0 (another kind of file), "
+        "image in row 4 (another kind of file)."
+    )
+
+
+def test_pictures_are_turned_as_declared(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    images = [{"bytes": rewritten(one, exif=exif), "path": "a.png"} for one in FILES]
+    photos = written(tmp_path, image=images)
+    with pytest.raises(BadInput, match=r"^Expected each picture of saved to be stored upright, .* row 4 \(EXIF"):
+        photos.verify(tmp_path)
+    turning = dataclasses.replace(photos, orientation="exif")
+    assert torch.equal(turning.load(tmp_path)[0].features, torch.from_numpy(PIXELS[:, :, ::-1, ::-1].copy()))
+    assert turning.preprocessing == photos.preprocessing | {"orientation": "exif"}
+    with pytest.raises(BadInput, match=r"^Expected dataset\.orientation=exif to be stored: scan in saved holds"):
+        dataclasses.replace(turning, features="scan", shape=(2, 3)).verify(tmp_path)
+
+
+def test_pictures_of_16_bits_are_read_in_full_where_the_bounds_say_so(tmp_path: Path) -> None:
+    images = [{"bytes": rewritten(one, wide=True), "path": "a.png"} for one in FILES]
+    photos = dataclasses.replace(written(tmp_path, image=images), shape=(1, 4, 5), bounds=(0, 65_280))
+    private, _ = photos.load(tmp_path)
+    grey = [np.asarray(Image.fromarray(one.transpose(1, 2, 0)).convert("L")) for one in PIXELS]
+    expected = torch.from_numpy(np.array(grey) / 255).float()
+    assert torch.allclose(private.inputs(slice(0, 5), "cpu")[:, 0], expected, atol=1e-6)
+    with pytest.raises(BadInput, match=r"8 bits .*, as dataset.bounds=\[0.0, 255.0\] says, .*bounds=\[0, 65535\]"):
+        dataclasses.replace(photos, bounds=(0, 255)).verify(tmp_path)
+
+
 def test_what_holds_no_rows_of_the_declared_kind_is_one_sentence(tmp_path: Path) -> None:
     photos = written(tmp_path, image=[{"path": "a.png"}] * 5)
     with pytest.raises(BadInput, match=r"^Expected image in saved to hold the bytes of pictures, got struct<.*>\.$"):
@@ -222,6 +265,7 @@ def test_what_holds_no_rows_of_the_declared_kind_is_one_sentence(tmp_path: Path)
         ({"classes": 3}, r"dataset\.classes=3 == 2, as many as labels"),
         ({"bounds": (1, 0)}, r"dataset\.bounds=.* finite and rising"),
         ({"path": ""}, r"dataset\.path='' to be a text"),
+        ({"orientation": 6}, r"dataset\.orientation=6 to be one of stored, exif, ignored"),
         ({"features": None}, r"dataset\.features=None to be a text"),
         ({"label": "image"}, "to be distinct"),
         ({**UNITS, "unit_column": "image"}, "to be distinct"),

@@ -15,6 +15,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
 from dpsweep.trainers.data.split import pseudo_random_part_mask
+from dpsweep.trainers.features.efficientnet_lite0 import input_range
+from dpsweep.trainers.features.interface import InputForm
 
 SHAPE = (3, 4, 5)
 PHOTOS = ImageFolder(
@@ -204,11 +206,57 @@ def test_bad_pictures_are_one_sentence_before_anything_is_charged(tmp_path: Path
             assert "\n" not in str(refusal.value)
 
 
-def test_a_picture_of_16_bits_would_lose_half_of_them(tmp_path: Path) -> None:
-    (tmp_path / "photos" / "sick").mkdir(parents=True)
-    Image.fromarray(np.full((4, 5), 60_000, dtype=np.uint16)).save(tmp_path / "photos" / "sick" / "a.png")
-    with pytest.raises(BadInput, match=r"^Expected sick/a\.png in photos to have 8 bits a channel, got .* I;16\.$"):
+def test_pictures_of_16_bits_are_read_in_full_where_the_scale_says_so(tmp_path: Path) -> None:
+    wide = np.random.default_rng(3).integers(0, 65_536, (4, 5), dtype=np.uint16)
+    picture(tmp_path / "photos" / "sick" / "a.png", wide[None])
+    with pytest.raises(BadInput, match=r"^Expected sick/a\.png in photos to have 8 bits a channel, as dataset\.scale="):
         PHOTOS.verify(tmp_path)
+    grey = dataclasses.replace(PHOTOS, shape=(1, 4, 5), scale=65_535.0, mean=0.5, std=0.5)
+    private, _ = grey.load(tmp_path)
+    assert private.features.dtype == torch.float32
+    assert np.array_equal(private.features[0, 0].numpy(), wide)
+    expected = torch.from_numpy((wide / 65_535 - 0.5) / 0.5).float()
+    assert torch.allclose(private.inputs(slice(0, 1), "cpu")[0, 0], expected, atol=1e-6)
+    form = grey.preprocessing
+    assert (form["bounds"], form["scale"]) == ([0.0, 65_535.0], 65_535.0)
+    assert PHOTOS.preprocessing["bounds"] is None
+    extracted = InputForm(shape=(1, 4, 5), preprocessing=form)
+    assert input_range(extracted) == (-1.0, 1.0), "an extractor of bytes gets the range of bytes"
+    picture(tmp_path / "photos" / "sick" / "b.png", pixels(0))
+    with pytest.raises(BadInput, match=r"^Expected sick/b\.png in photos to have 16 bits a channel, as .* got 8"):
+        grey.verify(tmp_path)
+
+
+def test_pictures_are_turned_as_declared_and_the_form_says_so(tmp_path: Path) -> None:
+    lying = pixels(0, (3, 5, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture(tmp_path / "photos" / "sick" / "a.png", lying, exif=exif)
+    with pytest.raises(BadInput, match=r"^Expected sick/a\.png in photos to be stored upright, .* orientation 6: "):
+        PHOTOS.verify(tmp_path)
+    turning = dataclasses.replace(PHOTOS, orientation="exif")
+    private, _ = turning.load(tmp_path)
+    assert np.array_equal(private.features[0].numpy(), np.rot90(lying, -1, (1, 2)))
+    assert turning.preprocessing == PHOTOS.preprocessing | {"orientation": "exif"}
+    assert "orientation" not in PHOTOS.preprocessing
+    untouched = dataclasses.replace(PHOTOS, orientation="ignored", shape=(3, 5, 4))
+    assert np.array_equal(untouched.load(tmp_path)[0].features[0].numpy(), lying)
+    assert untouched.preprocessing["orientation"] == "ignored"
+    assert turning.verify(tmp_path) == untouched.verify(tmp_path)
+
+
+def test_all_pictures_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
+    written(tmp_path)
+    for place in range(23):
+        (tmp_path / "photos" / "sick" / f"P9_{place:02}.png").write_bytes(b"")
+    picture(tmp_path / "photos" / "unclear" / "Q1_1.png", pixels(0, (3, 5, 5)))
+    for look in (PHOTOS.verify, PHOTOS.load):
+        with pytest.raises(BadInput) as refusal:
+            look(tmp_path)
+        told = str(refusal.value)
+        assert "sick/P9_19.png (another kind of file) and 3 more; and to be a picture of 4 x 5 pixels" in told
+        assert told.endswith("got unclear/Q1_1.png (5 x 5); resize pictures one at a time.")
+        assert "\n" not in told
 
 
 @pytest.mark.parametrize(
@@ -263,6 +311,7 @@ def test_a_name_that_the_pattern_does_not_match_is_refused(tmp_path: Path) -> No
         ({"shape": (4, 5)}, r"dataset\.shape=\[4, 5\] of \[1 or 3, height, width\]"),
         ({"shape": (4, 5, 3)}, r"dataset\.shape=\[4, 5, 3\] of \[1 or 3, height, width\]"),
         ({"std": 0.0}, "std=0.0 > 0"),
+        ({"orientation": "upright"}, r"dataset\.orientation='upright' to be one of stored, exif, ignored"),
         ({"path": ""}, r"dataset\.path='' to name a folder"),
         ({"test_path": ""}, r"dataset\.test_path='' to name a folder"),
         ({"test_records": 3}, r"dataset\.test_records=3 with dataset\.test_path=None"),
