@@ -47,6 +47,36 @@ class Images(Visits):
     def __getitem__(self, index):
         return np.full((2,), 51 * index, dtype=np.uint8), bool(index % 2)
 
+class Counted(Visits):
+    reads = []
+
+    def __getitem__(self, index):
+        self.reads.append(index)
+        return ROWS[index % 4] + index, index % 2
+
+class Shuffled(Counted):
+    def __init__(self, size=4):
+        super().__init__(size=size)
+        self.order = torch.randperm(size)
+
+    def __getitem__(self, index):
+        return super().__getitem__(int(self.order[index]))
+
+class Drawing(Counted):
+    def __init__(self, size=4):
+        super().__init__(size=size)
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __getitem__(self, index):
+        return torch.rand(2, generator=self.generator), 0
+
+class Growing(Counted):
+    made = []
+
+    def __init__(self):
+        self.made.append(1)
+        super().__init__(size=3 + len(self.made))
+
 class Endless(IterableDataset):
     def __iter__(self):
         return iter([])
@@ -106,6 +136,32 @@ def test_random_transforms_are_refused(pair: str) -> None:
     """A record that is another at every reading would be held out in one run and trained on in the next."""
     with pytest.raises(BadInput, match=r"to give the same at index 2 whenever it is asked"):
         of("Visits", change={2: pair}).verify(None)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 64, 65, 500])
+def test_each_record_is_read_once_and_a_few_are_asked_for_again_before_a_charge(size: int) -> None:
+    counted = of("Counted", size=size)
+    counted.verify(None)
+    reads = sys.modules["own_visits"].Counted.reads
+    few = sorted(reads[size : size + min(64, size)])
+    assert reads[:size] == list(range(size))
+    assert reads[size:] == 2 * few[::-1], "of the same object and of a new one, the last index first"
+    assert len({*few}) == min(64, size)
+    assert {0, size - 1} <= {*few} or size == 0
+    reads.clear()
+    counted.load(None)
+    assert reads == list(range(size))
+
+
+@pytest.mark.parametrize("kind", ["Shuffled", "Drawing"])
+def test_what_is_drawn_when_a_dataset_is_made_is_refused_though_it_is_the_same_object_ever_after(kind: str) -> None:
+    with pytest.raises(BadInput, match=r"to give the same at index \d+ whenever it is asked: .* drawn or counted"):
+        of(kind, size=100).verify(None)
+
+
+def test_a_length_that_is_another_when_it_is_made_again_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"Growing to have the same length whenever it is made, got 4 and 5\.$"):
+        of("Growing").verify(None)
 
 
 def test_no_records_are_fine() -> None:
