@@ -271,14 +271,16 @@ def _sentence_about_defects(defects: Sequence[tuple[str, _Defect]], place: str) 
         ((name, defect),) = defects
         remedy = f": {defect.remedy}" if defect.remedy else ""
         return f"Expected {name} {place} {defect.expected}, got {defect.got}{remedy}."
-    kinds: dict[tuple[str, str], list[str]] = {}
+    kinds: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for name, defect in defects:
-        kinds.setdefault((defect.expected, defect.remedy), []).append(f"{name} ({defect.got})")
+        kinds.setdefault((defect.expected, defect.remedy), []).append((name, defect.got))
     parts = []
-    for (expected, remedy), names in kinds.items():
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        named = f"{', '.join(names[:MOST_NAMES])}{more}"
-        parts.append(f"{expected}, got {named}" + (f"; {remedy}" if remedy else ""))
+    for (expected, remedy), files in kinds.items():
+        same = len({got for _, got in files}) == 1
+        named = ", ".join(name if same else f"{name} ({got})" for name, got in files[:MOST_NAMES])
+        named += f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+        got = f"{files[0][1]} at {named}" if same else named
+        parts.append(f"{expected}, got {got}" + (f"; {remedy}" if remedy else ""))
     return f"Expected each picture {place} {'; and '.join(parts)}."
 
 

@@ -254,8 +254,8 @@ def test_all_pictures_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> N
         with pytest.raises(BadInput) as refusal:
             look(tmp_path)
         told = str(refusal.value)
-        assert "sick/P9_19.png (another kind of file) and 3 more; and to be a picture of 4 x 5 pixels" in told
-        assert told.endswith("got unclear/Q1_1.png (5 x 5); resize pictures one at a time.")
+        assert "sick/P9_19.png and 3 more; and to be a picture of 4 x 5 pixels" in told
+        assert told.endswith("got 5 x 5 at unclear/Q1_1.png; resize pictures one at a time.")
         assert "\n" not in told
 
 
