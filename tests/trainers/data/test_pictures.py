@@ -23,6 +23,9 @@ GREY, RGB, GREY_AND_ALPHA, RGBA = 0, 2, 4, 6
 SAMPLES = {GREY: 1, RGB: 3, GREY_AND_ALPHA: 2, RGBA: 4}
 """The numbers of a pixel, by PNG's types of colours."""
 
+PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+"""Where the seven parts of an interlaced picture begin, and how far their rows and columns lie apart."""
+
 
 def declared(channels: int = 3, largest: float = 255.0, orientation: str = "stored", **changed: Any) -> Any:
     given = {"shape": (channels, HEIGHT, WIDTH), "orientation": Orientation(orientation), "largest": largest}
@@ -54,16 +57,17 @@ def tagged(tag: int, kind: str = "PNG", image: Image.Image | None = None) -> byt
     return saved(image or Image.fromarray(COLOURS), kind, exif=exif)
 
 
-def png_of_16_bits(pixels: np.ndarray, colours: int, more: bytes = b"") -> bytes:
+def png_of_16_bits(pixels: np.ndarray, colours: int, more: bytes = b"", *, interlaced: bool = False) -> bytes:
     """A PNG file written by its specification, since Pillow writes only grey ones of 16 bits."""
+    parts = [pixels[y::down, x::right] for y, x, down, right in (PASSES if interlaced else ((0, 0, 1, 1),))]
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
-    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, colours, 0, 0, 0)
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    parts = (chunk(b"IHDR", header), more, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, colours, 0, 0, interlaced)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for part in parts if part.size for row in part)
+    chunks = (chunk(b"IHDR", header), more, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
@@ -119,10 +123,11 @@ def test_exif_data_that_say_nothing_of_a_turn_turn_nothing(content: bytes, orien
     assert np.array_equal(decoded(content, orientation=orientation), COLOURS)
 
 
+@pytest.mark.parametrize("interlaced", [False, True])
 @pytest.mark.parametrize("colours", SAMPLES)
-def test_16_bits_are_read_in_full(colours: int) -> None:
+def test_16_bits_are_read_in_full(colours: int, interlaced: bool) -> None:
     pixels = WIDE[:, :, : SAMPLES[colours]]
-    content = png_of_16_bits(pixels, colours)
+    content = png_of_16_bits(pixels, colours, interlaced=interlaced)
     found = decoded(content, largest=65_535.0)
     assert found.dtype == np.uint16
     expected = pixels[:, :, :3] if SAMPLES[colours] >= 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
