@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -168,20 +169,35 @@ def inputs(row):
     return torch.tensor([numbers])
 '''
 _COLUMNS = '''
+def day(text, form):
+    """The number of a day."""
+    return float(datetime.strptime(text, form).toordinal())
+
+
 def inputs(row):
-    """A row, with a value by the name of each column, as the model's inputs."""
+    """A row, with a value by the name of each column, as the model's inputs; None or an empty text is missing."""
     numbers = []
     for column in declared["columns"]:
-        value = str(row[column["name"]]).strip()
+        cell = row[column["name"]]
+        value = "" if cell is None else unicodedata.normalize("NFC", str(cell).strip())
         if "values" in column:
-            if value not in column["values"] and column.get("unlisted") != "zeros":
+            value, unlisted = value or column.get("missing", ""), column.get("unlisted", "refused")
+            if value not in column["values"] and unlisted == "refused":
                 raise ValueError(f"Expected {column['name']}={value!r} to be in its list.")
             numbers += [float(value == each) for each in column["values"]]
+            numbers += [float(value not in column["values"])] * (unlisted == "category")
         else:
-            low, high, number = column["low"], column["high"], float(value)
+            gap = "missing" in column and not value
+            if gap:
+                number = column["missing"]
+            elif "first_day" in column:
+                number = day(value, column["format"]) - day(column["first_day"], "%Y-%m-%d")
+            else:
+                number = float(value)
             if not math.isfinite(number):
                 raise ValueError(f"Expected {column['name']}={value} to be a finite number.")
-            numbers.append((min(max(number, low), high) - low) / (high - low))
+            low, high = column["low"], column["high"]
+            numbers += [(min(max(number, low), high) - low) / (high - low), *[float(gap)] * ("missing" in column)]
     return torch.tensor([numbers])
 '''
 _ARRAY = '''
@@ -243,7 +259,7 @@ def inputs(row):
     return torch.as_tensor(row, dtype=torch.float32).reshape(1, *{shape})
 '''
 _IMPORTS = {
-    "columns": "import json\nimport math\n\n",
+    "columns": "import json\nimport math\nimport unicodedata\nfrom datetime import datetime\n\n",
     "array": "import json\n\n",
     "words": "import json\nimport re\nfrom hashlib import blake2b\n\n",
     "tokens": "import json\n\n",
@@ -348,7 +364,7 @@ def _inputs_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, 
         return _WORDS.replace("{encoding}", str(form["encoding"]))
     if form["kind"] == "tokens":
         return SEQUENCE if is_language_model_preprocessing(form) else _TOKENS
-    return _COLUMNS if any("values" in column for column in form["columns"]) else _NUMBERS
+    return _NUMBERS if all(column.keys() == {"name", "low", "high"} for column in form["columns"]) else _COLUMNS
 
 
 def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
@@ -380,6 +396,15 @@ def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapp
     )
 
 
+def _example_cell(column: Mapping[str, Any]) -> object:
+    """An invented value of a column: the middle of its bounds, its first day, or its first category."""
+    if "values" in column:
+        return column["values"][0]
+    if "first_day" in column:
+        return datetime.strptime(column["first_day"], "%Y-%m-%d").strftime(column["format"])
+    return (column["low"] + column["high"]) / 2
+
+
 def _example_row_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
     """An invented example row: the middle of every bound."""
     if form is None or form["kind"] == "array":
@@ -389,12 +414,14 @@ def _example_row_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]
     if form["kind"] == "tokens":
         return str([require_stored_integer("padding", form["padding"])])
     columns = form["columns"]
-    if len(columns) > _LONGEST_EXAMPLE:
-        return '{column["name"]: column.get("low", 0) for column in declared["columns"]}'
-    middles = {
-        column["name"]: column["values"][0] if "values" in column else (column["low"] + column["high"]) / 2
-        for column in columns
-    }
+    if len(columns) > _LONGEST_EXAMPLE and not any("first_day" in column for column in columns):
+        if not any("values" in column for column in columns):
+            return '{column["name"]: column["low"] for column in declared["columns"]}'
+        return (
+            '{column["name"]: column["values"][0] if "values" in column else column["low"] '
+            'for column in declared["columns"]}'
+        )
+    middles = {column["name"]: _example_cell(column) for column in columns}
     return "\n".join(
         ["{", *(f"    {json.dumps(name)}: {json.dumps(middle)}," for name, middle in middles.items()), "}"]
     )

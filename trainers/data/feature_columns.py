@@ -117,7 +117,6 @@ class DayColumn(_RangedColumn):
     """A day, as the number of days since the first one of its range; `date_format` is that of `datetime.strptime`."""
 
     first: str
-    last: str
     date_format: str
 
     def inputs(self, column: TableColumn, found: Mismatches) -> NDArray[np.float64]:
@@ -127,15 +126,10 @@ class DayColumn(_RangedColumn):
 
     @property
     def form(self) -> dict[str, Any]:
-        """The first and the last day, and the days that stand for a missing one."""
+        """The range in days since the first one, that day, and the days that stand for a missing one."""
         constant = {} if self.missing is None else {"missing": self.missing}
-        return {
-            "name": self.name,
-            "first_day": self.first,
-            "last_day": self.last,
-            "format": self.date_format,
-            **constant,
-        }
+        days = {"low": self.bounds[0], "high": self.bounds[1], "first_day": self.first, "format": self.date_format}
+        return {"name": self.name, **days, **constant}
 
 
 def day_range(first: str, last: str) -> Bounds:
@@ -266,4 +260,4 @@ def _day_column(name: str, days: Sequence[str], constant: object, date_format: s
         ) from cause
     if missing is not None and not 0 <= missing <= bounds[1]:
         raise ValueError(f"Expected dataset.missing.{name}={constant} to be a day from {first} to {last}.")
-    return DayColumn(name=name, bounds=bounds, missing=missing, first=first, last=last, date_format=date_format)
+    return DayColumn(name=name, bounds=bounds, missing=missing, first=first, date_format=date_format)

@@ -24,6 +24,9 @@ from dpsweep.reports.pages.prediction_code import (
 )
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.data.arrays import bounded_records
+from dpsweep.trainers.data.columns import Column
+from dpsweep.trainers.data.feature_columns import inputs_of_columns
+from dpsweep.trainers.data.mismatches import mismatches_refused
 from dpsweep.trainers.data.preprocessing import hashed_word_counts_of_texts
 from dpsweep.trainers.data.sets.adult import CATEGORIES, COLUMNS, encode_rows_as_inputs
 from dpsweep.trainers.models.fully_connected import logistic
@@ -46,7 +49,18 @@ GAPS = {"name": "own", "path": "own.npz", "file": "own.csv", "records": 100, "sh
 GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my_data.Mine"}}
 
 
-WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}}
+WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}, "other": "zeros"}
+GAPPED = TABLE | {
+    **{"shape": [9], "categories": {"größe": ["süd", "nord"]}, "other": "category", "date_format": "%d.%m.%Y"},
+    **{"dates": {"admitted": ["2020-01-01", "2020-12-31"]}},
+    "missing": {"age": 50, "admitted": "2020-07-01", "größe": "unbekannt"},
+}
+GAPPED_ROWS = [
+    {"pressure": 111.0, "age": age, "admitted": day, "größe": place}
+    for age, day, place in (
+        *(("30", "01.02.2020", "su\u0308d"), ("", "31.12.2021", "nord"), (30.5, "", ""), ("7", "29.02.2020", "west")),
+    )
+]
 PICTURES = ("hugging_face", "image_folder")
 OF_A_MODELS_FOLDER = ("sst2_hf", "text_sequences", "text_table")
 
@@ -77,6 +91,16 @@ def ward_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
     return torch.cat([table_inputs(rows), wards], dim=1)
 
 
+def gapped_inputs(rows: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    declared: Any = build_object_of_config_part(GAPPED, "dataset")
+    columns = {
+        name: Column.from_cells(name, "heart.csv", {line: str(row[name]) for line, row in enumerate(rows)})
+        for name in rows[0]
+    }
+    with mismatches_refused() as found:
+        return torch.from_numpy(inputs_of_columns(declared.feature_columns, columns, found))
+
+
 def npz_inputs(rows: Sequence[Any]) -> torch.Tensor:
     records = bounded_records(np.array(rows), np.zeros(len(rows), dtype=np.int64), (-1.0, 3.0))
     return records.inputs(slice(None), "cpu")
@@ -103,6 +127,7 @@ CASES: dict[str, tuple[Mapping[str, Any], Callable[[Any], torch.Tensor], list[An
         ward_inputs,
         [{"age": str(a), "pressure": "111", "ward": ward} for a in (5, 30, 99) for ward in ("a", "b", "c", "")],
     ),
+    "gaps, days and values of other kinds": (GAPPED, gapped_inputs, GAPPED_ROWS),
     "array": (NPZ, npz_inputs, np.linspace(-2, 4, 48).reshape(8, 2, 3).tolist()),
     "pooled": (DATASETS["mnist_5k"], pooled, np.random.default_rng(1).integers(0, 256, (6, 1, 28, 28)).tolist()),
     "words": (DATASETS["sst2_words"], counted, ["A fine film, a FINE film!", "dull", "", "caf\u00e9 \u00fcber 12"]),
