@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum, auto
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A number in a text; unlike `float`, no underscores, no digits of other scripts, no words."""
+
+PLAIN = b"0123456789.-"
+"""What numbers are made of in most files: a text of these alone that `float` reads is a finite number."""
 
 EMPTY, UNLISTED = -2, -1
 """The positions in a list of a value that is missing, and of one that is not in the list."""
@@ -142,10 +145,7 @@ class Column:
     @classmethod
     def from_cells(cls, name: str, file: str, cells: Mapping[int, str], place: str = "line") -> Column:
         """The column with these cells by their place."""
-        distinct = DistinctTexts()
-        for cell in cells.values():
-            distinct.append(cell)
-        return distinct.column(name, file, list(cells), place=place)
+        return column_of_cells(name, file, list(cells.values()), list(cells), place=place)
 
     def place_text(self, index: int) -> str:
         """The line of a record."""
@@ -158,6 +158,9 @@ class Column:
 
     def numbers(self, found: Mismatches) -> NDArray[np.float64]:
         """The finite numbers [n]; NaN for an empty cell, and for any other value, which is a mismatch."""
+        if self.decimal == "." and not "".join(self.values).encode("utf-8", "surrogateescape").translate(None, PLAIN):
+            with suppress(ValueError):  # "1-2" or an empty cell
+                return np.array(list(map(float, self.values)), dtype=np.float64)[self.codes]
         return self._parsed(self._number_in_text, FINITE, _advice_on_number, found)
 
     def days(self, form: str, found: Mismatches) -> NDArray[np.float64]:
@@ -206,39 +209,43 @@ class Column:
         return number if math.isfinite(number) else math.nan
 
 
-class DistinctTexts:
-    """The cells of a column while they are read: each distinct text once."""
+def column_of_cells(
+    name: str,
+    file: str,
+    cells: Sequence[str],
+    places: Sequence[int],
+    *,
+    place: str = "line",
+    decimal: str = ".",
+    empty: frozenset[str] = frozenset(),
+) -> Column:
+    """The column of these cells, in composed form and without spaces around them; texts of `empty` are none."""
+    if len(set(cells[:SAMPLE])) * 2 > len(cells[:SAMPLE]):
+        values, codes = cells, np.arange(len(cells), dtype=np.int32)
+    else:
+        values = list(dict.fromkeys(cells))
+        place_of = {value: code for code, value in enumerate(values)}
+        codes = np.fromiter(map(place_of.__getitem__, cells), dtype=np.int32, count=len(cells))
+    composed = composed_texts(values)
+    return Column(
+        name=name,
+        file=file,
+        values=tuple("" if value in empty else value for value in composed) if empty else tuple(composed),
+        codes=codes,
+        places=places,
+        place=place,
+        decimal=decimal,
+    )
 
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._of_records = array("i")
 
-    def append(self, cell: str) -> None:
-        """Adds the cell of one more record."""
-        self._of_records.append(self._codes.setdefault(cell, len(self._codes)))
+SAMPLE = 256
+"""Cells of a column that tell whether its distinct values are few: then each is looked at once."""
 
-    def column(
-        self,
-        name: str,
-        file: str,
-        places: Sequence[int],
-        *,
-        place: str = "line",
-        decimal: str = ".",
-        empty: frozenset[str] = frozenset(),
-    ) -> Column:
-        """The column of these cells, in composed form and without spaces around them; texts of `empty` are none."""
-        codes = np.frombuffer(self._of_records, dtype=np.int32) if self._of_records else np.zeros(0, dtype=np.int32)
-        values = (composed_text(cell) for cell in self._codes)
-        return Column(
-            name=name,
-            file=file,
-            values=tuple("" if value in empty else value for value in values),
-            codes=codes,
-            places=places,
-            place=place,
-            decimal=decimal,
-        )
+
+def composed_texts(texts: Sequence[str]) -> list[str]:
+    """The texts without the spaces around them, in Unicode's composed form."""
+    stripped = [text.strip() for text in texts]
+    return stripped if "".join(stripped).isascii() else list(map(composed_text, stripped))
 
 
 def composed_text(text: str) -> str:

@@ -34,8 +34,8 @@ from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.trainers.data.columns import (
     Column,
     ColumnKind,
-    DistinctTexts,
     check_header_has_columns_once,
+    column_of_cells,
     composed_text,
 )
 
@@ -109,10 +109,10 @@ class Dialect:
         """The mark before the decimals of a number."""
         return "." if self.decimal is None else DECIMALS.get(self.decimal, self.decimal)
 
-    def column(self, texts: DistinctTexts, name: str, file: str, places: Sequence[int], place: str) -> Column:
+    def column(self, name: str, file: str, cells: Sequence[str], places: Sequence[int], place: str) -> Column:
         """The column of these cells."""
         empty = frozenset(self.na_values)
-        return texts.column(name, file, places, place=place, decimal=self.mark_of_decimals, empty=empty)
+        return column_of_cells(name, file, cells, places, place=place, decimal=self.mark_of_decimals, empty=empty)
 
 
 PLAIN = Dialect()
@@ -177,33 +177,36 @@ class TextTable(ABC):
             wanted = [(header.index(name), name) for name in names]
             first = True
             while first or rows is not None:
-                texts, places = {name: DistinctTexts() for name in names}, array("q")
-                for place, row in itertools.islice(numbered, rows):
-                    self._require_width(row, header, place)
-                    places.append(place)
-                    for index, name in wanted:
-                        texts[name].append(row[index])
-                if not places and not first:
+                chunk = list(itertools.islice(numbered, rows))
+                if not chunk and not first:
                     return
                 first = False
+                places = array("q", (place for place, _ in chunk))
+                for place, row in chunk:
+                    if len(row) != len(header):
+                        self._require_width(row, header, place)
+                cells = list(zip(*(row for _, row in chunk), strict=False)) or [()] * len(header)
                 columns = {
-                    name: self.dialect.column(texts[name], name, self.file, places, self.place) for name in names
+                    name: self.dialect.column(name, self.file, cells[index], places, self.place)
+                    for index, name in wanted
                 }
                 for column in columns.values():
                     self._require_decoded(column)
                 yield columns
 
     def _require_width(self, row: Sequence[str], header: Sequence[str], place: int) -> None:
-        """Refuse a row that is shorter or longer than the header, but for an empty cell after a last delimiter."""
-        if len(row) == len(header) or (len(row) == len(header) + 1 and not row[-1].strip()):
+        """Refuse a row that has not the header's width, but for an empty cell after a last delimiter."""
+        if len(row) == len(header) + 1 and not row[-1].strip():
             return
         comma = " A number with a decimal comma needs quotes around it there." if len(row) > len(header) else ""
         raise BadInput(f"Expected {len(header)} values in {self.place} {place} of {self.file}, got {len(row)}.{comma}")
 
     def _require_decoded(self, column: Column) -> None:
         """Refuse texts with bytes that the encoding does not have."""
+        if "".join(column.values).isascii():
+            return
         for code, value in enumerate(column.values):
-            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            if any("\ud800" <= letter <= "\udfff" for letter in value):
                 index = int((column.codes == code).argmax())
                 raise BadInput(
                     f"Expected {column.name} in {column.place_text(index)} to be {self.dialect.encoding or 'UTF-8'}, "
@@ -317,7 +320,7 @@ class _NumberedLines:
 
 def _is_filled(row: Sequence[str]) -> bool:
     """Whether a row is one: spreadsheets write rows of empty cells after the last one."""
-    return len(row) == 1 or any(cell and not cell.isspace() for cell in row)
+    return len(row) == 1 or any(row)
 
 
 def _is_wide(encoding: str | None) -> bool:
