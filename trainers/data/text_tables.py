@@ -210,8 +210,13 @@ class TextTable(ABC):
                 index = int((column.codes == code).argmax())
                 raise BadInput(
                     f"Expected {column.name} in {column.place_text(index)} to be {self.dialect.encoding or 'UTF-8'}, "
-                    f"got {escape_invisible_characters(value)!r}. {_ENCODING_ADVICE}"
+                    f"got {_stored_bytes(value)!r}. {_ENCODING_ADVICE}"
                 )
+
+
+def _stored_bytes(text: str) -> bytes:
+    """The bytes of a text as they stand in the file, where its encoding has no letters for some."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 _ENCODING_ADVICE = "dataset.encoding=cp1252 (or latin-1, or another) declares how letters are stored."
@@ -293,7 +298,7 @@ class CsvTable(TextTable):
             if any("\ud800" <= letter <= "\udfff" for letter in name):
                 raise BadInput(
                     f"Expected the header of {self.file} to be {self.dialect.encoding or 'UTF-8'}, got "
-                    f"{escape_invisible_characters(name)!r}. {_ENCODING_ADVICE}"
+                    f"{_stored_bytes(name)!r}. {_ENCODING_ADVICE}"
                 )
         if len(header) == 1 and len(names) > 1:
             raise BadInput(

@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "Latin-1, undeclared, in the header": (
         PLAIN.encode("latin-1"),
         {},
-        r"the header of visits\.csv to be UTF-8, got 'gr\\\\udcf6\\\\udcdfe'\. dataset\.encoding=cp1252",
+        r"the header of visits\.csv to be UTF-8, got b'gr\\xf6\\xdfe'\. dataset\.encoding=cp1252",
     ),
     "Latin-1, undeclared, in a cell": (
         replaced(("größe", "hoehe")).encode("latin-1"),
