@@ -360,21 +360,23 @@ _FIXED = ("is_integer", "is_floating", "is_boolean")
 class TypedColumn:
     """One column [n] of a file, in one piece and without a dictionary.
 
-    Errors: `BadInput`, one sentence that names file, row and column; the first row is row 0.
+    `first` is the number of its first row, which is 0 in a file that is read as a whole.
+    Errors: `BadInput`, one sentence that names file, row and column.
     """
 
     name: str
     file: str
     values: pa.Array
+    first: int = 0
 
     @classmethod
-    def from_chunked_array(cls, name: str, file: str, values: pa.ChunkedArray) -> TypedColumn:
-        """A column of a table."""
-        return cls(name=name, file=file, values=_plain_arrow_array(values))
+    def from_chunked_array(cls, name: str, file: str, values: pa.ChunkedArray, first: int = 0) -> TypedColumn:
+        """A column of some rows of a table."""
+        return cls(name=name, file=file, values=_plain_arrow_array(values), first=first)
 
     def place_text(self, index: int) -> str:
         """The row of a record."""
-        return f"row {index} of {self.file}"
+        return f"row {self.first + index} of {self.file}"
 
     def value_text(self, index: int) -> str:
         """The value, or null."""
@@ -485,7 +487,7 @@ class TypedColumn:
             file=self.file,
             values=tuple(map(composed_text, distinct.dictionary.to_pylist())),
             codes=distinct.indices.to_numpy(zero_copy_only=False),
-            places=range(len(values)),
+            places=range(self.first, self.first + len(values)),
             place="row",
         )
 

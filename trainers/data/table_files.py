@@ -36,7 +36,7 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 class ArrowTable:
     """A table in a file or folder of this `kind`; `file` is its name in messages.
 
-    `read` reads it with some columns, `schema` the names and types of all.
+    `pieces` reads some of its columns, a number of rows at a time, and `schema` the names and types of all.
 
     Rows are numbered from 0 in messages.
     Errors: `BadInput`, one sentence that names the file.
@@ -45,7 +45,7 @@ class ArrowTable:
     path: Path
     file: str
     kind: str
-    read: Callable[[Path, Sequence[str] | None], pa.Table] = field(repr=False)
+    pieces: Callable[[Path, Sequence[str] | None], Iterator[pa.Table]] = field(repr=False)
     schema: Callable[[Path], pa.Schema] = field(repr=False)
 
     def require_reader_library(self) -> None:
@@ -55,18 +55,29 @@ class ArrowTable:
 
     def read_columns(self, names: Sequence[str]) -> dict[str, TypedColumn]:
         """The columns with these names."""
+        import pyarrow as pa
+
+        with self._errors_refused():
+            table = pa.concat_tables(list(self._checked_pieces(names)), promote_options="permissive")
+        return self._columns_of_piece(table, names, 0)
+
+    def batches(self, names: Sequence[str]) -> Iterator[Mapping[str, TypedColumn]]:
+        """The columns with these names, some rows at a time."""
+        first = 0
+        for piece in self._checked_pieces(names):
+            yield self._columns_of_piece(piece, names, first)
+            first += len(piece)
+
+    def _columns_of_piece(self, table: pa.Table, names: Sequence[str], first: int) -> dict[str, TypedColumn]:
+        """The columns with these names of some rows, of which `first` is the number of the first one."""
         from dpsweep.trainers.data.columns import TypedColumn
 
-        table = self._read_checked_table(names)
         header = [composed_text(name) for name in table.column_names]
         check_header_has_columns_once(header, names, self.file)
         return {
-            name: TypedColumn.from_chunked_array(name, self.file, table.column(header.index(name))) for name in names
+            name: TypedColumn.from_chunked_array(name, self.file, table.column(header.index(name)), first)
+            for name in names
         }
-
-    def batches(self, names: Sequence[str]) -> Iterator[Mapping[str, TypedColumn]]:
-        """The columns with these names, all rows at once."""
-        yield self.read_columns(names)
 
     def kinds_of_columns(self) -> Mapping[str, ColumnKind | None]:
         """All columns by their types; no record is read."""
@@ -78,21 +89,33 @@ class ArrowTable:
 
     def content_hash_of_table(self) -> Content:
         """The names, types and values of all columns: the same for every compression and division of the rows."""
+        return Content.from_chunks(self._bytes_of_columns())
+
+    def _bytes_of_columns(self) -> Iterator[bytes]:
+        """The names, types and values of all columns as bytes; one column at a time, if their names tell them apart."""
+        import pyarrow as pa
+
         from dpsweep.trainers.data.columns import column_type_and_values_as_bytes
 
-        table = self._read_checked_table(None)
-        return Content.from_chunks(
-            chunk
-            for name, column in zip(table.column_names, table.columns, strict=True)
-            for chunk in (f"{name}\n".encode(), *column_type_and_values_as_bytes(column))
-        )
-
-    def _read_checked_table(self, names: Sequence[str] | None) -> pa.Table:
-        """The table, completely checked."""
         with self._errors_refused():
-            table = self.read(self.path, names)
-            table.validate(full=True)
-        return table
+            names = self.schema(self.path).names
+            alone = len({composed_text(name) for name in names}) == len(names)
+            for read in [[composed_text(name)] for name in names] if alone else [None]:
+                table = pa.concat_tables(list(self._checked_pieces(read)), promote_options="permissive")
+                for name, column in zip(table.column_names, table.columns, strict=True):
+                    yield f"{name}\n".encode()
+                    yield from column_type_and_values_as_bytes(column)
+
+    def _checked_pieces(self, names: Sequence[str] | None) -> Iterator[pa.Table]:
+        """The pieces with these columns, each completely checked; one without rows if there is none."""
+        with self._errors_refused():
+            empty = _select_columns(self.schema(self.path).empty_table(), names)
+            for piece in self.pieces(self.path, names):
+                piece.validate(full=True)
+                empty = None
+                yield piece
+            if empty is not None:
+                yield empty
 
     @contextmanager
     def _errors_refused(self) -> Iterator[None]:
@@ -113,12 +136,19 @@ def is_hugging_face_saved_dataset_folder(path: Path) -> bool:
     return any((path / name).is_file() for name in (STATE, SPLITS))
 
 
-def read_parquet(path: Path, names: Sequence[str] | None) -> pa.Table:
-    """The table in a Parquet file, with checksums of its pages compared where there are any."""
+ROWS = 1 << 16
+"""The rows of a Parquet file that are read at once."""
+
+
+def parquet_pieces(path: Path, names: Sequence[str] | None) -> Iterator[pa.Table]:
+    """The rows of a Parquet file, with checksums of its pages compared where there are any."""
+    import pyarrow as pa
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read(columns=_names_of_present_columns(names, file.schema_arrow.names))
+        kept = _names_of_present_columns(names, file.schema_arrow.names)
+        for batch in file.iter_batches(ROWS, columns=kept):
+            yield pa.Table.from_batches([batch])
 
 
 def parquet_parts_of_folder(path: Path) -> tuple[Path, ...]:
@@ -129,21 +159,19 @@ def parquet_parts_of_folder(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(part for part in parts if not part.name.startswith((".", "_"))))
 
 
-def read_parquet_folder(path: Path, names: Sequence[str] | None) -> pa.Table:
+def pieces_of_parquet_folder(path: Path, names: Sequence[str] | None) -> Iterator[pa.Table]:
     """The rows of all Parquet files in a folder, one file after another.
 
     Errors: `BadInput` for folders within it, whose names may be values of a column.
     """
-    import pyarrow as pa
-
     folders = sorted(part.name for part in path.iterdir() if part.is_dir() and not part.name.startswith((".", "_")))
     if folders:
         raise BadInput(
             f"Expected {path.name} to have Parquet files and no folders, got {folders[0]}: a value in a folder's name "
             "is no column here, so write the table with all of its columns."
         )
-    tables = [read_parquet(part, names) for part in parquet_parts_of_folder(path)]
-    return pa.concat_tables(tables, promote_options="permissive")
+    for part in parquet_parts_of_folder(path):
+        yield from parquet_pieces(part, names)
 
 
 def parquet_schema(path: Path) -> pa.Schema:
@@ -154,10 +182,14 @@ def parquet_schema(path: Path) -> pa.Schema:
     return pyarrow.parquet.read_schema(first)
 
 
-def read_arrow(path: Path, names: Sequence[str] | None) -> pa.Table:
-    """The table in an Arrow or Feather file, or in a stream of Arrow data."""
+def arrow_pieces(path: Path, names: Sequence[str] | None) -> Iterator[pa.Table]:
+    """The rows of an Arrow or Feather file, or of a stream of Arrow data."""
+    import pyarrow as pa
+
     with _opened_arrow_reader(path) as reader:
-        return _select_columns(reader.read_all(), names)
+        stored = getattr(reader, "num_record_batches", None)
+        for batch in reader if stored is None else map(reader.get_batch, range(stored)):
+            yield _select_columns(pa.Table.from_batches([batch]), names)
 
 
 def arrow_schema(path: Path) -> pa.Schema:
@@ -179,11 +211,10 @@ def _opened_arrow_reader(path: Path) -> Iterator[Any]:
         yield (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
 
 
-def read_hugging_face_saved_dataset(path: Path, names: Sequence[str] | None) -> pa.Table:
-    """The table of one data set in a folder of `save_to_disk`."""
-    import pyarrow as pa
-
-    return pa.concat_tables([read_arrow(path / name, names) for name in _arrow_file_names_of_saved_dataset(path)])
+def pieces_of_saved_dataset(path: Path, names: Sequence[str] | None) -> Iterator[pa.Table]:
+    """The rows of one data set in a folder of `save_to_disk`."""
+    for name in _arrow_file_names_of_saved_dataset(path):
+        yield from arrow_pieces(path / name, names)
 
 
 def _arrow_file_names_of_saved_dataset(path: Path) -> Sequence[str]:
@@ -246,24 +277,22 @@ class TableFile(Protocol):
 
 
 def _parquet_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Parquet file", read=read_parquet, schema=parquet_schema)
+    return ArrowTable(path=path, file=file, kind="Parquet file", pieces=parquet_pieces, schema=parquet_schema)
 
 
 def _arrow_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(path=path, file=file, kind="Arrow file", read=read_arrow, schema=arrow_schema)
+    return ArrowTable(path=path, file=file, kind="Arrow file", pieces=arrow_pieces, schema=arrow_schema)
 
 
 def _hugging_face_dataset_table_file(path: Path, file: str) -> ArrowTable:
-    return ArrowTable(
-        path=path, file=file, kind="saved data set", read=read_hugging_face_saved_dataset, schema=arrow_schema
-    )
+    return ArrowTable(path=path, file=file, kind="saved data set", pieces=pieces_of_saved_dataset, schema=arrow_schema)
 
 
 def _table_file_in_folder(path: Path, file: str) -> ArrowTable:
     if is_hugging_face_saved_dataset_folder(path):
         return _hugging_face_dataset_table_file(path, file)
     return ArrowTable(
-        path=path, file=file, kind="folder of Parquet files", read=read_parquet_folder, schema=parquet_schema
+        path=path, file=file, kind="folder of Parquet files", pieces=pieces_of_parquet_folder, schema=parquet_schema
     )
 
 
