@@ -120,7 +120,7 @@ def one_by_one(
 
 def by_numpy(data: Records, batch_size: int, points: int, steps: int) -> None:
     """A loop over points as one would write it by hand, bound by calls and not by arithmetic."""
-    x = np.column_stack([data.features.numpy(), np.ones(N, dtype=np.float32)])
+    x = np.column_stack([data.stored_features().numpy(), np.ones(N, dtype=np.float32)])
     y, rng = data.labels.numpy(), np.random.default_rng()
     lengths = np.linalg.norm(x, axis=1)
     for point in range(points):
@@ -140,7 +140,7 @@ def by_numpy(data: Records, batch_size: int, points: int, steps: int) -> None:
 
 def by_torch(data: Records, batch_size: int, points: int, steps: int) -> None:
     """The same loop with torch's tensors."""
-    x, y = torch.cat([data.features, torch.ones(N, 1)], dim=1), data.labels
+    x, y = torch.cat([data.stored_features(), torch.ones(N, 1)], dim=1), data.labels
     for point in range(points):
         rate, bound, weights = float(RATES[point]), float(BOUNDS[point]), torch.zeros(D + 1)
         for _ in range(steps):
@@ -164,7 +164,7 @@ def by_opacus(data: Records, batch_size: int, points: int, steps: int) -> None:
             chosen = torch.from_numpy(np.flatnonzero(generator.random(N) < batch_size / N))
             labels = torch.zeros(len(chosen), dtype=torch.int64)
             Opacus().bounded_gradient_sum_and_norms(
-                model, Minibatch(data.features[chosen], labels), Task(transform=transform, chunk=N)
+                model, Minibatch(data.stored_features(chosen.numpy()), labels), Task(transform=transform, chunk=N)
             )
 
 

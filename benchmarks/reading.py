@@ -61,7 +61,7 @@ def measure(name: str, folder: Path, size: Size, checksums: dict[str, str]) -> N
 
     private, _ = dataset.load(folder)
     drawn = np.random.default_rng(0).choice(len(private), size.batch, replace=False)
-    rows = private.features[drawn].float()
+    rows = private.stored_features(drawn).float()
     print(f"{name}, verify: {ratio(lambda: dataset.verify(folder), read, size.rounds)}")
     print(f"{name}, load: {ratio(lambda: dataset.load(folder), read, size.rounds)}")
     print(f"{name}, batch of {size.batch}: {ratio(lambda: private.inputs(drawn, 'cpu'), rows.clone, size.rounds)}")

@@ -97,11 +97,11 @@ def _hold_script_lock_or_raise_timeout(store: PrivateStore, trial: str) -> Itera
 
 def write_records_for_script(records: Records, scored: Records, folder: Path) -> None:
     """Writes the training records, and the stored features of the records that are scored, without their labels."""
-    arrays = {"features": _tensor_to_numpy(records.features), "labels": _tensor_to_numpy(records.labels)}
+    arrays = {"features": _tensor_to_numpy(records.stored_features()), "labels": _tensor_to_numpy(records.labels)}
     if records.units is not None:
         arrays["units"] = records.units.of
     _save_arrays(folder / TRAIN_FILE, arrays)
-    _save_arrays(folder / SCORE_FILE, {"features": _tensor_to_numpy(scored.features)})
+    _save_arrays(folder / SCORE_FILE, {"features": _tensor_to_numpy(scored.stored_features())})
 
 
 def archive_script_output_and_return_sha256(folder: Path, target: Path) -> str | None:

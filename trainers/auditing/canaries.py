@@ -316,7 +316,7 @@ NAME = b"audit canary "
 
 def replace_stored_features_by_model_inputs(records: Records) -> Records:
     """The same records, with features that are the model's inputs."""
-    scaled = records.inputs(slice(None), records.features.device)
+    scaled = records.inputs(slice(None), records.labels.device)
     return replace(records, features=scaled, scaling=Scaling(), stored=None)
 
 
@@ -354,13 +354,13 @@ class RecordCanaries:
         if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
             if len(coins) > len(records):
                 raise ValueError(f"Expected audit.records_canaries={len(coins)} <= {len(records)}, the records.")
-            features, labels = records.features.clone(), records.labels.clone()
+            features, labels = records.stored_features(), records.labels.clone()
             places = torch.from_numpy(np.flatnonzero(coins))
-            features[places], labels[places] = chosen.features, chosen.labels
+            features[places], labels[places] = chosen.stored_features(), chosen.labels
             return replace(records, features=features, labels=labels, stored=None)
         return replace(
             records,
-            features=torch.cat([records.features, chosen.features]),
+            features=torch.cat([records.stored_features(), chosen.stored_features()]),
             labels=torch.cat([records.labels, chosen.labels]),
             units=None if records.units is None else _units_with_canaries(records.units, np.flatnonzero(coins)),
             stored=None,
@@ -429,10 +429,10 @@ def _parameters_by_name_from_vector(
 
 def _random_sparse_canary_inputs(records: Records, count: int, rng: np.random.Generator) -> Tensor:
     """Inputs that are 0 but for a few numbers, disjoint where they fit, and of a norm that stands out."""
-    shape = tuple(records.features.shape[1:])
+    shape = records.input_shape
     size = int(np.prod(shape))
     each = max(1, size // count)
-    norms = records.features.flatten(1).norm(dim=1)
+    norms = records.stored_features().flatten(1).norm(dim=1)
     value = TIMES * max(1.0, float(norms.mean()) if len(norms) else 1.0) / each**0.5
     places = np.concatenate([rng.permutation(size) for _ in range(-(-count * each // size))])
     features = torch.zeros(count, size)
@@ -443,7 +443,7 @@ def _random_sparse_canary_inputs(records: Records, count: int, rng: np.random.Ge
 
 def _random_tokens(records: Records, count: int, words: int, rng: np.random.Generator) -> Tensor:
     """Token numbers, each drawn at random."""
-    drawn = rng.integers(0, words, (count, *records.features.shape[1:]))
+    drawn = rng.integers(0, words, (count, *records.input_shape))
     return torch.from_numpy(drawn).to(records.features.dtype)
 
 

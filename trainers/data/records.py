@@ -1,5 +1,8 @@
 """Records as tensors, the public constants that turn them into a model's inputs, and the units that they belong to.
 
+Selected records share the array of all features and have positions in it, so that a split copies none. The array lies
+in memory or on disk; a batch reads its own rows alone.
+
 A unit is a person (patient, user) with one record or several. The guarantee for a unit rests on three facts, which this
 module and `split` ensure. A unit's records stay together in every sample and in the holdout. The contribution cap
 selects a unit's records from these records alone. Nothing about a unit depends on another unit, so adding or removing
@@ -12,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 _KEY = b"dpsweep contribution 1"
 _DIGEST_BYTES = 16
+
+_BLOCK = 2**22
+"""Numbers that are read at a time where all records are passed once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,19 +127,86 @@ class Scaling:
             raise ValueError(f"Expected mean={self.mean} finite.")
 
 
+class ArrayOnDisk(Protocol):
+    """The features of all records of a file, stored as `Records` would hold them, and read row by row."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[m, *shape]."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """uint8 or float32, the type of the rows that are read."""
+        ...
+
+    def read_rows(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        """The rows at these positions [k, *shape], in their order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureRows:
+    """The features of selected records: the rows of `array` [m, *shape] at `positions` [n], none of them copied."""
+
+    array: torch.Tensor | ArrayOnDisk
+    positions: NDArray[np.int64]
+
+    @property
+    def shape(self) -> torch.Size:
+        """[n, *shape]."""
+        import torch
+
+        return torch.Size((len(self.positions), *self.array.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the array."""
+        return self.array.dtype
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether rows are read from disk."""
+        import torch
+
+        return not isinstance(self.array, torch.Tensor)
+
+    def gather(self, index: Index) -> torch.Tensor:
+        """A copy of the rows at `index` of the selected ones."""
+        import torch
+
+        positions = np.ascontiguousarray(self.positions[index])
+        if isinstance(self.array, torch.Tensor):
+            return self.array.index_select(0, torch.from_numpy(positions).to(self.array.device))
+        return self.array.read_rows(positions)
+
+    def select(self, index: Index) -> FeatureRows:
+        """The rows at `index` of the selected ones."""
+        return replace(self, positions=self.positions[index])
+
+    def to(self, device: torch.device | str) -> torch.Tensor | FeatureRows:
+        """The same rows on `device`; those of an array on disk, or on this device already, stay where they are."""
+        import torch
+
+        if not isinstance(self.array, torch.Tensor) or self.array.device == torch.device(device):
+            return self
+        return self.gather(slice(None)).to(device)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Records:
     """The records of one part of a data set.
 
-    Shapes: features [n, *shape] of uint8 or float32 as stored; labels [n] of int64 for classes, of float32 for
-    numbers, or [n, *shape] of int64 with a label for each position; n may be 0. `units` is None if every record is its
+    Shapes: features [n, *shape] of uint8 or float32 as stored, or rows of such an array where records were selected;
+    labels [n] of int64 for classes, of float32 for numbers, or [n, *shape] of int64 with a label for each position; n
+    may be 0. `units` is None if every record is its
     own unit. `stored` has the digests of the records that the features were computed from, uint8 [n, 32]; None if the
     features are the stored ones. `nonzero` is about how many inputs of a record are not 0, a public number that the
     data set declares where most inputs are 0; otherwise None.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
-    features: torch.Tensor
+    features: torch.Tensor | FeatureRows
     labels: torch.Tensor
     scaling: Scaling = Scaling()
     units: Units | None = None
@@ -146,7 +219,7 @@ class Records:
         if str(self.labels.dtype) not in ("torch.int64", "torch.float32"):
             raise ValueError(f"Expected labels.dtype={self.labels.dtype} in (torch.int64, torch.float32).")
         if self.labels.shape not in (self.features.shape[:1], self.features.shape):
-            raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({len(self.features)},).")
+            raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({self.features.shape[0]},).")
         if self.units is not None and len(self.units.of) != len(self):
             raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")
         if self.nonzero is not None and (str(self.features.dtype) != "torch.uint8" or self.scaling.mean != 0):
@@ -157,11 +230,25 @@ class Records:
     def __len__(self) -> int:
         return int(self.labels.shape[0])
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one record's inputs."""
+        return tuple(self.features.shape[1:])
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the features are read from disk, batch by batch."""
+        return isinstance(self.features, FeatureRows) and self.features.is_on_disk
+
+    def stored_features(self, index: Index = slice(None)) -> torch.Tensor:
+        """A copy of the features [k, *shape] of the records at `index`, as stored."""
+        return _gather_rows(self.features, index)
+
     def inputs(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""
         import torch
 
-        inputs = _gather_rows(self.features, index).to(device=device, dtype=torch.float32)
+        inputs = self.stored_features(index).to(device=device, dtype=torch.float32)
         return inputs.div_(self.scaling.scale).sub_(self.scaling.mean).div_(self.scaling.std)
 
     def targets(self, index: Index, device: torch.device | str) -> torch.Tensor:
@@ -172,11 +259,22 @@ class Records:
         """Each record's label and stored features as little-endian bytes, or their digests; alike on every machine."""
         if self.stored is not None:
             return (digest.tobytes() for digest in self.stored)
-        stored = self.features.cpu().numpy()
-        features = stored.astype(stored.dtype.newbyteorder("<"), order="C", copy=False)
-        stored_labels = self.labels.cpu().numpy()
-        labels = stored_labels.astype(stored_labels.dtype.newbyteorder("<"))
-        return (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
+        return self._label_and_feature_bytes_of_each_record()
+
+    def _label_and_feature_bytes_of_each_record(self) -> Iterator[bytes]:
+        for labels, features in self._labels_and_features_in_blocks():
+            yield from (label.tobytes() + row.tobytes() for label, row in zip(labels, features, strict=True))
+
+    def _labels_and_features_in_blocks(self) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
+        """The labels and stored features of all records, some at a time, as little-endian numbers."""
+        size = max(1, _BLOCK // max(1, math.prod(self.input_shape)))
+        for start in range(0, len(self), size):
+            block = slice(start, start + size)
+            stored = self.features.gather(block) if isinstance(self.features, FeatureRows) else self.features[block]
+            yield tuple(  # type: ignore[misc]
+                array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+                for array in (self.labels[block].cpu().numpy(), stored.cpu().numpy())
+            )
 
     def digest_of_each_record(self) -> NDArray[np.uint8]:
         """A digest of each record's contents, uint8 [n, 32]."""
@@ -210,21 +308,26 @@ class Records:
         return np.ones(len(self)) if self.units is None else self.units.weight_of_each_record_in_unit
 
     def select(self, index: Index) -> Records:
-        """The records at `index`, in its order, with their units."""
-        native = _index_for_torch(index)
+        """The records at `index`, in its order, with their units; their features are not copied."""
+        features = self.features
+        if not isinstance(features, FeatureRows):
+            features = FeatureRows(array=features, positions=np.arange(len(self)))
         units = None if self.units is None else self.units.units_of_selected_records(index)
         stored = None if self.stored is None else self.stored[index]
-        return replace(self, features=self.features[native], labels=self.labels[native], units=units, stored=stored)
+        labels = self.labels[_index_for_torch(index)]
+        return replace(self, features=features.select(index), labels=labels, units=units, stored=stored)
 
     def to(self, device: torch.device | str) -> Records:
         """The same records, stored on `device`."""
         return replace(self, features=self.features.to(device), labels=self.labels.to(device))
 
 
-def _gather_rows(stored: torch.Tensor, index: Index) -> torch.Tensor:
+def _gather_rows(stored: torch.Tensor | FeatureRows, index: Index) -> torch.Tensor:
     """A copy of the rows at `index`: torch gathers rows by position several times faster than by any other index."""
     import torch
 
+    if isinstance(stored, FeatureRows):
+        return stored.gather(index)
     if isinstance(index, slice):
         return stored[index].clone()
     positions = np.flatnonzero(index) if index.dtype == np.bool_ else np.ascontiguousarray(index)

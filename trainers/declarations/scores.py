@@ -106,7 +106,7 @@ def _number_of_model_outputs(model: nn.Module, records: Records, device: torch.d
     """The number of the model's outputs, measured on an all-zero record, so that no real record is needed."""
     import torch
 
-    blank = torch.zeros((1, *records.features.shape[1:]), dtype=torch.float32, device=device)
+    blank = torch.zeros((1, *records.input_shape), dtype=torch.float32, device=device)
     with _evaluation_mode(model):
         return int(model(blank).shape[1])
 

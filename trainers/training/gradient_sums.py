@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -232,7 +233,7 @@ class StackedSums:
     @cached_property
     def _scaled_inputs_in_memory(self) -> Tensor | None:
         """The inputs [N, d] of all records, scaled once for all steps; None if they are too many to be held."""
-        if self.records.features.numel() > _HELD:
+        if math.prod(self.records.features.shape) > _HELD:
             return None
         return self.records.inputs(slice(None), self.device).flatten(1)
 

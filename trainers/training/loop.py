@@ -127,7 +127,7 @@ def train_together(
     streams; adjacent runs with the same streams draw different numbers from them. With `share`, all use the batches of
     the first run. A run that diverges leaves the group; the others continue. `watch` records the learning curves.
     """
-    require_separate_examples(models[0], tuple(records.features.shape[1:]))
+    require_separate_examples(models[0], records.input_shape)
     earlier = since or [None] * len(runs)
     progresses = [
         initial_progress(run, model.to(device)) if last is None else _resume_progress(last, model.to(device))

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from dpsweep.trainers.data.records import Records, Scaling
+from dpsweep.trainers.data.records import FeatureRows, Records, Scaling
 
 
 def images() -> Records:
@@ -48,6 +50,21 @@ def test_positions_masks_and_slices_agree(index: np.ndarray | slice) -> None:
     chosen = images().select(index)
     assert chosen.labels.tolist() == [1, 3]
     assert torch.equal(chosen.inputs(slice(None), "cpu"), images().inputs(index, "cpu"))
+
+
+def test_a_selection_of_a_selection_copies_no_features() -> None:
+    records = images()
+    chosen = records.select(np.array([5, 3, 1, 0])).select(np.array([True, False, True, False])).select(slice(None))
+    assert isinstance(chosen.features, FeatureRows)
+    assert chosen.features.array is records.features
+    assert chosen.input_shape == (1, 2, 2)
+    assert torch.equal(chosen.stored_features(), records.stored_features(np.array([5, 1])))
+    contents = [*records.bytes_of_each_record()]
+    assert [*chosen.bytes_of_each_record()] == [contents[5], contents[1]]
+    alone = replace(chosen, features=chosen.stored_features())
+    assert torch.equal(alone.inputs(slice(None), "cpu"), chosen.inputs(slice(None), "cpu"))
+    assert chosen.to("cpu").features is chosen.features
+    assert chosen.to("meta").features.shape == (2, 1, 2, 2)
 
 
 def test_reading_inputs_leaves_the_records_as_they_are() -> None:

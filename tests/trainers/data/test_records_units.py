@@ -35,7 +35,8 @@ def kept(records: Records) -> dict[bytes, Counter[tuple[float, ...]]]:
     """Each unit's records, whatever their order."""
     assert records.units is not None
     found: dict[bytes, Counter[tuple[float, ...]]] = {}
-    for unit, features, label in zip(records.units.of, records.features.tolist(), records.labels.tolist(), strict=True):
+    rows = records.stored_features().tolist()
+    for unit, features, label in zip(records.units.of, rows, records.labels.tolist(), strict=True):
         found.setdefault(records.units.names[unit], Counter())[(*features, label)] += 1
     return found
 
@@ -58,18 +59,19 @@ def test_a_record_stays_with_its_unit() -> None:
 
 
 def _rows(records: Records, whose: list[bytes]) -> list[tuple[list[float], int, bytes]]:
-    return list(zip(records.features.tolist(), records.labels.tolist(), whose, strict=True))
+    return list(zip(records.stored_features().tolist(), records.labels.tolist(), whose, strict=True))
 
 
 def test_the_records_kept_are_those_with_the_smallest_published_hashes() -> None:
     records, whose = plain(20), [b"one"] * 20
     contents = [
         int(label).to_bytes(8, "little") + features.numpy().astype("<f4").tobytes()
-        for features, label in zip(records.features, records.labels, strict=True)
+        for features, label in zip(records.stored_features(), records.labels, strict=True)
     ]
     tags = [hashlib.blake2b(content, digest_size=16, key=b"dpsweep contribution 1").digest() for content in contents]
     smallest = sorted(np.argsort(tags)[:CAP].tolist())
-    assert assign_units_and_cap_records(records, whose, CAP).features.tolist() == records.features[smallest].tolist()
+    capped = assign_units_and_cap_records(records, whose, CAP)
+    assert torch.equal(capped.stored_features(), records.stored_features(np.array(smallest)))
 
 
 def test_the_order_of_the_file_decides_nothing() -> None:
@@ -89,7 +91,7 @@ def test_equal_records_of_one_unit_are_kept_up_to_the_cap() -> None:
 def test_adding_one_unit_changes_no_other_units_records_or_part(copies: int) -> None:
     records, whose = visits(60)
     more = plain(len(whose) + copies, seed=9)
-    features = torch.cat([1e6 * more.features[:copies], records.features])
+    features = torch.cat([1e6 * more.stored_features(slice(copies)), records.stored_features()])
     both = Records(features=features, labels=torch.cat([more.labels[:copies], records.labels]))
     one = split_off_holdout(assign_units_and_cap_records(records, whose, CAP), fraction=0.3, adjacency=ADD)
     two = split_off_holdout(

@@ -110,8 +110,8 @@ def test_the_parts_are_disjoint_and_whole(adjacency: Adjacency) -> None:
     assert split.holdout is not None
     assert split.test is test
     held = pseudo_random_part_mask(records, 0.2, adjacency)
-    assert torch.equal(split.holdout.features, records.features[torch.from_numpy(held)])
-    assert torch.equal(split.train.features, records.features[torch.from_numpy(~held)])
+    assert torch.equal(split.holdout.stored_features(), records.stored_features(held))
+    assert torch.equal(split.train.stored_features(), records.stored_features(~held))
     assert torch.equal(split.train.labels, records.labels[torch.from_numpy(~held)])
 
 

@@ -86,7 +86,7 @@ def test_the_same_table_gives_the_same_records_and_units_in_every_format(tmp_pat
     assert private.units is not None
     assert first.units is not None
     assert private.units.names == first.units.names == (b"P1", b"P2", b"P3")
-    assert torch.equal(private.features, first.features)
+    assert torch.equal(private.stored_features(), first.stored_features())
     assert torch.equal(private.labels, first.labels)
     assert len(private) == 4, "P1 keeps two of three"
 
@@ -113,8 +113,8 @@ def test_a_value_becomes_the_declared_input(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_types_need_no_guessing(tmp_path: Path, name: str, ages: Any, ill: Any) -> None:
-    features = written(tmp_path, name, age=ages, ill=ill).load(tmp_path)[0].features
-    assert torch.equal(features, written(tmp_path, "visits.csv").load(tmp_path)[0].features)
+    features = written(tmp_path, name, age=ages, ill=ill).load(tmp_path)[0].stored_features()
+    assert torch.equal(features, written(tmp_path, "visits.csv").load(tmp_path)[0].stored_features())
 
 
 @pytest.mark.parametrize(

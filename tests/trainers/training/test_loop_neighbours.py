@@ -57,7 +57,8 @@ def parts(split: Split) -> tuple[Records, Records]:
 def rows_of(records: Records) -> dict[bytes, list[list[float]]]:
     assert records.units is not None
     found: dict[bytes, list[list[float]]] = {}
-    for unit, features, label in zip(records.units.of, records.features.tolist(), records.labels.tolist(), strict=True):
+    rows = records.stored_features().tolist()
+    for unit, features, label in zip(records.units.of, rows, records.labels.tolist(), strict=True):
         found.setdefault(records.units.names[unit], []).append([*features, label])
     return found
 

@@ -54,7 +54,7 @@ def test_records_of_one_unit_keep_their_labels(tmp_path: Path) -> None:
     notes.verify(tmp_path)
     records, _ = notes.load(tmp_path)
     assert records.number_of_units == len(records) == 3
-    assert records.labels.tolist() == next_token_targets(records.features.numpy(), 0).tolist()
+    assert records.labels.tolist() == next_token_targets(records.stored_features().numpy(), 0).tolist()
     part = records.select(np.array([2, 0]))
     assert part.labels.tolist() == [records.labels[2].tolist(), records.labels[0].tolist()]
     assert len({digest.tobytes() for digest in records.digest_of_each_record()}) == 3
