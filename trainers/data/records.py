@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Index: TypeAlias = NDArray[np.int64] | NDArray[np.bool_] | slice
 
-_KEY = b"dpsweep contribution 1"
-_DIGEST_BYTES = 16
+CONTRIBUTION_KEY = b"dpsweep contribution 1"
+CONTRIBUTION_BYTES = 16
 
 _BLOCK = 2**22
 """Numbers that are read at a time where all records are passed once."""
@@ -96,12 +96,10 @@ def assign_units_and_cap_records(records: Records, identifiers: Sequence[bytes],
     positive_int("cap", cap)
     places = {name: place for place, name in enumerate(dict.fromkeys(identifiers))}
     units = Units(names=tuple(places), of=np.array([places[name] for name in identifiers], dtype=np.int64))
-    tags = [
-        blake2b(content, digest_size=_DIGEST_BYTES, key=_KEY).digest() for content in records.bytes_of_each_record()
-    ]
-    order = np.array(sorted(range(len(tags)), key=lambda record: (units.of[record], tags[record])), dtype=np.int64)
+    high, low = np.ascontiguousarray(records.keyed_hashes(CONTRIBUTION_KEY, CONTRIBUTION_BYTES)).view(">u8").T
+    order = np.lexsort((low, high, units.of))
     sizes = np.bincount(units.of, minlength=len(units))
-    rank = np.arange(len(tags)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.arange(len(records)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return replace(records, units=units).select(np.sort(order[rank < cap]))
 
 
@@ -144,6 +142,10 @@ class ArrayOnDisk(Protocol):
         """The rows at these positions [k, *shape], in their order."""
         ...
 
+    def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
+        """The hashes by this public key of all records of the file [m, size], if they are known."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FeatureRows:
@@ -179,6 +181,13 @@ class FeatureRows:
         if isinstance(self.array, torch.Tensor):
             return self.array.index_select(0, torch.from_numpy(positions).to(self.array.device))
         return self.array.read_rows(positions)
+
+    def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
+        """The hashes by this public key of the selected records [n, size], if the array on disk knows them."""
+        import torch
+
+        known = None if isinstance(self.array, torch.Tensor) else self.array.known_hashes(key)
+        return None if known is None else np.asarray(known[self.positions])
 
     def select(self, index: Index) -> FeatureRows:
         """The rows at `index` of the selected ones."""
@@ -275,6 +284,20 @@ class Records:
                 array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
                 for array in (self.labels[block].cpu().numpy(), stored.cpu().numpy())
             )
+
+    def keyed_hashes(self, key: bytes, size: int) -> NDArray[np.uint8]:
+        """The hash of each record's contents by a public key, uint8 [n, size].
+
+        Those of records on disk are kept from the pass that checked the file, so that it is not read again.
+        """
+        if self.stored is None and isinstance(self.features, FeatureRows):
+            known = self.features.known_hashes(key)
+            if known is not None:
+                return known
+        hashes = b"".join(
+            blake2b(content, digest_size=size, key=key).digest() for content in self.bytes_of_each_record()
+        )
+        return np.frombuffer(hashes, dtype=np.uint8).reshape(len(self), size)
 
     def digest_of_each_record(self) -> NDArray[np.uint8]:
         """A digest of each record's contents, uint8 [n, 32]."""

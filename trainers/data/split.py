@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _KEY = b"dpsweep holdout 1"
-_DIGEST_BYTES = 8
+HASH_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,9 +87,10 @@ def pseudo_random_part_mask(
         if replacing:
             raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
         return _pseudo_random_mask_of_tags(records.units.names, fraction, key)[records.units.of]
-    return _pseudo_random_mask_of_tags(
-        _record_positions_as_bytes(len(records)) if replacing else records.bytes_of_each_record(), fraction, key
-    )
+    if replacing:
+        return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records)), fraction, key)
+    hashes = np.ascontiguousarray(records.keyed_hashes(key, HASH_BYTES))
+    return hashes.view(">u8").reshape(-1) < np.uint64(_threshold(fraction))
 
 
 def secret_coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]:
@@ -135,13 +136,18 @@ def nominal_units_outside_sealed_parts(units: int, sealed: SealedParts, adjacenc
 
 
 def _pseudo_random_mask_of_tags(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
-    threshold = int(fraction * 2 ** (8 * _DIGEST_BYTES))
+    threshold = _threshold(fraction)
     return np.array([_pseudo_random_integer(tag, key) < threshold for tag in tags], dtype=np.bool_)
+
+
+def _threshold(fraction: float) -> int:
+    """The integer that a pseudo-random one is below for this fraction of the records."""
+    return int(fraction * 2 ** (8 * HASH_BYTES))
 
 
 def _pseudo_random_integer(tag: bytes, key: bytes) -> int:
     """A public pseudo-random integer, uniform over 64 bits, that only `tag` and the public key decide."""
-    return int.from_bytes(blake2b(tag, digest_size=_DIGEST_BYTES, key=key).digest(), "big")
+    return int.from_bytes(blake2b(tag, digest_size=HASH_BYTES, key=key).digest(), "big")
 
 
 def _record_positions_as_bytes(records: int) -> Iterator[bytes]:
@@ -150,6 +156,9 @@ def _record_positions_as_bytes(records: int) -> Iterator[bytes]:
 
 KEY = b"dpsweep part 1"
 LEAST_BYTES = 16
+
+CONTENT_KEYS = (_KEY, KEY, SEALED_KEY)
+"""The public keys by which a record's contents decide its part: of a score, of a final run, and of a card."""
 
 
 @dataclass(frozen=True, kw_only=True)
