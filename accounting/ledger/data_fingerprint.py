@@ -127,7 +127,10 @@ _KEY_NEEDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """The SHA-256 of one file's decompressed content; never printed or stored, since it is unkeyed."""
+    """The SHA-256 of one file's decompressed content; unkeyed, so it is never printed.
+
+    It is stored only beside the private stores, where the contents of large files are kept for their owner alone.
+    """
 
     digest: bytes = field(repr=False)
 

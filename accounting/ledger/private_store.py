@@ -38,6 +38,9 @@ LAUNCH_FILE = "launch.json"
 FEATURES = "frozen-features"
 """The folder beside the stores of all ledgers."""
 
+RECORD_HASHES = "record-hashes"
+"""The folder beside the stores of all ledgers, of what a pass over large files found."""
+
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
 
@@ -92,6 +95,11 @@ class PrivateStore:
     def features_folder(self) -> Path:
         """The folder of the frozen features of records, which all plans and ledgers of a user share."""
         return self.root.parents[1] / FEATURES
+
+    @property
+    def record_hashes_folder(self) -> Path:
+        """The folder of what a pass over large files of records found, which all plans and ledgers of a user share."""
+        return self.root.parents[1] / RECORD_HASHES
 
     @property
     def script_inputs_folder(self) -> Path:

@@ -151,6 +151,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "dataset": {
         "adult": "dpsweep.trainers.data.sets.adult.Adult",
+        "arrays": "dpsweep.trainers.data.sets.own_arrays.Arrays",
         "cifar10": "dpsweep.trainers.data.sets.images.Cifar10",
         "covertype": "dpsweep.trainers.data.sets.number_tables.Covertype",
         "embedded_images": "dpsweep.trainers.data.sets.images.EmbeddedImages",

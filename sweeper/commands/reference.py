@@ -38,9 +38,7 @@ def print_reference(root: Path) -> None:
     machine = Compute(device="auto", threads=None, chunk=None, together=None).machine_of_worker_process(
         data_folder_from_typed_name(os.environ.get("DPSWEEP_DATA"))
     )
-    found = train_without_privacy_and_compare(
-        trial, SweepFolder(root=root, store=store), store.features_folder, machine
-    )
+    found = train_without_privacy_and_compare(trial, SweepFolder(root=root, store=store), store, machine)
     without = "it diverged" if found.without is None else f"{found.without.value:.2%}"
     print_lines(
         f"exact {sweep.score_label} on the scored records of {plan.account}:\n"

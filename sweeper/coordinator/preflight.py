@@ -36,11 +36,14 @@ from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.features.extracted import Extracted
 
 
-def read_verified_private_contents(plan: Plan, folder: Path | None) -> tuple[Content, ...]:
-    """The contents of the plan's files with private records, located and verified."""
+def read_verified_private_contents(plan: Plan, folder: Path | None, cache: Path | None = None) -> tuple[Content, ...]:
+    """The contents of the plan's files with private records, located and verified.
+
+    In `cache` lies what an earlier pass over large files found.
+    """
     dataset = declaration_from_config(plan.trials[0].config).dataset
     dataset.locate(folder)
-    return dataset.verify(folder)
+    return dataset.verify_with_cache(folder, cache)
 
 
 def keyed_fingerprint_of_contents(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
@@ -85,13 +88,15 @@ def new_data_message_that_sweep_would_give(plan: Plan, folder: Path | None, ledg
         return str(refusal)
 
 
-def data_changed_during_sweep_message(data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger) -> str:
+def data_changed_during_sweep_message(
+    data: Fingerprint, plan: Plan, folder: Path | None, ledger: Ledger, cache: Path | None = None
+) -> str:
     """A message if the files changed during the sweep; empty if they did not.
 
     The change is not written into the ledger, where its time would reveal when a search ended.
     """
     try:
-        now = keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder), ledger)
+        now = keyed_fingerprint_of_contents(read_verified_private_contents(plan, folder, cache), ledger)
     except BadInput as cause:
         return f"The data of {plan.account} can no longer be read as they were before this sweep. {cause}"
     if now == data:
@@ -132,7 +137,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
     request.jobs.for_plan(plan.id).try_launcher_setup()
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
-    contents = read_verified_private_contents(plan, machine.data)
+    contents = read_verified_private_contents(plan, machine.data, store.record_hashes_folder)
     _check_feature_extraction(plan, store)
     kinds = step_shapes_by_timing_key(
         configs_of_plan_runs(plan),

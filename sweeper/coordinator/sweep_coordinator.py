@@ -211,7 +211,8 @@ class SweepCoordinator:
         stopped = self._run_due_trials_and_tell_if_stopped(priced, folder, queue, check)
         if not stopped:
             self._read_card_if_due(card, self._runner(priced, folder, queue, check), queue)
-        print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger))
+        cache = folder.private_store.record_hashes_folder
+        print_errors(data_changed_during_sweep_message(fingerprint, plan, data, ledger, cache))
         return self._report_ended_or_stopped_sweep(priced.plan, folder, queue, stopped=stopped)
 
     def _check_before_charge(self, priced: PricedPlan, folder: SweepFolder) -> TrainingCheck:
@@ -226,7 +227,7 @@ class SweepCoordinator:
         over = admitted_search_for_plan(priced, folder, self._ledger, request.retry).are_all_runs_finished()
         if over and request.retry is not Retry.ALL:
             check = TrainingCheck.for_nothing_left_to_train(
-                read_verified_private_contents(plan, request.data),
+                read_verified_private_contents(plan, request.data, folder.private_store.record_hashes_folder),
                 self._step_speeds_of_earlier_sweeps.costs_if_all_known_else_none(configs_of_plan_runs(plan)),
             )
         else:

@@ -147,22 +147,25 @@ def load_split_records(
     folder: Path | None,
     coins: str = "",
     features: FeatureCache | None = None,
+    cache: Path | None = None,
 ) -> Split:
     """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
 
     `coins` is `Session.secret_part_coin_bits_hex`; `features` has the frozen features of the records, None if the trial
-    has none.
+    has none; `cache` is `PrivateStore.record_hashes_folder`, None if records on disk are to be passed again.
     """
     request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
     request |= {name: config[name] for name in ("part", FEATURES, SEALED) if name in config}
-    return _load_split_records_cached(json.dumps(request, sort_keys=True), folder, coins, features)
+    return _load_split_records_cached(json.dumps(request, sort_keys=True), folder, coins, features, cache)
 
 
 @lru_cache(maxsize=1)
-def _load_split_records_cached(request: str, folder: Path | None, coins: str, features: FeatureCache | None) -> Split:
+def _load_split_records_cached(
+    request: str, folder: Path | None, coins: str, features: FeatureCache | None, cache: Path | None
+) -> Split:
     config = json.loads(request)
     adjacency = Adjacency(config["adjacency"])
-    private, test = _load_records_of_part(config, adjacency, folder, features, 0)
+    private, test = _load_records_of_part(config, adjacency, folder, features, cache, 0)
     if (part := part_of_records_from_config(config)) is not None:
         private = part.records_in_part(private, adjacency, bytes.fromhex(coins))
     split: Split = build_object_of_config_part(config["score"], "score").split(private, test, adjacency)
@@ -170,13 +173,18 @@ def _load_split_records_cached(request: str, folder: Path | None, coins: str, fe
 
 
 def load_sealed_part(
-    config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, number: int, features: FeatureCache | None
+    config: Mapping[str, Any],
+    adjacency: Adjacency,
+    folder: Path | None,
+    number: int,
+    features: FeatureCache | None,
+    cache: Path | None = None,
 ) -> Records:
     """The records of the sealed part with this number, which counts from 1; raises `BadInput` if there is none."""
     sealed = sealed_parts_from_config(config)
     if sealed is None or not 1 <= number <= sealed.parts:
         raise BadInput(f"Expected sealed part {number} to be one of those of {config['dataset']['name']}.")
-    private, test = _load_records_of_part(config, adjacency, folder, features, number)
+    private, test = _load_records_of_part(config, adjacency, folder, features, cache, number)
     if not sealed.public:
         return private
     assert test is not None
@@ -184,7 +192,12 @@ def load_sealed_part(
 
 
 def _load_records_of_part(
-    config: Mapping[str, Any], adjacency: Adjacency, folder: Path | None, features: FeatureCache | None, number: int
+    config: Mapping[str, Any],
+    adjacency: Adjacency,
+    folder: Path | None,
+    features: FeatureCache | None,
+    cache: Path | None,
+    number: int,
 ) -> tuple[Records, Records | None]:
     """The private records and the public test records; of those that have sealed parts, the ones in this part.
 
@@ -192,7 +205,7 @@ def _load_records_of_part(
     they are the same with frozen features and without.
     """
     dataset = dataset_from_config(config)
-    private, test = dataset.load(folder)
+    private, test = dataset.load_with_cache(folder, cache)
     if (private.units is None) != (dataset.unit_column is None):
         raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
     sealed = sealed_parts_from_config(config)

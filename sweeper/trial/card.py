@@ -59,7 +59,9 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     if isinstance(declaration.dataset, Extracted):
         features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
     files.mark_as_read_or_refuse()
-    records = load_sealed_part(trial.config, declaration.adjacency, machine.data, part, features)
+    records = load_sealed_part(
+        trial.config, declaration.adjacency, machine.data, part, features, folder.private_store.record_hashes_folder
+    )
     if plan.event.sealed is None:
         records = replace(records, units=None)  # public records, each of which counts alone
     counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)

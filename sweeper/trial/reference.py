@@ -7,9 +7,9 @@ part. Nothing of it is written into the sweep's folder, so nothing of it can be 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
@@ -44,7 +44,7 @@ def require_method_without_privacy(trial: Trial) -> Method:
 
 
 def train_without_privacy_and_compare(
-    trial: Trial, folder: SweepFolder, features_folder: Path, machine: Machine
+    trial: Trial, folder: SweepFolder, store: PrivateStore, machine: Machine
 ) -> Reference:
     """Trains once without privacy, on the trial's training records, and scores both models on its scored ones."""
     import torch
@@ -58,11 +58,15 @@ def train_without_privacy_and_compare(
     torch.set_num_threads(machine.threads)
     declared, method = declaration_from_config(trial.config), require_method_without_privacy(trial)
     features = (
-        FeatureCache(root=features_folder, device=machine.device) if isinstance(declared.dataset, Extracted) else None
+        FeatureCache(root=store.features_folder, device=machine.device)
+        if isinstance(declared.dataset, Extracted)
+        else None
     )
     drawn = StoredDraw.read(folder.draw_path) if is_on_secret_part_of_records(trial) else None
     coins = "" if drawn is None else drawn.coins
-    data = load_split_records(trial.config, declared.adjacency, machine.data, coins, features)
+    data = load_split_records(
+        trial.config, declared.adjacency, machine.data, coins, features, store.record_hashes_folder
+    )
     run = Run(
         trainer=method,
         sampler=declared.sampler,

@@ -126,7 +126,12 @@ def train_sessions_and_write_results(
             first = group[0].session
             features = frozen_feature_cache_or_none(group, machine.device, should_stop)
             data = load_split_records(
-                first.trial.config, first.declaration.adjacency, machine.data, first.secret_part_coin_bits_hex, features
+                first.trial.config,
+                first.declaration.adjacency,
+                machine.data,
+                first.secret_part_coin_bits_hex,
+                features,
+                PrivateStore.from_record_folder(first.place.record).record_hashes_folder,
             )
             _warn_of_no_training_records(group, data)
             outcomes = _train_group(group, data, machine, should_stop, shared=shared)

@@ -287,12 +287,15 @@ class _ScriptRun:
         session, declaration = self.session, self.session.declaration
         content = read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
+        store = PrivateStore.from_record_folder(session.place.record)
         data = load_split_records(
-            session.trial.config, declaration.adjacency, self.machine.data, session.secret_part_coin_bits_hex
+            session.trial.config,
+            declaration.adjacency,
+            self.machine.data,
+            session.secret_part_coin_bits_hex,
+            cache=store.record_hashes_folder,
         )
-        with temporary_session_folder(
-            PrivateStore.from_record_folder(session.place.record), session.trial.id
-        ) as folder:
+        with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)
             session.trial_logger.info("the script ended with status %d", status)
             if not (folder / REPORT_FILE).exists():

@@ -11,7 +11,8 @@ import itertools
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def read_npz_arrays_and_names(
 
     Errors: `UnreadableArray`, before memory is taken for numbers that the file cannot hold.
     """
-    try:
+    with _errors_as_unreadable_array():
         with path.open("rb") as stream:
             alone = stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         if alone:
@@ -63,22 +64,34 @@ def read_npz_arrays_and_names(
         with zipfile.ZipFile(path) as archive:
             members = {member.filename.removesuffix(SUFFIX): member for member in archive.infolist()}
             arrays = {name: _read_npz_member(archive, members[name], name, path) for name in names if name in members}
-    except UnreadableArray:
-        raise
-    except MemoryError as error:
-        raise UnreadableArray("it needs more memory than there is") from error
-    except _UNREADABLE as error:
-        raise UnreadableArray(_error_in_one_line(error)) from error
-    return arrays, tuple(members)
+        return arrays, tuple(members)
 
 
 def read_npy(path: Path) -> NDArray[np.generic]:
     """The array in an .npy file; raises `UnreadableArray` as `read_npz_arrays_and_names` does."""
+    with _errors_as_unreadable_array(), path.open("rb") as stream:
+        _check_npy_header_against_size(stream, path.stat().st_size, path.name)
+        stream.seek(0)
+        return _read_npy_stream(stream)
+
+
+def read_npy_header(path: Path) -> tuple[tuple[int, ...], np.dtype[np.generic], int]:
+    """The shape and type of the array in an .npy file, and where its numbers begin; they are not read.
+
+    Errors: `UnreadableArray`, also for an array that is stored column by column: its rows cannot be read one by one.
+    """
+    with _errors_as_unreadable_array(), path.open("rb") as stream:
+        shape, by_column, dtype = _check_npy_header_against_size(stream, path.stat().st_size, path.name)
+        if by_column and len(shape) > 1:
+            raise UnreadableArray("it is stored column by column: save numpy.ascontiguousarray of it")
+        return shape, dtype, stream.tell()
+
+
+@contextmanager
+def _errors_as_unreadable_array() -> Iterator[None]:
+    """Turns what damaged files make numpy and zipfile raise into `UnreadableArray`, in one line."""
     try:
-        with path.open("rb") as stream:
-            _check_npy_header_against_size(stream, path.stat().st_size, path.name)
-            stream.seek(0)
-            return _read_npy_stream(stream)
+        yield
     except UnreadableArray:
         raise
     except MemoryError as error:
@@ -103,13 +116,18 @@ def _read_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: st
         return _read_npy_stream(stream)
 
 
-def _check_npy_header_against_size(stream: IO[bytes], size: int, name: str) -> None:
-    """Compares what the header of an array declares with the size of the file in bytes."""
+def _check_npy_header_against_size(
+    stream: IO[bytes], size: int, name: str
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Compares what the header of an array declares with the size of the file in bytes.
+
+    Returns the shape, whether it is stored column by column, and the type.
+    """
     name = escape_invisible_characters(name)
     version = npy.read_magic(stream)
     if version not in _HEADERS:
         raise UnreadableArray(f"{name} has version {'.'.join(map(str, version))} of numpy's format, not for numbers")
-    shape, _, dtype = _HEADERS[version](stream)
+    shape, by_column, dtype = _HEADERS[version](stream)
     if dtype.hasobject:
         raise UnreadableArray(_NO_NUMBERS.format(name=name))
     declared, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
@@ -117,6 +135,7 @@ def _check_npy_header_against_size(stream: IO[bytes], size: int, name: str) -> N
         raise UnreadableArray(
             f"{name} declares {' x '.join(map(str, shape)) or 'one'} of {dtype}, {declared} bytes, and has {held}"
         )
+    return shape, by_column, dtype
 
 
 def _read_npy_stream(stream: Any) -> NDArray[np.generic]:
@@ -134,16 +153,26 @@ _BYTE = 255
 _ROWS = 4096
 
 
-def check_features_are_finite_of_shape(features: NDArray[np.generic], shape: tuple[int, ...], where: str) -> None:
-    """Refuse anything but finite real numbers [n, *shape]."""
-    if features.dtype.kind not in "biuf":
-        raise BadInput(f"Expected {where} to hold real numbers, got {features.dtype}.")
-    if features.ndim == 0 or features.shape[1:] != shape:
-        raise BadInput(f"Expected {where} of shape [n, {', '.join(map(str, shape))}], got {list(features.shape)}.")
+def check_features_are_finite_of_shape(
+    features: NDArray[np.generic], shape: tuple[int, ...], where: str, first: int = 0
+) -> None:
+    """Refuse anything but finite real numbers [n, *shape]; `first` is the index of the first record of a block."""
+    check_features_are_real_of_shape(features.dtype, features.shape, shape, where)
     for start in range(0, len(features) if features.dtype.kind == "f" else 0, _ROWS):
         finite = np.isfinite(features[start : start + _ROWS]).reshape(-1, int(np.prod(shape))).all(axis=1)
         if not finite.all():
-            raise BadInput(f"Expected {where} to be finite numbers, got another at index {start + finite.argmin()}.")
+            index = first + start + int(finite.argmin())
+            raise BadInput(f"Expected {where} to be finite numbers, got another at index {index}.")
+
+
+def check_features_are_real_of_shape(
+    dtype: np.dtype[np.generic], stored: tuple[int, ...], shape: tuple[int, ...], where: str
+) -> None:
+    """Refuse anything but real numbers [n, *shape], by the type and the shape that are stored."""
+    if dtype.kind not in "biuf":
+        raise BadInput(f"Expected {where} to hold real numbers, got {dtype}.")
+    if not stored or stored[1:] != shape:
+        raise BadInput(f"Expected {where} of shape [n, {', '.join(map(str, shape))}], got {list(stored)}.")
 
 
 def check_labels_are_class_numbers(labels: NDArray[np.generic], records: int, classes: int, where: str) -> None:
@@ -174,8 +203,13 @@ def content_hash_of_features(features: NDArray[np.generic]) -> Content:
     """The content that identifies a data set: its features alone, since other labels are about the same people."""
     stored = features.dtype.newbyteorder("<")
     rows = (features[start : start + _ROWS] for start in range(0, len(features), _ROWS))
-    kind = f"{stored.str} {features.shape}".encode()
+    kind = first_bytes_of_content(features.dtype, features.shape)
     return Content.from_chunks(itertools.chain((kind,), (block.astype(stored).tobytes() for block in rows)))
+
+
+def first_bytes_of_content(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
+    """What the content of features begins with: their type and shape; their little-endian numbers follow."""
+    return f"{dtype.newbyteorder('<').str} {shape}".encode()
 
 
 def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:
@@ -185,16 +219,34 @@ def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], 
     """
     import torch
 
-    low, high = bounds
-    if features.dtype == np.uint8 and low <= 0 and high >= _BYTE:
-        stored, scaling = features, Scaling(scale=high - low, mean=low / (high - low))
-    else:
-        stored, scaling = np.empty(features.shape, dtype=np.float32), Scaling()
+    stored: NDArray[np.generic] = features
+    if not are_bytes_within_bounds(features.dtype, bounds):
+        stored = np.empty(features.shape, dtype=np.float32)
         for start in range(0, len(features), _ROWS):
             rows = slice(start, start + _ROWS)
-            stored[rows] = (np.clip(features[rows].astype(np.float64), low, high) - low) / (high - low)
+            stored[rows] = clamp_and_scale(features[rows], bounds)
     return Records(
         features=torch.from_numpy(np.ascontiguousarray(stored)),
         labels=torch.from_numpy(labels.astype(np.int64)),
-        scaling=scaling,
+        scaling=scaling_of_bounded_features(features.dtype, bounds),
     )
+
+
+def are_bytes_within_bounds(dtype: np.dtype[np.generic], bounds: Bounds) -> bool:
+    """Whether features are bytes that need no clamping."""
+    low, high = bounds
+    return dtype == np.uint8 and low <= 0 and high >= _BYTE
+
+
+def scaling_of_bounded_features(dtype: np.dtype[np.generic], bounds: Bounds) -> Scaling:
+    """The scaling of stored features: bytes are scaled in each batch, other numbers before they are stored."""
+    low, high = bounds
+    within = are_bytes_within_bounds(dtype, bounds)
+    return Scaling(scale=high - low, mean=low / (high - low)) if within else Scaling()
+
+
+def clamp_and_scale(features: NDArray[np.generic], bounds: Bounds) -> NDArray[np.float32]:
+    """Numbers clamped to `bounds` and scaled to [0, 1], float32; computed in float64."""
+    low, high = bounds
+    scaled: NDArray[np.float64] = (np.clip(features.astype(np.float64), low, high) - low) / (high - low)
+    return scaled.astype(np.float32)

@@ -35,7 +35,7 @@ class DataSet(ABC):
     data set, by a rule for each record alone. `per_position` says that a record has a label for each position of its
     input. `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which stacked
     models read sparse rows. `vocabulary` is that of token numbers, None if inputs are quantities. `is_local` says that
-    the files are the user's own, which are never downloaded.
+    the files are the user's own, which are never downloaded, and that a plan may read them.
     """
 
     name: str
@@ -107,6 +107,14 @@ class DataSet(ABC):
 
         Errors: `BadInput`, one sentence that names the file and its defect.
         """
+
+    def verify_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Content, ...]:
+        """Does what `verify` does; a data set on disk keeps in the private folder `cache` what its pass found."""
+        return self.verify(folder)
+
+    def load_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Records, Records | None]:
+        """Does what `load` does; a data set on disk finds in the private folder `cache` what an earlier pass found."""
+        return self.load(folder)
 
     def missing_files(self, folder: Path | None) -> str:
         """A sentence on files that are not there yet; empty if they are. Opens and downloads nothing."""

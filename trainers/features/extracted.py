@@ -107,6 +107,14 @@ class Extracted(DataSet):
         """The records as the data set stores them; `replace_inputs_by_features` computes their features."""
         return self.of.load(folder)
 
+    def verify_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Content, ...]:
+        """Does what the data set does."""
+        return self.of.verify_with_cache(folder, cache)
+
+    def load_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Records, Records | None]:
+        """Does what the data set does."""
+        return self.of.load_with_cache(folder, cache)
+
     def replace_inputs_by_features(self, records: Records, cache: FeatureCache) -> Records:
         """The same records with features as inputs, float32 [n, size], each row of norm `extractor.norm`.
 

@@ -124,7 +124,7 @@ def test_data_declared_public_are_promised_nothing_and_asked_nothing(compose_pri
     assert priced.large_accepted_delta_or_none is None
 
 
-OPEN = ("hugging_face", "image_folder", "npz", "table", "text_sequences", "text_table", "torch_dataset")
+OPEN = ("arrays", "hugging_face", "image_folder", "npz", "table", "text_sequences", "text_table", "torch_dataset")
 CHOICES = [
     f"{group}={size}{path.stem}"
     for group, sizes in (("dataset", ("",)), ("experiment", ("full/", "small/", "smoke/")))

@@ -51,6 +51,18 @@ OPEN: dict[str, Any] = {
         "privacy": {"delta": 1e-5},
         "budget": {"epsilon": 6.0, "delta": 1e-4},
     },
+    "arrays": {
+        "dataset": {
+            "name": "arrays",
+            "path": "visits",
+            "records": 2000,
+            "shape": [2],
+            "classes": 2,
+            "bounds": [0, 255],
+        },
+        "privacy": {"delta": 1e-5},
+        "budget": {"epsilon": 6.0, "delta": 1e-4},
+    },
     "torch_dataset": {
         "dataset": {
             "name": "torch_dataset",

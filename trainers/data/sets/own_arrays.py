@@ -1,4 +1,4 @@
-"""Arrays of the user: numpy's .npz files, map-style torch datasets, and data sets of Hugging Face's library on disk.
+"""Arrays of the user: numpy's files, map-style torch datasets, and data sets of Hugging Face's library on disk.
 
 Their preprocessing depends on the declaration alone: the user types in shape, bounds and labels; none come from the
 file. A torch dataset, from the user or from torchvision, is read once from index 0. A saved data set has a picture or
@@ -8,7 +8,8 @@ an array in each row; nothing is downloaded, and pyarrow reads the files, so the
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -19,14 +20,19 @@ import numpy as np
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of_our_classes
 from dpsweep.trainers.data.arrays import (
+    SUFFIX,
     UnreadableArray,
     bounded_records,
     check_features_are_finite_of_shape,
+    check_features_are_real_of_shape,
     check_labels_are_class_numbers,
     content_hash_of_features,
+    read_npy,
     read_npz_arrays_and_names,
+    scaling_of_bounded_features,
     unit_identifier_of_each_record,
 )
+from dpsweep.trainers.data.arrays_on_disk import BoundedRows, FileStates, PassedRecords, RecordPass, RowFile
 from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts, positions_in_list
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.pictures import (
@@ -37,6 +43,8 @@ from dpsweep.trainers.data.pictures import (
     digests_of_pictures_and_labels,
 )
 from dpsweep.trainers.data.preprocessing import of_bounded_array
+from dpsweep.trainers.data.records import CONTRIBUTION_BYTES, CONTRIBUTION_KEY, FeatureRows, Records
+from dpsweep.trainers.data.split import CONTENT_KEYS, HASH_BYTES
 from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
@@ -46,7 +54,6 @@ if TYPE_CHECKING:
     from dpsweep.accounting.ledger.data_fingerprint import Content
     from dpsweep.trainers.data.columns import TypedColumn
     from dpsweep.trainers.data.preprocessing import Form
-    from dpsweep.trainers.data.records import Records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +76,7 @@ class Npz(DeclaredUnits):
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
-        for name in ("path", "features", "labels"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
-        if self.features == self.labels:
-            raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
-        if self.unit_column in (self.features, self.labels):
-            raise ValueError(f"Expected dataset.unit_column={self.unit_column} to be an array of its own.")
-        if self.test_records:
-            raise ValueError(f"Expected dataset.test_records={self.test_records} == 0: all of the file is private.")
+        _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
 
     @property
     def preprocessing(self) -> Form:
@@ -134,6 +133,119 @@ class Npz(DeclaredUnits):
 
 _ASKED_AGAIN = 64
 """The number of records of a torch dataset that are read once more before a charge, evenly spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(DeclaredUnits):
+    """The records of a folder of .npy files, which may be larger than memory; all of them are private.
+
+    `path` is the folder, relative to the user's data folder, or absolute. `features` and `labels` name the files in it
+    without their suffix; `bounds` is the public range of every number. If there is a `unit_column`, it names a file of
+    texts or whole numbers, and records with equal values in it are one unit; `units` is the nominal number of units,
+    and each keeps at most `contribution_cap` records. Records, splits and content are those of an .npz file with the
+    same arrays. Features are passed once and then read batch by batch; a plan does not open them.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
+    """
+
+    path: str
+    features: str
+    labels: str
+    bounds: Sequence[float]
+
+    def _check_declared_fields(self) -> None:
+        object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
+
+    @property
+    def preprocessing(self) -> Form:
+        """The features, clamped and scaled."""
+        return of_bounded_array(self.shape, self.bounds)
+
+    def locate(self, folder: Path | None) -> None:
+        """Find the files in the user's folder."""
+        for name in (self.features, self.labels, *(() if self.unit_column is None else (self.unit_column,))):
+            if not (path := self._file(folder, name)).is_file():
+                raise BadInput(f"{self.name} needs {path}: put it there, or say DATA=<folder> (or set DPSWEEP_DATA).")
+
+    def verify(self, folder: Path | None) -> tuple[Content, ...]:
+        """Pass over all records, since there is no checksum; the features identify the data set."""
+        return self.verify_with_cache(folder, None)
+
+    def load(self, folder: Path | None) -> tuple[Records, Records | None]:
+        """All rows as private records, capped per unit, after a pass over them; there are no public records."""
+        return self.load_with_cache(folder, None)
+
+    def verify_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Content, ...]:
+        """Pass over all records unless `cache` knows these files; the features identify the data set."""
+        _, _, found, _ = self._find_or_pass_records(folder, cache)
+        return (found.content,)
+
+    def load_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Records, Records | None]:
+        """All rows as private records, capped per unit; there are no public records."""
+        import torch
+
+        file, labels, found, units = self._find_or_pass_records(folder, cache)
+        low, high = self.bounds
+        rows = BoundedRows(file=file, bounds=(low, high), hashes=found.hashes)
+        records = Records(
+            features=FeatureRows(array=rows, positions=np.arange(len(labels))),
+            labels=torch.from_numpy(labels),
+            scaling=scaling_of_bounded_features(file.dtype, (low, high)),
+        )
+        return self.in_units(records, units), None
+
+    def _find_or_pass_records(
+        self, folder: Path | None, cache: Path | None
+    ) -> tuple[RowFile, NDArray[np.int64], PassedRecords, list[bytes] | None]:
+        """The file of features, the labels, what a pass found, and the units' identifiers if there is a column."""
+        self.locate(folder)
+        files = [self._file(folder, name) for name in (self.features, self.labels)]
+        states = FileStates.of_files(files)
+        with _refused_as_no_file_of_numbers(files[0]):
+            file = RowFile.from_header(files[0])
+        where = f"{self.features} in {self.path}"
+        check_features_are_real_of_shape(file.dtype, file.shape, self.shape, where)
+        labels = self._read_small_array(folder, self.labels)
+        check_labels_are_class_numbers(labels, file.shape[0], self.classes, f"{self.labels} in {self.path}")
+        units, low, high = None, *self.bounds
+        if self.unit_column is not None:
+            column = self._read_small_array(folder, self.unit_column)
+            units = unit_identifier_of_each_record(column, file.shape[0], f"{self.unit_column} in {self.path}")
+        numbers = labels.astype(np.int64)
+        sizes = dict.fromkeys(CONTENT_KEYS, HASH_BYTES) if units is None else {CONTRIBUTION_KEY: CONTRIBUTION_BYTES}
+        looked = RecordPass(file=file, bounds=(low, high), sizes=sizes, files=files, states=states, where=where)
+        return file, numbers, looked.find_or_pass_records(numbers, cache), units
+
+    def _read_small_array(self, folder: Path | None, name: str) -> NDArray[np.generic]:
+        path = self._file(folder, name)
+        with _refused_as_no_file_of_numbers(path):
+            return read_npy(path)
+
+    def _file(self, folder: Path | None, name: str) -> Path:
+        return path_in_data_folder_or_absolute(self.path, folder) / f"{name}{SUFFIX}"
+
+
+@contextmanager
+def _refused_as_no_file_of_numbers(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UnreadableArray as error:
+        raise BadInput(f"Expected {path} to be a whole .npy file of numbers, got: {error}.") from error
+
+
+def _check_private_arrays_are_named(
+    path: object, features: object, labels: object, unit_column: object, test_records: int
+) -> None:
+    """Refuses a declaration of arrays, all of them private, that does not name each of them."""
+    for name, value in (("path", path), ("features", features), ("labels", labels)):
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
+    if features == labels:
+        raise ValueError(f"Expected dataset.features={features} and labels to be two arrays.")
+    if unit_column in (features, labels):
+        raise ValueError(f"Expected dataset.unit_column={unit_column} to be an array of its own.")
+    if test_records:
+        raise ValueError(f"Expected dataset.test_records={test_records} == 0: all of the file is private.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.stored_names.tags import HOMES, tag_of_class, tags_of_family_text
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.sets.own_arrays import HuggingFace, Npz, TorchDataset
+from dpsweep.trainers.data.sets.own_arrays import Arrays, HuggingFace, Npz, TorchDataset
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
 from dpsweep.trainers.data.sets.own_tables import Table, TextSequences, TextTable
 from dpsweep.trainers.data.split import pseudo_random_part_mask
@@ -80,6 +80,13 @@ def arrays_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
         "y": np.array([row[2] for row in rows], dtype=np.int64),
         "who": np.array([row[0] for row in rows], dtype=str),
     }
+
+
+def arrays(folder: Path, rows: Sequence[Row]) -> Arrays:
+    for name, array in arrays_of(rows).items():
+        np.save(folder / f"{name}.npy", array)
+    given: dict[str, Any] = {"path": str(folder), "features": "x", "labels": "y", "bounds": (0, 255)}
+    return Arrays(**DECLARED, **given, test_records=0, shape=SHAPE)
 
 
 def npz(folder: Path, rows: Sequence[Row]) -> Npz:
@@ -147,6 +154,7 @@ READERS: dict[str, Callable[[Path, Sequence[Row]], Any]] = {
     "image_folder": folder_of_pictures,
     "hugging_face": saved_set,
     "npz": npz,
+    "arrays": arrays,
     "torch_dataset": torch_dataset,
 }
 
