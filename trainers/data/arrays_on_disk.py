@@ -135,9 +135,18 @@ class RowFile:
         return rows
 
     def read_ahead(self, positions: NDArray[np.int64]) -> None:
-        """Asks the system to read these rows before they are asked for."""
-        for first, end in _runs_of_neighbours(positions):
-            self._file.read_ahead(self.offset + int(positions[first]) * self.row_bytes, (end - first) * self.row_bytes)
+        """Asks the system, in a thread, to read these rows into its own memory before they are asked for.
+
+        No row is handed over: the batch reads them as ever, and meets every error itself.
+        """
+
+        def ask_for_all() -> None:
+            with suppress(OSError):
+                for first, end in _runs_of_neighbours(positions):
+                    start = self.offset + int(positions[first]) * self.row_bytes
+                    self._file.read_ahead(start, (end - first) * self.row_bytes)
+
+        threading.Thread(target=ask_for_all, name="read ahead", daemon=True).start()
 
     def blocks(self) -> Iterator[tuple[int, NDArray[np.generic]]]:
         """All rows, some at a time, each time with the position of the first."""

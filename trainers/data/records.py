@@ -142,6 +142,10 @@ class ArrayOnDisk(Protocol):
         """The rows at these positions [k, *shape], in their order."""
         ...
 
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Begins to read these rows, which are asked for next; does not wait for them."""
+        ...
+
     def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
         """The hashes by this public key of all records of the file [m, size], if they are known."""
         ...
@@ -181,6 +185,13 @@ class FeatureRows:
         if isinstance(self.array, torch.Tensor):
             return self.array.index_select(0, torch.from_numpy(positions).to(self.array.device))
         return self.array.read_rows(positions)
+
+    def read_ahead(self, index: Index) -> None:
+        """Begins to read the rows at `index` of the selected ones, if they are on disk."""
+        import torch
+
+        if not isinstance(self.array, torch.Tensor):
+            self.array.read_ahead(self.positions[index])
 
     def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
         """The hashes by this public key of the selected records [n, size], if the array on disk knows them."""
@@ -252,6 +263,12 @@ class Records:
     def stored_features(self, index: Index = slice(None)) -> torch.Tensor:
         """A copy of the features [k, *shape] of the records at `index`, as stored."""
         return _gather_rows(self.features, index)
+
+    def read_ahead(self, drawn: NDArray[np.int64]) -> None:
+        """Begins to read the records of the drawn units, which are asked for next, if they are on disk."""
+        features = self.features
+        if isinstance(features, FeatureRows):
+            features.read_ahead(self.records_and_sizes_of_drawn_units(drawn)[0])
 
     def inputs(self, index: Index, device: torch.device | str) -> torch.Tensor:
         """The scaled float32 inputs [k, *shape] of the records at `index`, on `device`; k may be 0."""

@@ -301,12 +301,16 @@ class StackedSums:
 
     def _examples_at_index(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Examples:
         """The examples at this index [n] or [K, n], which have these inputs."""
-        flat = index.reshape(-1)
-        lengths = self._input_norms_of_all_records.index_select(
-            0, torch.from_numpy(flat).to(self._input_norms_of_all_records.device)
-        ).to(like.dtype)
-        targets = self.records.targets(flat, self.device)
-        return Examples(inputs=inputs, targets=targets.view(index.shape), lengths=lengths.view(index.shape))
+        targets = self.records.targets(index.reshape(-1), self.device).view(index.shape)
+        return Examples(inputs=inputs, targets=targets, lengths=self._input_norms_at_index(index, inputs, like))
+
+    def _input_norms_at_index(self, index: NDArray[np.int64], inputs: Tensor | SparseRows, like: Tensor) -> Tensor:
+        """The `Stack.lengths` of these inputs, computed for all records at once, or from the inputs read from disk."""
+        if self.records.is_on_disk and isinstance(inputs, Tensor):
+            return self.stack.first_layer_input_norms_with_bias(inputs)
+        all_norms = self._input_norms_of_all_records
+        places = torch.from_numpy(index.reshape(-1)).to(all_norms.device)
+        return all_norms.index_select(0, places).to(like.dtype).view(index.shape)
 
     def _batch_membership_mask(self, batch: Batch, all_units: NDArray[np.int64], like: Tensor) -> Tensor:
         """A mask [K, n] of all records, in the order of `all_units`: 1 if a record is in the run's batch, else 0."""

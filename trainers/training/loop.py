@@ -16,9 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from time import perf_counter
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -32,7 +35,7 @@ from dpsweep.trainers.methods.named_methods import Projection
 from dpsweep.trainers.methods.updates import Directions
 from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.randomness import Lattices, Streams
-from dpsweep.trainers.training.batch_and_noise import BatchAndNoise, Tally
+from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, Tally
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
 from dpsweep.trainers.training.learning_curves import CurveRecorder
 from dpsweep.trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
@@ -136,7 +139,14 @@ def train_together(
     run_journals = journals or [Unrecorded()] * len(runs)
     members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
     _require_trainable_together(members)
-    group = _Group(sums=sums, available=records.number_of_units, share=share, on_step=on_step, should_stop=should_stop)
+    group = _Group(
+        sums=sums,
+        available=records.number_of_units,
+        share=share,
+        on_step=on_step,
+        should_stop=should_stop,
+        read_ahead=records.read_ahead if records.is_on_disk and len(members) == 1 else None,
+    )
     while (active := [member for member in members if member.is_active]) and not group.stopping:
         remaining = _mark_next_interval_of_each_run(active)
         while active and remaining and not group.stopping:
@@ -197,6 +207,7 @@ class _Group:
     share: bool
     on_step: Callable[[int], None] | None
     should_stop: Callable[[], bool] | None
+    read_ahead: Callable[[NDArray[np.int64]], None] | None = None
     stopping: bool = False
 
     def take_steps(self, members: Sequence[_Member], steps: int) -> int:
@@ -218,7 +229,10 @@ class _Group:
         project = Projection([run.trainer for run in runs], weights)
         averages = Averages(run.ema, [progress.average for progress in progresses])
         first, tally, factors = progresses[0].step, Tally(len(runs)), Counter[float]()
-        for step, batch in zip(range(first, first + steps), source.batches_of_all_steps(), strict=False):
+        batches: Iterator[Batch] = islice(source.batches_of_all_steps(), steps)
+        if self.read_ahead is not None:
+            batches = _draw_next_batch_ahead(batches, self.read_ahead)
+        for step, batch in zip(range(first, first + steps), batches, strict=False):
             tally.add_batch_sizes(batch.sizes)
             shrink, factor = (
                 run.bounds.factor(step, run.steps),
@@ -256,6 +270,22 @@ class _Group:
             progress.drawn += drawn
             progress.seconds += seconds
         return tally.steps
+
+
+def _draw_next_batch_ahead(
+    batches: Iterator[Batch], read_ahead: Callable[[NDArray[np.int64]], None]
+) -> Iterator[Batch]:
+    """The same batches, each given out when the next one is drawn and begins to be read from disk.
+
+    For one run alone: if it ends early, no other run is left whose next draw would differ.
+    """
+    batch = next(batches, None)
+    while batch is not None:
+        following = next(batches, None)
+        if following is not None:
+            read_ahead(following.units)
+        yield batch
+        batch = following
 
 
 def _record_curves(watch: CurveRecorder, members: Sequence[_Member], models: Sequence[nn.Module]) -> None:
