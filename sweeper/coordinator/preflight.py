@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,15 @@ from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_r
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.features.extracted import Extracted
 
+GB = 10**9
+
+GROUPS = Path("/sys/fs/cgroup")
+"""The folder of control groups on Linux."""
+
+_SECOND_VERSION = ("memory.max", "memory.current", "inactive_file")
+_FIRST_VERSION = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""A control group's files for its limit and for what it holds, and the line for files that the system may drop."""
+
 
 def read_verified_private_contents(plan: Plan, folder: Path | None, cache: Path | None = None) -> tuple[Content, ...]:
     """The contents of the plan's files with private records, located and verified.
@@ -44,6 +54,63 @@ def read_verified_private_contents(plan: Plan, folder: Path | None, cache: Path 
     dataset = declaration_from_config(plan.trials[0].config).dataset
     dataset.locate(folder)
     return dataset.verify_with_cache(folder, cache)
+
+
+def available_bytes_of_memory_or_none(processes: Path = Path("/proc"), groups: Path = GROUPS) -> int | None:
+    """The bytes of memory that new processes may take, by the system and the control groups of this process.
+
+    None where the system does not say.
+    """
+    known = [_available_bytes_of_system(processes / "meminfo")]
+    try:
+        lines = (processes / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = groups / "memory" if controllers else groups
+        names = _FIRST_VERSION if controllers else _SECOND_VERSION
+        place = root / group.lstrip("/")
+        known += [_free_bytes_of_group(one, names) for one in (place, *place.parents) if one.is_relative_to(root)]
+    return min((one for one in known if one is not None), default=None)
+
+
+def _available_bytes_of_system(path: Path) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in path.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return None
+
+
+def _free_bytes_of_group(folder: Path, names: tuple[str, str, str]) -> int | None:
+    """The bytes between a control group's limit and what it holds, less files that the system may drop."""
+    limit, held, dropped = names
+    with suppress(OSError, ValueError, IndexError):
+        free = int((folder / limit).read_text()) - int((folder / held).read_text())
+        for line in (folder / "memory.stat").read_text().splitlines():
+            if line.startswith(f"{dropped} "):
+                free += int(line.split()[1])
+        return free
+    return None
+
+
+def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
+    """Refuses records that the jobs at work at a time cannot hold; not where jobs may run on another machine."""
+    if request.workers.elsewhere:
+        return
+    dataset, free = declaration_from_config(plan.trials[0].config).dataset, available_bytes_of_memory_or_none()
+    dataset.locate(request.data)
+    jobs, needed = min(request.workers.jobs, len(plan.trials)), dataset.least_bytes_in_job(request.data)
+    if free is None or jobs * needed <= free:
+        return
+    places = "a job" if jobs == 1 else f"in each of {jobs} jobs"
+    raise BadInput(
+        f"Expected the records of dataset.name={dataset.name} to fit into memory: they need about {needed / GB:.1f} GB "
+        f"{places}, {free / GB:.1f} GB are free; dataset=arrays reads arrays from disk."
+    )
 
 
 def keyed_fingerprint_of_contents(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:
@@ -137,6 +204,7 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
     request.jobs.for_plan(plan.id).try_launcher_setup()
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
+    _check_records_fit_into_memory(plan, request)
     contents = read_verified_private_contents(plan, machine.data, store.record_hashes_folder)
     _check_feature_extraction(plan, store)
     kinds = step_shapes_by_timing_key(

@@ -67,6 +67,17 @@ def read_npz_arrays_and_names(
         return arrays, tuple(members)
 
 
+def read_npz_shape_and_type(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+    """The shape and type of an array in an .npz file, whose numbers are not read; raises `UnreadableArray`."""
+    with _errors_as_unreadable_array(), zipfile.ZipFile(path) as archive:
+        if f"{name}{SUFFIX}" not in archive.namelist():
+            raise UnreadableArray(f"no {escape_invisible_characters(name)}")
+        member = archive.getinfo(f"{name}{SUFFIX}")
+        with archive.open(member) as stream:
+            shape, _, dtype = _check_npy_header_against_size(stream, member.file_size, name)
+            return shape, dtype
+
+
 def read_npy(path: Path) -> NDArray[np.generic]:
     """The array in an .npy file; raises `UnreadableArray` as `read_npz_arrays_and_names` does."""
     with _errors_as_unreadable_array(), path.open("rb") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from inspect import get_annotations
@@ -115,6 +116,10 @@ class DataSet(ABC):
     def load_with_cache(self, folder: Path | None, cache: Path | None) -> tuple[Records, Records | None]:
         """Does what `load` does; a data set on disk finds in the private folder `cache` what an earlier pass found."""
         return self.load(folder)
+
+    def least_bytes_in_job(self, folder: Path | None) -> int:
+        """The least bytes that a job holds of the records, by declared numbers and the headers of files alone."""
+        return self.records * math.prod(self.shape)
 
     def missing_files(self, folder: Path | None) -> str:
         """A sentence on files that are not there yet; empty if they are. Opens and downloads nothing."""

@@ -115,6 +115,10 @@ class Extracted(DataSet):
         """Does what the data set does."""
         return self.of.load_with_cache(folder, cache)
 
+    def least_bytes_in_job(self, folder: Path | None) -> int:
+        """Those of the data set or of its features, whichever are more: records are let go once features are there."""
+        return max(self.of.least_bytes_in_job(folder), 4 * self.extractor.size * self.of.records)
+
     def replace_inputs_by_features(self, records: Records, cache: FeatureCache) -> Records:
         """The same records with features as inputs, float32 [n, size], each row of norm `extractor.norm`.
 

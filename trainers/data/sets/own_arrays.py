@@ -7,6 +7,7 @@ an array in each row; nothing is downloaded, and pyarrow reads the files, so the
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from dpsweep.accounting.stored_names.stored_classes import with_current_paths_of
 from dpsweep.trainers.data.arrays import (
     SUFFIX,
     UnreadableArray,
+    are_bytes_within_bounds,
     bounded_records,
     check_features_are_finite_of_shape,
     check_features_are_real_of_shape,
@@ -29,6 +31,7 @@ from dpsweep.trainers.data.arrays import (
     content_hash_of_features,
     read_npy,
     read_npz_arrays_and_names,
+    read_npz_shape_and_type,
     scaling_of_bounded_features,
     unit_identifier_of_each_record,
 )
@@ -101,6 +104,15 @@ class Npz(DeclaredUnits):
         low, high = self.bounds
         features, labels, units = self._read_features_labels_and_units(folder)
         return self.in_units(bounded_records(features, labels, (low, high)), units), None
+
+    def least_bytes_in_job(self, folder: Path | None) -> int:
+        """The array of features as it is read and, if it is another one, as it is stored."""
+        try:
+            shape, dtype = read_npz_shape_and_type(self._path(folder), self.features)
+        except UnreadableArray:
+            return 0  # what is wrong with it is said where it is read
+        low, high = self.bounds
+        return math.prod(shape) * (dtype.itemsize + (0 if are_bytes_within_bounds(dtype, (low, high)) else 4))
 
     def _read_features_labels_and_units(
         self, folder: Path | None
@@ -193,6 +205,10 @@ class Arrays(DeclaredUnits):
             scaling=scaling_of_bounded_features(file.dtype, (low, high)),
         )
         return self.in_units(records, units), None
+
+    def least_bytes_in_job(self, folder: Path | None) -> int:
+        """Labels and positions of all records: features are read batch by batch."""
+        return 16 * self.records
 
     def _find_or_pass_records(
         self, folder: Path | None, cache: Path | None
