@@ -27,14 +27,17 @@ from dpsweep.accounting.ledger.data_fingerprint import (
 )
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
 from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.features.extracted import Extracted
+from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
+from dpsweep.trainers.methods.script import Script
 
 GB = 10**9
 
@@ -104,13 +107,21 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
     dataset, free = declaration_from_config(plan.trials[0].config).dataset, available_bytes_of_memory_or_none()
     dataset.locate(request.data)
     jobs, needed = min(request.workers.jobs, len(plan.trials)), dataset.least_bytes_in_job(request.data)
+    advice = "dataset=arrays reads arrays from disk"
+    if any(_holds_all_records(trial) for trial in plan.trials):
+        needed, advice = max(needed, DataSet.least_bytes_in_job(dataset, request.data)), "this method holds all of them"
     if free is None or jobs * needed <= free:
         return
     places = "a job" if jobs == 1 else f"in each of {jobs} jobs"
     raise BadInput(
         f"Expected the records of dataset.name={dataset.name} to fit into memory: they need about {needed / GB:.1f} GB "
-        f"{places}, {free / GB:.1f} GB are free; dataset=arrays reads arrays from disk."
+        f"{places}, {free / GB:.1f} GB are free; {advice}."
     )
+
+
+def _holds_all_records(trial: Trial) -> bool:
+    """Whether a run needs all of its records at once, wherever they lie."""
+    return isinstance(declaration_from_config(trial.config).trainer, (OutputPerturbation, Script))
 
 
 def keyed_fingerprint_of_contents(contents: Sequence[Content], ledger: Ledger) -> Fingerprint:

@@ -12,10 +12,17 @@ from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 import pytest
+import torch
 from numpy.lib import format as npy
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.arrays import UnreadableArray, read_npy, read_npz_arrays_and_names
+from dpsweep.trainers.data.arrays import (
+    UnreadableArray,
+    bounded_records,
+    bounded_records_in_place,
+    read_npy,
+    read_npz_arrays_and_names,
+)
 from dpsweep.trainers.data.sets.images import parse_idx
 from dpsweep.trainers.data.table_files import ArrowTable, read_arrow, read_parquet
 from tests.trainers.data.sets.test_own_arrays import NPZ, written
@@ -167,3 +174,15 @@ def test_an_arrow_table_that_lies_takes_no_memory(kind: str, tmp_path: Path) -> 
             assert "\n" not in str(refusal)
     assert refusals > 20
     assert getrusage(RUSAGE_SELF).ru_maxrss - before < 1 << 16, "KiB; a page of Parquet is set aside, and not touched"
+
+
+@pytest.mark.parametrize("kind", ["float32", ">f4", "float64", "int16", "uint8"])
+def test_records_in_the_memory_of_their_features_are_the_same(kind: str) -> None:
+    features = np.random.default_rng(0).uniform(0, 100, (50, 3)).astype(kind)
+    labels = np.zeros(50, dtype=np.int64)
+    before = bounded_records(features, labels, (10.0, 90.0))
+    assert (before.stored_features() <= 1).all()
+    assert features.max() > 90, "they are as they were"
+    after = bounded_records_in_place(features, labels, (10.0, 90.0))
+    assert torch.equal(after.stored_features(), before.stored_features())
+    assert (features.max() <= 1) == (kind == "float32")

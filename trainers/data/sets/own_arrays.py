@@ -24,7 +24,9 @@ from dpsweep.trainers.data.arrays import (
     SUFFIX,
     UnreadableArray,
     are_bytes_within_bounds,
+    are_floats_of_records,
     bounded_records,
+    bounded_records_in_place,
     check_features_are_finite_of_shape,
     check_features_are_real_of_shape,
     check_labels_are_class_numbers,
@@ -103,7 +105,7 @@ class Npz(DeclaredUnits):
         """All rows of the arrays as private records, capped per unit; there are no public records."""
         low, high = self.bounds
         features, labels, units = self._read_features_labels_and_units(folder)
-        return self.in_units(bounded_records(features, labels, (low, high)), units), None
+        return self.in_units(bounded_records_in_place(features, labels, (low, high)), units), None
 
     def least_bytes_in_job(self, folder: Path | None) -> int:
         """The array of features as it is read and, if it is another one, as it is stored."""
@@ -112,7 +114,8 @@ class Npz(DeclaredUnits):
         except UnreadableArray:
             return 0  # what is wrong with it is said where it is read
         low, high = self.bounds
-        return math.prod(shape) * (dtype.itemsize + (0 if are_bytes_within_bounds(dtype, (low, high)) else 4))
+        kept = are_bytes_within_bounds(dtype, (low, high)) or are_floats_of_records(dtype)
+        return math.prod(shape) * (dtype.itemsize + (0 if kept else 4))
 
     def _read_features_labels_and_units(
         self, folder: Path | None
