@@ -28,6 +28,7 @@ from dpsweep.accounting.ledger.data_fingerprint import (
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import HOME_VARIABLE, PrivateStore
 from dpsweep.accounting.records.plan import Plan, Trial
+from dpsweep.accounting.rehearsal import GENERATED
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
@@ -108,6 +109,8 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
     dataset.locate(request.data)
     jobs, needed = min(request.workers.jobs, len(plan.trials)), dataset.least_bytes_in_job(request.data)
     advice = "dataset=arrays reads arrays from disk"
+    if plan.trials[0].config["dataset"].get(KIND) == GENERATED:
+        advice = "they are generated in memory, and a smaller dataset.records rehearses as well"
     if any(_holds_all_records(trial) for trial in plan.trials):
         needed, advice = max(needed, DataSet.least_bytes_in_job(dataset, request.data)), "this method holds all of them"
     if free is None or jobs * needed <= free:

@@ -86,6 +86,8 @@ def _train_on_generated_records(
 
     if config.get(FEATURES):
         raise BadInput("Expected no frozen features: those of generated records would have to be computed.")
+    if declaration_from_config(config).dataset.on_disk:
+        raise BadInput("Expected records that fit into memory: generated ones are not read from disk.")
     config = {**config, "dataset": config_of_generated_records_like_dataset(config["dataset"], config["loss"])}
     declaration = declaration_from_config(config)
     if isinstance(declaration.trainer, OutputPerturbation):

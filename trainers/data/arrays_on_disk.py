@@ -259,7 +259,10 @@ class RecordPass:
         known = None if path is None else self._read_kept_or_none(path)
         if known is not None:
             return known
-        found, table = self._pass_over_records(labels)
+        try:
+            found, table = self._pass_over_records(labels)
+        except OSError as error:
+            raise BadInput(f"Expected {self.where} to be readable, got: {error}.") from error
         if FileStates.of_files(self.files) != self.states:
             raise BadInput(f"Expected {self.where} to stay as it is while it is read: it was changed.")
         if path is not None and len(table):

@@ -36,7 +36,8 @@ class DataSet(ABC):
     data set, by a rule for each record alone. `per_position` says that a record has a label for each position of its
     input. `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which stacked
     models read sparse rows. `vocabulary` is that of token numbers, None if inputs are quantities. `is_local` says that
-    the files are the user's own, which are never downloaded, and that a plan may read them.
+    the files are the user's own, which are never downloaded, and that a plan may read them. `on_disk` says that a job
+    reads records batch by batch and does not hold them.
     """
 
     name: str
@@ -61,6 +62,7 @@ class DataSet(ABC):
     nonzero: int | None = None
     vocabulary: Vocabulary | None = None
     is_local: bool = False
+    on_disk: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuses a field that is declared without a value and would silently have the default of this class."""

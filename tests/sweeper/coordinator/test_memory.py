@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from dpsweep.accounting.ledger.ledger import Ledger
@@ -18,8 +19,9 @@ RECORDS = 400
 COMMON = ("dataset.name=own", "dataset.classes=2", "privacy.delta=1e-9", "budget.delta=1e-8", "privacy.epsilon=8")
 ARRAYS = (
     *("dataset=arrays", *COMMON, "dataset.path=own", "dataset.bounds=[0,255]", "budget.epsilon=24"),
-    *("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "sampler.batch_size=50", "steps=3", "seed=3"),
+    *("sampler.batch_size=50", "seed=3"),
 )
+AS_EVER = ("trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "steps=3")
 
 
 def machine(folder: Path, available: int, group: str, **files: str) -> int | None:
@@ -65,6 +67,24 @@ def test_records_that_do_not_fit_are_refused_before_the_charge(
     assert not ledger.account_and_fingerprint_pairs(), "no account was opened"
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "advice"),
+    [
+        ("sweep", ("trainer=output_perturbation", "trainer.l2=0.1"), "this method holds all of them."),
+        ("rehearse", AS_EVER, "they are generated in memory, and a smaller dataset.records rehearses as well."),
+    ],
+)
+def test_arrays_on_disk_are_refused_where_all_of_them_are_needed_at_once(
+    program: Program, tmp_path: Path, ledger: Ledger, command: str, words: tuple[str, ...], advice: str
+) -> None:
+    written(tmp_path, np.zeros((4, 9), np.uint8))
+    large = ("dataset.records=100000000", "dataset.shape=[12288]")
+    done = program(command, *ARRAYS, *large, *words, module="dpsweep.sweeper.commands.cli")
+    assert done.returncode == 2, done.stdout
+    assert f"GB are free; {advice}" in done.stderr
+    assert not ledger.account_and_fingerprint_pairs()
+
+
 def written(folder: Path, features: np.ndarray) -> None:
     (folder / "own").mkdir(exist_ok=True)
     np.save(folder / "own" / "features.npy", features)
@@ -74,7 +94,7 @@ def written(folder: Path, features: np.ndarray) -> None:
 def test_arrays_on_disk_are_trained_and_what_the_pass_found_is_kept_beside_the_stores(
     program: Program, tmp_path: Path, environment: dict[str, str], ledger: Ledger
 ) -> None:
-    words = (*ARRAYS, f"dataset.records={RECORDS}", "dataset.shape=[12]")
+    words = (*ARRAYS, *AS_EVER, f"dataset.records={RECORDS}", "dataset.shape=[12]")
     features = np.random.default_rng(0).integers(0, 256, (RECORDS, 12)).astype(np.float32)
     features[123, 4] = np.nan
     written(tmp_path, features)
@@ -99,14 +119,14 @@ def test_arrays_on_disk_are_trained_and_what_the_pass_found_is_kept_beside_the_s
 def test_a_plan_reads_no_record_of_arrays_on_disk(program: Program, tmp_path: Path, ledger: Ledger) -> None:
     """Features of 8 TB that have no bytes on the disk; the labels are no array."""
     written(tmp_path, np.zeros((RECORDS, 12), np.uint8))
-    assert program(*ARRAYS, f"dataset.records={RECORDS}", "dataset.shape=[12]").returncode == 0
+    assert program(*ARRAYS, *AS_EVER, f"dataset.records={RECORDS}", "dataset.shape=[12]").returncode == 0
     with (tmp_path / "own" / "features.npy").open("wb") as stream:
         header = {"descr": "|u1", "fortran_order": False, "shape": (2**33, 1024)}
         np.lib.format.write_array_header_1_0(stream, header)
         stream.truncate(stream.tell() + 2**43)
     (tmp_path / "own" / "labels.npy").write_bytes(b"none")
     words = (f"dataset.records={2**33}", "dataset.shape=[1024]", "privacy.delta=1e-10")
-    planned = program("plan", *ARRAYS, *words, module="dpsweep.sweeper.commands.cli")
+    planned = program("plan", *ARRAYS, *AS_EVER, *words, module="dpsweep.sweeper.commands.cli")
     assert planned.returncode == 0, planned.stderr
     assert "labels" not in planned.stdout
     assert len(ledger.statement("own").charges) == 1

@@ -162,6 +162,8 @@ class Arrays(DeclaredUnits):
     Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
     """
 
+    on_disk = True
+
     path: str
     features: str
     labels: str
