@@ -14,12 +14,13 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
@@ -28,10 +29,10 @@ from torch import Tensor, nn
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
 from dpsweep.accounting.errors import BadInput
+from dpsweep.trainers.data.records import FeatureRows
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import nn
 
@@ -143,16 +144,34 @@ class FeatureCache:
                 "this folder, and the features are computed again."
             )
 
-    def load_or_compute_features(self, dataset: Extracted, records: Records, digests: NDArray[np.uint8]) -> Tensor:
-        """The features [n, size] of these records, which have these digests [n, 32]."""
+    def load_or_compute_features(
+        self, dataset: Extracted, records: Records, digests: NDArray[np.uint8]
+    ) -> Tensor | FeatureRows:
+        """The features [n, size] of these records, which have these digests [n, 32].
+
+        Those of records on disk stay on disk, in the files of this cache; raises OSError if there is no room for them.
+        """
         folder = dataset.features_folder(self.root)
         shards = [
             _Shard.for_rows_starting_at(folder, records, digests, first) for first in range(0, len(records), ROWS)
         ]
-        features = torch.empty(len(records), dataset.extractor.size)
+        if records.is_on_disk:
+            self._fill_from_shards(dataset, records, shards, _RowsOnDisk(size=dataset.extractor.size))
+            paths = tuple(shard.path for shard in shards)
+            array = FeaturesOnDisk(paths=paths, shape=(len(records), dataset.extractor.size), rows=ROWS)
+            return FeatureRows(array=array, positions=np.arange(len(records)))
+        features = _RowsInMemory(tensor=torch.empty(len(records), dataset.extractor.size))
+        self._fill_from_shards(dataset, records, shards, features)
+        return features.tensor
+
+    def _fill_from_shards(
+        self, dataset: Extracted, records: Records, shards: list[_Shard], features: _RowsInMemory | _RowsOnDisk
+    ) -> None:
+        """Reads the shards, and computes those that are missing."""
+        folder = dataset.features_folder(self.root)
         missing = [shard for shard in shards if not shard.try_to_read_rows_into(features)]
         if not missing:
-            return features
+            return
         keeps = _try_to_make_folder_private(folder)
         if keeps and not (folder / PROBES_FILE).exists():
             with suppress(OSError):
@@ -163,13 +182,13 @@ class FeatureCache:
         for shard in _order_unlocked_shards_first(missing) if keeps else missing:
             with shard.lock if keeps else nullcontext():
                 if not shard.try_to_read_rows_into(features):
-                    features[shard.place] = self._compute_features_of_slice(module, records, shard.place)
-                    with suppress(OSError):  # without room on the disk they are computed again next time
-                        _write_rows(shard.path, features[shard.place])
-                        Path(shard.lock.lock_file).unlink()
+                    rows = self._compute_features_of_slice(module, records, shard.place)
+                    features.put(shard.place, rows)
+                    with features.errors_of_a_full_disk():
+                        _write_rows(shard.path, rows)
+                        Path(shard.lock.lock_file).unlink(missing_ok=True)
             done += shard.number_of_rows
             self.on_rows(done, len(records))
-        return features
 
     def _compute_features_of_slice(self, module: nn.Module, records: Records, place: slice) -> Tensor:
         """The features of the records at a place, each computed alone."""
@@ -177,6 +196,70 @@ class FeatureCache:
             inputs = records.inputs(place, self.device)
             rows: Tensor = torch.cat([module(one[None]) for one in inputs])
             return rows.cpu()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _RowsInMemory:
+    """The features of all records [n, size] in memory."""
+
+    tensor: Tensor
+
+    @property
+    def size(self) -> int:
+        """The length of a row."""
+        return int(self.tensor.shape[1])
+
+    def put(self, place: slice, rows: Tensor) -> None:
+        """Copies the rows of a shard to their place."""
+        self.tensor[place] = rows
+
+    def errors_of_a_full_disk(self) -> AbstractContextManager[None]:
+        """Suppresses them: without room on the disk features are computed again next time."""
+        return suppress(OSError)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _RowsOnDisk:
+    """Features that are checked or computed shard by shard, and read from the shards when batches ask for them."""
+
+    size: int
+
+    def put(self, place: slice, rows: Tensor) -> None:
+        """Lets the rows of a shard go."""
+
+    def errors_of_a_full_disk(self) -> AbstractContextManager[None]:
+        """Raises them: features have no other place."""
+        return nullcontext()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeaturesOnDisk:
+    """The features [n, size] in shards of so many `rows`; each batch opens the shards that it reads."""
+
+    paths: tuple[Path, ...]
+    shape: tuple[int, ...]
+    rows: int
+    dtype: torch.dtype = torch.float32
+
+    def read_rows(self, positions: NDArray[np.int64]) -> Tensor:
+        """The rows at these positions [k, size], in their order."""
+        features = torch.empty(len(positions), self.shape[1])
+        order = np.argsort(positions, kind="stable")
+        shards, firsts = np.unique(positions[order] // self.rows, return_index=True)
+        ends = np.append(firsts, len(order))[1:]
+        for shard, first, end in zip(shards.tolist(), firsts, ends, strict=True):
+            with safe_open(self.paths[shard], "pt") as stored:
+                slices = stored.get_slice(TENSOR)
+                for place in order[first:end].tolist():
+                    row = int(positions[place]) - shard * self.rows
+                    features[place] = slices[row : row + 1][0]
+        return features
+
+    def read_ahead(self, positions: NDArray[np.int64]) -> None:
+        """Does nothing: features are small beside the work of computing them."""
+
+    def known_hashes(self, key: bytes) -> NDArray[np.uint8] | None:
+        """None: the digests of the records decide their parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,12 +281,12 @@ class _Shard:
     def number_of_rows(self) -> int:
         return int(self.place.stop - self.place.start)
 
-    def try_to_read_rows_into(self, features: Tensor) -> bool:
+    def try_to_read_rows_into(self, features: _RowsInMemory | _RowsOnDisk) -> bool:
         """Copies the rows from the disk to their place in `features`, if they are there."""
         rows = _read_rows_or_none(self.path)
-        if rows is None or rows.shape != features[self.place].shape:
+        if rows is None or rows.shape != (self.number_of_rows, features.size):
             return False
-        features[self.place] = rows
+        features.put(self.place, rows)
         return True
 
 

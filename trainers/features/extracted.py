@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.trainers.data.interface import DataSet
+from dpsweep.trainers.data.records import DIGEST_BYTES
 from dpsweep.trainers.features.interface import InputForm
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ NEEDED = ("weights", "size", "norm", "trained_on", "fallback")
 
 _KEPT = (
     *("name", "records", "test_records", "classes", "unit", "unit_column", "units", "contribution_cap"),
-    *("public", "left_out", "is_local"),
+    *("public", "left_out", "is_local", "on_disk"),
 )
 """The members of a data set that its frozen features have too."""
 
@@ -117,7 +118,8 @@ class Extracted(DataSet):
 
     def least_bytes_in_job(self, folder: Path | None) -> int:
         """Those of the data set or of its features, whichever are more: records are let go once features are there."""
-        return max(self.of.least_bytes_in_job(folder), 4 * self.extractor.size * self.of.records)
+        held = 0 if self.of.on_disk else 4 * self.extractor.size
+        return max(self.of.least_bytes_in_job(folder), (held + DIGEST_BYTES) * self.of.records)
 
     def replace_inputs_by_features(self, records: Records, cache: FeatureCache) -> Records:
         """The same records with features as inputs, float32 [n, size], each row of norm `extractor.norm`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import stat
 from dataclasses import replace
 from hashlib import sha256
@@ -17,8 +18,8 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.published_files import sha256_of_file_or_folder
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.sets.own_arrays import Npz
-from dpsweep.trainers.data.split import pseudo_random_part_mask
+from dpsweep.trainers.data.sets.own_arrays import Arrays, Npz
+from dpsweep.trainers.data.split import pseudo_random_part_mask, split_off_holdout
 from dpsweep.trainers.features import cache as caches
 from dpsweep.trainers.features.cache import FeatureCache, checked_probe_features, random_probe_inputs
 from dpsweep.trainers.features.extracted import Extracted
@@ -28,6 +29,7 @@ from tests.trainers.extractors import SIZE, WRONG, Picky, Projection, weights_fi
 
 SHAPE, RECORDS = (2, 3), 7
 NORM = 2.0
+ADD = Adjacency.ADD_OR_REMOVE_ONE
 
 
 def extractor(folder: Path, kind: type[Projection] = Projection, **changes: Any) -> TorchModule:
@@ -85,6 +87,41 @@ def test_a_record_has_the_same_features_whatever_records_surround_it(tmp_path: P
             raw.select(without), FeatureCache(root=tmp_path / f"cache {place}")
         ).features
         assert torch.equal(fewer, whole[torch.from_numpy(without)]), "bit by bit"
+
+
+def on_disk(folder: Path, raw: Records) -> Records:
+    """The same records in a folder of .npy files."""
+    (folder / "own").mkdir()
+    np.save(folder / "own" / "x.npy", raw.stored_features().numpy())
+    np.save(folder / "own" / "y.npy", raw.labels.numpy())
+    given: dict[str, Any] = {"path": str(folder / "own"), "features": "x", "labels": "y", "bounds": (0.0, 1.0)}
+    of = Arrays(name="own", records=RECORDS, test_records=0, shape=SHAPE, classes=2, unit="record", **given)
+    return of.load(None)[0]
+
+
+def test_features_of_records_on_disk_stay_in_their_files_and_are_the_same(tmp_path: Path) -> None:
+    dataset, raw = data_set(tmp_path), records(20)
+    disk, cache = on_disk(tmp_path, raw), FeatureCache(root=tmp_path / "cache")
+    expected = dataset.replace_inputs_by_features(raw, FeatureCache(root=tmp_path / "other"))
+    for _ in range(2):
+        found = dataset.replace_inputs_by_features(disk, cache)
+        assert found.is_on_disk
+        for index in (slice(None), np.array([19, 0, 4, 4, 3, 18]), np.array([], dtype=np.int64)):
+            assert torch.equal(found.inputs(index, "cpu"), expected.inputs(index, "cpu")), "bit by bit"
+        assert [*found.bytes_of_each_record()] == [*expected.bytes_of_each_record()]
+        ours, theirs = (split_off_holdout(each, fraction=0.5, adjacency=ADD).train for each in (found, expected))
+        assert torch.equal(ours.inputs(slice(None), "cpu"), theirs.inputs(slice(None), "cpu"))
+        again = pickle.loads(pickle.dumps(ours))
+        assert torch.equal(again.inputs(slice(None), "cpu"), ours.inputs(slice(None), "cpu"))
+    held = dataset.replace_inputs_by_features(raw, cache)
+    assert torch.equal(held.stored_features(), expected.stored_features()), "the files are those of records in memory"
+
+
+def test_without_room_the_features_of_records_on_disk_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    disk = on_disk(tmp_path, records())
+    with pytest.raises(OSError, match="file"):
+        data_set(tmp_path).replace_inputs_by_features(disk, FeatureCache(root=tmp_path / "file" / "cache"))
 
 
 def test_no_record_raises_and_numbers_that_are_not_finite_become_zero(tmp_path: Path) -> None:
