@@ -31,7 +31,10 @@ DISCLOSES: Mapping[Disclosure, str] = {
 }
 """What a rule lets out, by the most that it discloses, the most first."""
 
-TASKS: Mapping[str, str] = {"next_token": "text-generation", "squared_error": "regression"}
+TASKS: Mapping[str, str] = {
+    "next_token": "text-generation",
+    **dict.fromkeys(("absolute_error", "huber", "squared_error"), "regression"),
+}
 """The task of a model by the tag of its loss; with any other loss it classifies."""
 
 

@@ -26,7 +26,7 @@ from dpsweep.trainers.declarations.covering_intervals import (
     share_interval,
 )
 from dpsweep.trainers.declarations.estimates import Ratios, area_under_precision, binned_auroc, mean_of_ratios
-from dpsweep.trainers.declarations.losses import Loss, SquaredError
+from dpsweep.trainers.declarations.losses import Loss, NumberLoss
 from dpsweep.trainers.declarations.metrics import (
     BINS,
     F1,
@@ -42,7 +42,6 @@ from dpsweep.trainers.declarations.scores import (
     Score,
     count_right_and_wrong_units,
     count_units_in_metric_cells,
-    value_per_record,
 )
 
 if TYPE_CHECKING:
@@ -69,12 +68,14 @@ CALIBRATED = 5
 class Reading:
     """How the counts of a table were read: the noise of each, the level of each interval, and what a unit adds.
 
-    With `whole_units` a unit adds 1 to one cell, otherwise fractions that sum to 1.
+    With `whole_units` a unit adds 1 to one cell, otherwise fractions that sum to 1. `target_width` is the width of the
+    declared range of the targets, which are scaled to [0, 1]; 1 if they are not scaled.
     """
 
     std: float
     level: float
     whole_units: bool
+    target_width: float = 1.0
 
     def number_of_ratios(self, label: str, counts: NDArray[np.float64], ratios: Ratios) -> CardNumber:
         """The mean of ratios of cells."""
@@ -103,6 +104,13 @@ class Reading:
                 denominator=np.ones(len(entries)),
             ),
         )
+
+    def number_of_error(self, loss: NumberLoss, quality: CardNumber) -> CardNumber:
+        """The mean error in the target's unit, from the mean quality by this loss."""
+        value, low, high = (
+            self.target_width * loss.mean_error(share) for share in (quality.value, quality.high, quality.low)
+        )
+        return CardNumber(label=loss.error_name, value=value, low=low, high=high, in_target_unit=True)
 
 
 class CardDetails(ABC):
@@ -298,10 +306,10 @@ class RecallDetails(_MetricDetails):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbsoluteErrorDetails(CardDetails):
-    """The absolute errors of a regression, each at most the square root of the cap of its squares."""
+class ErrorDetails(CardDetails):
+    """The other error of a regression: absolute errors where the score is made of squared ones, and the reverse."""
 
-    loss: SquaredError
+    loss: NumberLoss
 
     def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
         """That share of the best."""
@@ -311,24 +319,11 @@ class AbsoluteErrorDetails(CardDetails):
         self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """The sum of 1 - error / largest error, and the sum of error / largest error."""
-        most = math.sqrt(self.loss.cap)
-
-        def closeness(outputs: Tensor, targets: Tensor) -> Tensor:
-            return (1 - (outputs.squeeze(1) - targets).abs() / most).clamp(min=0).nan_to_num(nan=0.0)
-
-        shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, closeness, order))
-        return np.array([shares.sum(), (1 - shares).sum()])
+        return count_right_and_wrong_units(model, records, device, self.loss.other_error, order)
 
     def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
-        """The mean absolute error, in the target's unit."""
-        share, most = reading.number_of_shares("", counts, ([1], [0])), math.sqrt(self.loss.cap)
-        yield CardNumber(
-            label="mean absolute error",
-            value=most * share.value,
-            low=most * share.low,
-            high=most * share.high,
-            in_target_unit=True,
-        )
+        """The mean error, in the target's unit."""
+        yield reading.number_of_error(self.loss.other_error, reading.number_of_shares("", counts, ([0], [1])))
 
 
 def details_of_card(loss: Loss, score: Score, classes: int, threshold: float | None = None) -> CardDetails | None:
@@ -336,8 +331,8 @@ def details_of_card(loss: Loss, score: Score, classes: int, threshold: float | N
 
     `threshold` decides between two classes, None for the more likely one.
     """
-    if isinstance(loss, SquaredError):
-        return AbsoluteErrorDetails(loss=loss)
+    if isinstance(loss, NumberLoss):
+        return ErrorDetails(loss=loss)
     if loss.per_position or loss.labels != "int64" or classes < 2:
         return None
     if classes == 2:
@@ -373,16 +368,14 @@ def count_card_cells(
 def numbers_of_card(
     counts: Sequence[float], loss: Loss, score: Score, details: CardDetails | None, reading: Reading
 ) -> tuple[CardNumber, ...]:
-    """What a card tells, the score's metric first; for a regression also the root of the mean squared error."""
+    """What a card tells, the score's metric first; for a regression also its error in the target's unit."""
     right, wrong = (NoisyCount(value=count, std=reading.std) for count in counts[:2])
     low, high = share_interval(right, wrong, reading.level, whole_units=reading.whole_units)
     total = right.value + wrong.value
     value = min(max(right.value / total, low), high) if total > 0 else (low + high) / 2
     numbers = [CardNumber(label=loss.quality_name, value=value, low=low, high=high)]
-    if isinstance(loss, SquaredError):
-        root, least, most = (math.sqrt(loss.cap * (1 - share)) for share in (value, high, low))
-        label = "root mean squared error"
-        numbers.append(CardNumber(label=label, value=root, low=least, high=most, in_target_unit=True))
+    if isinstance(loss, NumberLoss):
+        numbers.append(reading.number_of_error(loss, numbers[0]))
     if details is not None:
         table = np.asarray(counts[2:])
         numbers += [*details.same_answer_number(table, reading), *details.numbers(table, reading)]

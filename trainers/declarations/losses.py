@@ -6,6 +6,7 @@ language model predicts each token from the tokens before it. A declaration of a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,26 +115,65 @@ class CrossEntropy(Loss):
 CROSS_ENTROPY = CrossEntropy()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SquaredError(Loss):
-    """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+class NumberLoss(Loss):
+    """A loss of the differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
 
-    The quality of a prediction is 1 - error^2 / cap, at least 0; `cap` is a public bound and part of the metric.
+    Every loss of numbers inherits from it. `cap` is a public bound and part of the metric: the quality of a prediction
+    is 0 where its error, or the square of its error, is at least `cap`. `error_name` is the name of the mean error that
+    follows from a mean quality, `tag` the word for this loss in `loss=`.
     """
 
     labels: ClassVar[str] = "float32"
-    quality_name: ClassVar[str] = "1 - squared error / cap"
-    cap: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("cap", self.cap)
+    error_name: ClassVar[str]
+    tag: ClassVar[str]
+    cap: float
 
     def check(self, classes: int) -> None:
         """Refuse labels that are classes."""
         if classes != 1:
-            raise ValueError(
-                f"Expected dataset.classes={classes} == 1 with loss=squared_error; use loss=cross_entropy."
-            )
+            raise ValueError(f"Expected dataset.classes={classes} == 1 with loss={self.tag}; use loss=cross_entropy.")
+
+    @abstractmethod
+    def mean_error(self, quality: float) -> float:
+        """The mean error of predictions with this mean quality in [0, 1], with errors capped; it falls as that rises.
+
+        It has the unit of the targets.
+        """
+
+    @property
+    @abstractmethod
+    def other_error(self) -> NumberLoss:
+        """The loss with the other mean error, with errors capped at the same value."""
+
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
+        """The outputs minus 1."""
+        return outputs.squeeze(1) - 1
+
+
+def _differences(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The differences outputs - targets [n, 1, ...]; targets may lack leading dimensions."""
+    return outputs - targets.expand(len(outputs), *outputs.shape[2:])[:, None].to(outputs.dtype)
+
+
+def _closeness(errors: Tensor, cap: float) -> Tensor:
+    """1 - error / cap, at least 0, and 0 if an error is not finite."""
+    return (1 - errors / cap).clamp(min=0).nan_to_num(nan=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredError(NumberLoss):
+    """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+
+    The quality of a prediction is 1 - error^2 / cap, at least 0.
+    """
+
+    quality_name: ClassVar[str] = "1 - squared error / cap"
+    error_name: ClassVar[str] = "root mean squared error"
+    tag: ClassVar[str] = "squared_error"
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("cap", self.cap)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Summed over all examples."""
@@ -143,16 +183,105 @@ class SquaredError(Loss):
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The differences outputs - targets."""
-        return outputs - targets.expand(len(outputs), *outputs.shape[2:])[:, None].to(outputs.dtype)
+        return _differences(outputs, targets)
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """1 - error^2 / cap, at least 0."""
-        errors = (outputs.squeeze(1) - targets).square()
-        return (1 - errors / self.cap).clamp(min=0).nan_to_num(nan=0.0)
+        return _closeness((outputs.squeeze(1) - targets).square(), self.cap)
 
-    def unlikely_targets(self, outputs: Tensor) -> Tensor:
-        """The outputs minus 1."""
-        return outputs.squeeze(1) - 1
+    def mean_error(self, quality: float) -> float:
+        """The root of the mean squared error."""
+        return math.sqrt(self.cap * (1 - quality))
+
+    @property
+    def other_error(self) -> AbsoluteError:
+        """The absolute error."""
+        return AbsoluteError(cap=math.sqrt(self.cap))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteError(NumberLoss):
+    """The absolute differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+
+    The quality of a prediction is 1 - error / cap, at least 0. Every gradient with respect to an output is -1, 0 or 1,
+    so outliers among the targets weigh no more than other records.
+    """
+
+    quality_name: ClassVar[str] = "1 - absolute error / cap"
+    error_name: ClassVar[str] = "mean absolute error"
+    tag: ClassVar[str] = "absolute_error"
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("cap", self.cap)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        return functional.l1_loss(outputs.squeeze(1), targets.to(outputs.dtype), reduction="sum")
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The signs of the differences outputs - targets."""
+        return _differences(outputs, targets).sign()
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """1 - error / cap, at least 0."""
+        return _closeness((outputs.squeeze(1) - targets).abs(), self.cap)
+
+    def mean_error(self, quality: float) -> float:
+        """The mean absolute error."""
+        return self.cap * (1 - quality)
+
+    @property
+    def other_error(self) -> SquaredError:
+        """The squared error."""
+        return SquaredError(cap=self.cap**2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Huber(NumberLoss):
+    """Half the squared difference up to an absolute difference of `delta`, and linear beyond it, with slope `delta`.
+
+    It trains like the squared error near the target and like the absolute error far from it. The quality of a
+    prediction is 1 - absolute error / cap, at least 0: so a score is a mean absolute error, which has the target's
+    unit, and scores with different `delta` can be compared.
+    Source: Huber 1964, Robust estimation of a location parameter.
+    """
+
+    quality_name: ClassVar[str] = "1 - absolute error / cap"
+    error_name: ClassVar[str] = "mean absolute error"
+    tag: ClassVar[str] = "huber"
+    delta: float = 0.1
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("loss.delta", self.delta)
+        positive("cap", self.cap)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        numbers = targets.to(outputs.dtype)
+        return functional.huber_loss(outputs.squeeze(1), numbers, reduction="sum", delta=self.delta)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The differences outputs - targets, clamped to [-delta, delta]."""
+        return _differences(outputs, targets).clamp(min=-self.delta, max=self.delta)
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """1 - absolute error / cap, at least 0."""
+        return _closeness((outputs.squeeze(1) - targets).abs(), self.cap)
+
+    def mean_error(self, quality: float) -> float:
+        """The mean absolute error."""
+        return self.cap * (1 - quality)
+
+    @property
+    def other_error(self) -> SquaredError:
+        """The squared error."""
+        return SquaredError(cap=self.cap**2)
 
 
 @dataclass(frozen=True, kw_only=True)

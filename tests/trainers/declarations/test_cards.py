@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -26,7 +26,14 @@ from dpsweep.trainers.declarations.cards import (
     numbers_of_card,
     threshold_with_largest,
 )
-from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, NextToken, SquaredError
+from dpsweep.trainers.declarations.losses import (
+    AbsoluteError,
+    CrossEntropy,
+    Huber,
+    Loss,
+    NextToken,
+    SquaredError,
+)
 from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.declarations.scores import PrivateHoldout
 
@@ -89,6 +96,22 @@ def test_exact_counts_tell_what_the_records_say(classes: int) -> None:
         assert numbers[label].value == pytest.approx(value, abs=1e-4), label
         assert numbers[label].low <= value <= numbers[label].high
     assert ("AUROC" in numbers) is (classes == 2)
+
+
+@pytest.mark.parametrize("loss", [SquaredError(cap=4.0), AbsoluteError(cap=2.0), Huber(cap=2.0)])
+def test_a_regression_tells_both_errors_in_the_unit_of_its_target(loss: Loss) -> None:
+    records = records_of(1, 4000, np.random.default_rng(1))
+    errors = 50 * np.minimum(np.abs(records.features.numpy()[:, 0] - records.labels.numpy()), 2.0)
+    details = details_of_card(loss, SCORE, 1)
+    counts = count_card_cells(Echo(), records, "cpu", loss, details, np.random.default_rng(0))
+    first, *others = numbers_of_card(counts, loss, SCORE, details, replace(EXACT, target_width=50.0))
+    assert first.label == loss.quality_name
+    truth = {"root mean squared error": math.sqrt((errors**2).mean()), "mean absolute error": errors.mean()}
+    assert {one.label for one in others} == set(truth)
+    for one in others:
+        assert one.in_target_unit
+        assert one.value == pytest.approx(truth[one.label], rel=1e-4)
+        assert one.low <= one.value <= one.high
 
 
 def test_predicted_probabilities_are_compared_with_what_was_observed() -> None:

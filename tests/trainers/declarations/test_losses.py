@@ -10,13 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from dpsweep.trainers.declarations.losses import AbsoluteError, CrossEntropy, Huber, Loss, NumberLoss, SquaredError
 
 LOSSES = {
     "cross-entropy": (CrossEntropy(), 3),
     "weighted cross-entropy": (CrossEntropy(class_weights=(1.0, 5.0, 0.4)), 3),
     "squared error": (SquaredError(cap=4.0), 1),
+    "absolute error": (AbsoluteError(cap=2.0), 1),
+    "Huber": (Huber(delta=0.5, cap=2.0), 1),
 }
+OF_NUMBERS = {name: loss for name, (loss, _) in LOSSES.items() if isinstance(loss, NumberLoss)}
+each_number_loss = pytest.mark.parametrize("loss", OF_NUMBERS.values(), ids=OF_NUMBERS)
 each_loss = pytest.mark.parametrize(("loss", "classes"), LOSSES.values(), ids=LOSSES)
 AWKWARD = st.floats(width=32)
 
@@ -39,7 +43,10 @@ def test_losses_are_the_papers() -> None:
     outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
     assert float(CrossEntropy()(outputs, torch.tensor([1, 0]))) == pytest.approx(math.log(4 / 3) + math.log(2))
     numbers = torch.tensor([[1.0], [2.5]])
-    assert float(SquaredError()(numbers, torch.tensor([0.0, 2.0]))) == pytest.approx((1 + 0.25) / 2)
+    targets = torch.tensor([0.0, 2.0])
+    assert float(SquaredError()(numbers, targets)) == pytest.approx((1 + 0.25) / 2)
+    assert float(AbsoluteError()(numbers, targets)) == pytest.approx(1 + 0.5)
+    assert float(Huber(delta=0.6)(numbers, targets)) == pytest.approx(0.6 * (1 - 0.3) + 0.25 / 2)
 
 
 def test_quality_is_being_right_or_near() -> None:
@@ -49,10 +56,26 @@ def test_quality_is_being_right_or_near() -> None:
     assert SquaredError(cap=4.0).quality(numbers, torch.tensor([1.0, 3.0, 3.0])).tolist() == [1.0, 0.75, 0.0]
 
 
+@each_number_loss
+def test_the_mean_error_follows_from_the_mean_quality(loss: NumberLoss) -> None:
+    generator = torch.Generator().manual_seed(4)
+    outputs, targets = torch.rand(50, 1, generator=generator), torch.rand(50, generator=generator)
+    errors = (outputs[:, 0] - targets).abs()
+    means = {"root mean squared error": errors.square().mean().sqrt(), "mean absolute error": errors.mean()}
+    for one in (loss, loss.other_error):
+        assert one.mean_error(float(one.quality(outputs, targets).mean())) == pytest.approx(
+            float(means[one.error_name]), rel=1e-4
+        )
+    assert {loss.error_name, loss.other_error.error_name} == set(means)
+    assert loss.mean_error(1.0) == 0
+    assert loss.mean_error(0.0) == loss.other_error.mean_error(0.0) == 2
+
+
+@pytest.mark.parametrize("kind", [SquaredError, AbsoluteError, Huber])
 @given(output=AWKWARD, target=AWKWARD, cap=st.floats(1e-6, 1e6))
-def test_quality_is_never_outside_its_bounds(output: float, target: float, cap: float) -> None:
+def test_quality_is_never_outside_its_bounds(kind: Any, output: float, target: float, cap: float) -> None:
     """The price of a private score rests on it."""
-    numbers = SquaredError(cap=cap).quality(torch.tensor([[output]]), torch.tensor([target]))
+    numbers = kind(cap=cap).quality(torch.tensor([[output]]), torch.tensor([target]))
     classes = CrossEntropy().quality(torch.tensor([[output, target]]), torch.tensor([1]))
     for quality in (numbers, classes):
         assert quality.shape == (1,)
@@ -69,7 +92,10 @@ def test_no_loss_of_unlikely_targets_is_flat(loss: Loss, classes: int) -> None:
 
 @pytest.mark.parametrize(
     ("loss", "classes", "other"),
-    [(CrossEntropy(), 1, "squared_error"), (SquaredError(), 2, "cross_entropy")],
+    [
+        (CrossEntropy(), 1, "squared_error"),
+        *((loss, 2, "cross_entropy") for loss in (SquaredError(), AbsoluteError(), Huber())),
+    ],
 )
 def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: str) -> None:
     with pytest.raises(ValueError, match=rf"^Expected dataset\.classes={classes} .*; use loss={other}\.$"):
@@ -78,8 +104,11 @@ def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: s
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, math.inf, math.nan])
 def test_the_cap_is_a_bound(cap: float) -> None:
-    with pytest.raises(ValueError, match=r"^Expected cap="):
-        SquaredError(cap=cap)
+    for kind in (SquaredError, AbsoluteError, Huber):
+        with pytest.raises(ValueError, match=r"^Expected cap="):
+            kind(cap=cap)
+    with pytest.raises(ValueError, match=r"^Expected loss\.delta="):
+        Huber(delta=cap)
 
 
 def test_a_weight_multiplies_the_loss_of_its_class() -> None:
