@@ -350,6 +350,9 @@ def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
     return steps
 
 
+RANGE = '    low, high = declared["target"]  # outputs are scaled\n'
+
+
 def _predicted_noun(dataset: Mapping[str, Any]) -> str:
     return "number" if dataset["classes"] == 1 else "label"
 
@@ -357,13 +360,16 @@ def _predicted_noun(dataset: Mapping[str, Any]) -> str:
 def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
     verb = _predicted_noun(dataset)
     named = form is not None and form["labels"] is not None
+    scaled = form is not None and "target" in form
+    number = "low + (high - low) * float(outputs[0])" if scaled else "float(outputs[0])"
     answer = {
-        "number": "float(outputs[0])",
+        "number": number,
         "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
     }[verb]
     return (
         f'def {verb}(row):\n    """The model\'s prediction for one row."""\n    with torch.no_grad():\n'
-        f"        outputs = model({inputs}(row))[0]\n    return {answer}"
+        f"        outputs = model({inputs}(row))[0]\n"
+        f"{RANGE if scaled else ''}    return {answer}"
     )
 
 

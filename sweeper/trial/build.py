@@ -40,7 +40,10 @@ READS_WEIGHTS = frozenset({"hf", "hf_causal"})
 """Tags of models whose own constructor draws and reads weights, as a user's does."""
 
 SHAPED_BY = ("name", "records", "shape", "classes", "unit")
-TAKEN_OVER = ("test_records", "public", "vocabulary", "unit_column", "units", "contribution_cap")
+TAKEN_OVER = (
+    *("test_records", "public", "vocabulary", "unit_column", "units", "contribution_cap"),
+    *("target", "target_unit"),
+)
 """The keys of a data set that generated records have too: those that must be given, and those that may be."""
 
 if TYPE_CHECKING:

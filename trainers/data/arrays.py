@@ -179,7 +179,7 @@ def content_hash_of_features(features: NDArray[np.generic]) -> Content:
 
 
 def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:
-    """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels.
+    """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels: classes, or float32.
 
     Bytes are stored unchanged, in a quarter of the memory, if the bounds include 0 and 255.
     """
@@ -195,6 +195,6 @@ def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], 
             stored[rows] = (np.clip(features[rows].astype(np.float64), low, high) - low) / (high - low)
     return Records(
         features=torch.from_numpy(np.ascontiguousarray(stored)),
-        labels=torch.from_numpy(labels.astype(np.int64)),
+        labels=torch.from_numpy(labels if labels.dtype == np.float32 else labels.astype(np.int64)),
         scaling=scaling,
     )

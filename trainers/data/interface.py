@@ -36,6 +36,9 @@ class DataSet(ABC):
     input. `nonzero` says about how many inputs of a record are not 0, where most are: a public number, by which stacked
     models read sparse rows. `vocabulary` is that of token numbers, None if inputs are quantities. `is_local` says that
     the files are the user's own, which are never downloaded.
+
+    `target` is the public range of a label that is a number: labels are clamped to it and scaled to [0, 1]. Without it
+    such labels are used as they are. `target_unit` is the name of their unit, empty if it has none.
     """
 
     name: str
@@ -58,6 +61,8 @@ class DataSet(ABC):
     left_out: str | None = None
     per_position: bool = False
     nonzero: int | None = None
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
     vocabulary: Vocabulary | None = None
     is_local: bool = False
 

@@ -3,6 +3,7 @@
 Every constant in it comes from the declaration or from the code; none is computed from records. `kind` names the form
 of a raw record: `columns`, one value per named column; `array`, numbers; `words`, a text; `tokens`, the numbers of a
 text's words in a published vocabulary. `labels` are the names of the classes in order, None if the classes have none.
+`target` is the range from which a number was scaled to [0, 1], where there is one (`trainers/data/targets.py`).
 Texts become bounded counts of hashed words; no vocabulary is computed from the records.
 """
 
@@ -76,7 +77,7 @@ NEXT_TOKEN = "next_token"
 def preprocessing_form_of_columns(
     columns: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
-    labels: Sequence[str],
+    labels: Sequence[str] | None,
     categories: Mapping[str, Sequence[str]] | None = None,
     unlisted: str = "refused",
 ) -> Form:
@@ -96,7 +97,7 @@ def preprocessing_form_of_columns(
             else {"name": name, "low": bounds[name][0], "high": bounds[name][1]}
             for name in columns
         ],
-        "labels": list(labels),
+        "labels": None if labels is None else list(labels),
     }
 
 

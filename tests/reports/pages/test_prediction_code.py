@@ -47,6 +47,8 @@ GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my
 
 
 WARDS = TABLE | {"shape": [4], "categories": {"ward": ["a", "b"]}}
+TARGET = {key: value for key, value in TABLE.items() if key != "labels"}
+TARGET |= {"classes": 1, "target": [50, 250], "target_unit": "mmHg"}
 PICTURES = ("hugging_face", "image_folder")
 OF_A_MODELS_FOLDER = ("sst2_hf", "text_sequences", "text_table")
 
@@ -133,6 +135,21 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
     assert found == (expected if form["labels"] is None else [form["labels"][place] for place in expected])
 
 
+def test_numbers_are_told_in_the_unit_of_the_target(tmp_path: Path) -> None:
+    form = declared_preprocessing(TARGET)
+    assert form is not None
+    assert (form["target"], form["target_unit"], form["labels"], form["output"]) == ([50, 250], "mmHg", None, "number")
+    model = build_model(lambda: logistic((2,), 1), 3)
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    rows = [{"age": str(a), "pressure": str(p)} for a in (5, 30, 99) for p in (70, 111, 300)]
+    with torch.no_grad():
+        expected = 50 + 200 * model(table_inputs(rows))[:, 0]
+    code = prediction_snippet({"model": {"kind": "logistic"}}, TARGET, form, "model.safetensors")
+    assert answers(tmp_path, f"{code}\nlabel = number", rows) == pytest.approx(expected.tolist(), rel=1e-5)
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     dataset = {key: GAPS.get(key, "a" * 64) if value == "???" else value for key, value in DATASETS[name].items()}
@@ -143,7 +160,7 @@ def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     if dataset["classes"] is None:
         dataset["classes"] = 9
     if name == "table":
-        dataset["bounds"] = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+        dataset |= {"bounds": {"a": [0, 1], "b": [0, 1], "c": [0, 1]}, "labels": GAPS["labels"]}
     form = declared_preprocessing(dataset)
     assert form is not None
     assert json.loads(json.dumps(form)) == form

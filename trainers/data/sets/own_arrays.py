@@ -37,6 +37,7 @@ from dpsweep.trainers.data.sets.own_pictures import (
     digests_of_pictures_and_labels,
 )
 from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
+from dpsweep.trainers.data.targets import check_target_declaration, form_with_target, scaled_targets_of_array
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class Npz(DeclaredUnits):
     `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
     is the public range of every number. If there is a `unit_column`, it names an array of texts or whole numbers, and
     records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
-    `contribution_cap` records. Nothing is unpickled.
-    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
+    `contribution_cap` records. With a `target`, labels are numbers in this public range. Nothing is unpickled.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], or float32
+    [n] in [0, 1].
     """
 
     is_local = True
@@ -65,9 +67,12 @@ class Npz(DeclaredUnits):
     features: str
     labels: str
     bounds: Sequence[float]
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        object.__setattr__(self, "target", check_target_declaration(self))
         for name in ("path", "features", "labels"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
@@ -81,7 +86,7 @@ class Npz(DeclaredUnits):
     @property
     def preprocessing(self) -> Form:
         """The features, clamped and scaled."""
-        return of_bounded_array(self.shape, self.bounds)
+        return form_with_target(of_bounded_array(self.shape, self.bounds), self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""
@@ -110,7 +115,11 @@ class Npz(DeclaredUnits):
         arrays = self._read_named_arrays(self._path(folder))
         features, labels = arrays[self.features], arrays[self.labels]
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {self.path}")
-        check_labels_are_class_numbers(labels, len(features), self.classes, f"{self.labels} in {self.path}")
+        where = f"{self.labels} in {self.path}"
+        if self.target is None:
+            check_labels_are_class_numbers(labels, len(features), self.classes, where)
+        else:
+            labels = scaled_targets_of_array(labels, len(features), self.target, where)
         if self.unit_column is None:
             return features, labels, None
         where = f"{self.unit_column} in {self.path}"

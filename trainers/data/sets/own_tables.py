@@ -22,6 +22,11 @@ from dpsweep.trainers.data.preprocessing import (
 )
 from dpsweep.trainers.data.records import IGNORED, Records
 from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, table_reader_for_file
+from dpsweep.trainers.data.targets import (
+    check_labels_or_target_declared,
+    check_target_declaration,
+    form_with_target,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,11 +95,14 @@ class Table(_UserTable):
     of values of each other feature. A category that is not in its list is a row of zeros. If there is a `unit_column`,
     rows with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
     `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
+    A label that is a number has its public range as `target`, in place of `labels`.
     Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
     """
 
     label: str
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
     bounds: Mapping[str, tuple[float, float]]
     categories: Mapping[str, tuple[str, ...]] | None = None
     test_file: str | None = None
@@ -104,7 +112,10 @@ class Table(_UserTable):
         object.__setattr__(self, "shape", tuple(self.shape))
         self._require_settings_are_texts("file", "label")
         _check_column_and_file_names(self)
-        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        check_labels_or_target_declared(self, self.labels)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        object.__setattr__(self, "target", check_target_declaration(self))
         object.__setattr__(self, "bounds", dict(sorted(checked_public_bounds(self.bounds).items())))
         object.__setattr__(self, "categories", _checked_category_texts_by_column(self.categories or {}))
         check_dataset_declaration(self)
@@ -113,7 +124,7 @@ class Table(_UserTable):
                 f"Expected dataset.shape={list(self.shape)} == [{self._input_width}], as many as bounds"
                 f"{' and values of categories' if self.categories else ''}."
             )
-        if self.classes != len(self.labels):
+        if self.labels is not None and self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if len(set(self._used_column_names)) != len(self._used_column_names):
             names = "label, unit_column, categories and bounds" if self.categories else "label, unit_column and bounds"
@@ -127,9 +138,10 @@ class Table(_UserTable):
     @property
     def preprocessing(self) -> Form:
         """The columns in alphabetical order."""
-        return preprocessing_form_of_columns(
+        form = preprocessing_form_of_columns(
             self._feature_column_names, self.bounds, self.labels, self.categories, unlisted="zeros"
         )
+        return form_with_target(form, self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
@@ -159,9 +171,15 @@ class Table(_UserTable):
         )
         records = Records(
             features=torch.from_numpy(features.astype(np.float32)),
-            labels=torch.from_numpy(columns[self.label].positions_in_list(self.labels)),
+            labels=torch.from_numpy(self._labels_from_column(columns[self.label])),
         )
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
+
+    def _labels_from_column(self, column: TableColumn) -> NDArray[np.generic]:
+        """The numbers of the classes, or the scaled targets."""
+        if self.target is not None:
+            return column.numbers_clamped_and_scaled_to_0_1(self.target).astype(np.float32)
+        return column.positions_in_list(self.labels or ())
 
     def _inputs_from_column(self, name: str, column: TableColumn) -> NDArray[np.float64]:
         """The inputs [n, width] that a column gives."""
