@@ -194,14 +194,15 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
     told = told_score_of_run(sweep, sweep.winner_id)
     if told is None:
         return None
+    value, low, high = told.numbers
     return ReleasedScore(
         task=TASKS.get(
             tag_or_path_of_class(sweep.trial_with_id(sweep.winner_id).config.get("loss", {})), "classification"
         ),
-        metric=sweep.metric,
-        name=sweep.score_description,
-        value=told.value,
-        low=told.low,
-        high=told.high,
+        metric=sweep.exported_metric,
+        name=sweep.score_scale.heading(sweep.score_description).removesuffix(", %"),
+        value=value,
+        low=low,
+        high=high,
         basis=told.basis_text,
     )
