@@ -43,7 +43,9 @@ FINAL = "final"
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high", "records_error": "records_error"}
 NEXT_TOKEN_ACCURACY = "next-token accuracy"
 """The share of a text's tokens that a language model finds most likely, given the tokens before each."""
-_QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY}
+SHARE_OF_RIGHT_LABELS = "share of right labels"
+"""The share of a record's several labels that are right."""
+_QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY, "binary_cross_entropy": SHARE_OF_RIGHT_LABELS}
 """By the tag of a loss: the quality whose mean over records a score is."""
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
 

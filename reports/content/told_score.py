@@ -20,12 +20,14 @@ from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
 from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
-from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Sweep
+from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
 
 REUSED = (
     "An earlier sweep of this account had scored the same records when this one was planned, so no interval covers the "
     "choice."
 )
+WITHOUT_CLASSES = (NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS)
+"""The names of scores of models that say more than one class of a record."""
 USED = "score on records that an earlier sweep had scored"
 UNKNOWN = "No interval covers the choice: this kind of score does not say which counts it is made of."
 
@@ -165,7 +167,7 @@ def same_answer_sentence(sweep: Sweep) -> str:
     if known is not None:
         return f"Always giving the same answer reaches {percent_interval_text(known.low, known.high)} %."
     classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
-    if not isinstance(classes, int) or classes < 2 or sweep.score_label == NEXT_TOKEN_ACCURACY:
+    if not isinstance(classes, int) or classes < 2 or sweep.score_label in WITHOUT_CLASSES:
         return ""
     if sweep.metric not in (ACCURACY, "f1"):
         share = {"balanced_accuracy": 1 / classes, "auroc": 0.5}.get(sweep.metric, 1.0)

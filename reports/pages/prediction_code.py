@@ -29,6 +29,8 @@ from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, stor
 
 PREPROCESSING = "preprocessing.json"
 OUTPUTS = ("class", "number")
+SEVERAL = "labels"
+"""The output of a model that predicts several labels of a record."""
 
 
 def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures | None = None) -> dict[str, Any] | None:
@@ -279,7 +281,7 @@ def prediction_snippet(
         if is_language_model_preprocessing(form)
         else _label_or_number_function_code(form, dataset, FEATURES if features else INPUTS),
         f"row = {example}  # put your own "
-        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(dataset)}(row))",
+        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(form, dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
@@ -353,17 +355,21 @@ def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
 RANGE = '    low, high = declared["target"]  # outputs are scaled\n'
 
 
-def _predicted_noun(dataset: Mapping[str, Any]) -> str:
+def _predicted_noun(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    if form is not None and form.get("output") == SEVERAL:
+        return SEVERAL
     return "number" if dataset["classes"] == 1 else "label"
 
 
 def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
-    verb = _predicted_noun(dataset)
+    verb = _predicted_noun(form, dataset)
     named = form is not None and form["labels"] is not None
     scaled = form is not None and "target" in form
     number = "low + (high - low) * float(outputs[0])" if scaled else "float(outputs[0])"
+    value = 'declared["labels"][int(output > 0)]' if named else "bool(output > 0)"
     answer = {
         "number": number,
+        SEVERAL: f'{{name: {value} for name, output in zip(declared["label_names"], outputs)}}',
         "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
     }[verb]
     return (

@@ -55,7 +55,8 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     declaration = declaration_from_config(trial.config)
     model = _claimed_model(trial, folder, claim.model).to(machine.device)
     threshold = _decision_threshold(plan.card, trial, folder)
-    details = details_of_card(declaration.loss, declaration.score, declaration.dataset.classes, threshold)
+    dataset = declaration.dataset
+    details = details_of_card(declaration.loss, declaration.score, dataset.classes, threshold, dataset.label_names)
     streams, features = _streams_of_card(trial), None
     if isinstance(declaration.dataset, Extracted):
         features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
@@ -68,7 +69,7 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
         std=plan.card.noise_std_of_counts(number_of_tables(details)),
         level=SURE,
         whole_units=declaration.counts_whole_units,
-        target_width=width_of_target_range(declaration.dataset),
+        target_width=width_of_target_range(dataset),
     )
     noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score)))
     numbers = numbers_of_card(noisy, declaration.loss, declaration.score, details, reading)

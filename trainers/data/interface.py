@@ -39,6 +39,8 @@ class DataSet(ABC):
 
     `target` is the public range of a label that is a number: labels are clamped to it and scaled to [0, 1]. Without it
     such labels are used as they are. `target_unit` is the name of their unit, empty if it has none.
+    `label_names` are the names of the labels of a record that has several, each of them 0 or 1; `classes` is their
+    number. They are empty where a record has one label.
     """
 
     name: str
@@ -63,6 +65,7 @@ class DataSet(ABC):
     nonzero: int | None = None
     target: tuple[float, float] | None = None
     target_unit: str = ""
+    label_names: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     is_local: bool = False
 

@@ -2,7 +2,8 @@
 
 The first table has the right and the wrong units, and nothing else enters the number that is claimed for the accuracy.
 The second one has details: classes by bins of the log-odds for two classes, the confusion table for up to ten, right
-and wrong by class for more, and absolute errors for a regression. A unit adds numbers that sum to 1 to each table. Each
+and wrong by class for more, errors for a regression, and right and wrong by label where a record has several. A unit
+adds a vector of norm at most 1 to each table. Each
 number of a card has an interval that holds by itself; a number that a table does not give is left out.
 """
 
@@ -26,7 +27,7 @@ from dpsweep.trainers.declarations.covering_intervals import (
     share_interval,
 )
 from dpsweep.trainers.declarations.estimates import Ratios, area_under_precision, binned_auroc, mean_of_ratios
-from dpsweep.trainers.declarations.losses import Loss, NumberLoss
+from dpsweep.trainers.declarations.losses import BinaryCrossEntropy, Loss, NumberLoss
 from dpsweep.trainers.declarations.metrics import (
     BINS,
     F1,
@@ -42,6 +43,7 @@ from dpsweep.trainers.declarations.scores import (
     Score,
     count_right_and_wrong_units,
     count_units_in_metric_cells,
+    value_per_record,
 )
 
 if TYPE_CHECKING:
@@ -114,13 +116,13 @@ class Reading:
 
 
 class CardDetails(ABC):
-    """The second table of a card."""
+    """The second table of a card, of which adding or removing a unit changes at most 1 in L2 norm."""
 
     @abstractmethod
     def count(
         self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """The table [cells], to which each unit adds numbers that sum to 1."""
+        """The table [cells], to which each unit adds a vector of norm at most 1."""
 
     @abstractmethod
     def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
@@ -326,11 +328,57 @@ class ErrorDetails(CardDetails):
         yield reading.number_of_error(self.loss.other_error, reading.number_of_shares("", counts, ([0], [1])))
 
 
-def details_of_card(loss: Loss, score: Score, classes: int, threshold: float | None = None) -> CardDetails | None:
+@dataclass(frozen=True, kw_only=True)
+class LabelDetails(CardDetails):
+    """The right and the wrong units of each of a record's several labels, each scaled by 1 / sqrt(labels).
+
+    *Guarantee*: a record adds 1 / sqrt(k) to one cell of each of k pairs, a vector of norm 1; a unit adds the mean of
+    such vectors. Replacing a record moves k such numbers to other cells, a difference of norm at most sqrt(2). So the
+    table has the sensitivities of one to which a unit adds numbers that sum to 1.
+    """
+
+    loss: BinaryCrossEntropy
+    names: tuple[str, ...]
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """The same pair for each label."""
+        return (units * share / self._scale, units * (1 - share) / self._scale) * len(self.names)
+
+    def count(
+        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Pairs of cells, right and wrong."""
+        cells = []
+        for place in range(len(self.names)):
+
+            def is_right(outputs: Tensor, targets: Tensor, place: int = place) -> Tensor:
+                return self.loss.right_labels(outputs, targets)[:, place].to(outputs.dtype)
+
+            shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, is_right, order))
+            cells += [shares.sum(), (1 - shares).sum()]
+        return np.array(cells) / self._scale
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The accuracy of each label."""
+        unscaled, own = counts * self._scale, replace(reading, std=reading.std * self._scale)
+        for place, name in enumerate(self.names):
+            yield own.number_of_shares(f"accuracy of {name}", unscaled, ([2 * place], [2 * place + 1]))
+
+    @property
+    def _scale(self) -> float:
+        return math.sqrt(len(self.names))
+
+
+def details_of_card(
+    loss: Loss, score: Score, classes: int, threshold: float | None = None, label_names: tuple[str, ...] = ()
+) -> CardDetails | None:
     """The second table of a card for such models, None if there is none: a text has many targets, and no class.
 
-    `threshold` decides between two classes, None for the more likely one.
+    `threshold` decides between two classes, None for the more likely one. `label_names` name the labels of records that
+    have several.
     """
+    if isinstance(loss, BinaryCrossEntropy):
+        return LabelDetails(loss=loss, names=label_names or tuple(f"label {place}" for place in range(classes)))
     if isinstance(loss, NumberLoss):
         return ErrorDetails(loss=loss)
     if loss.per_position or loss.labels != "int64" or classes < 2:

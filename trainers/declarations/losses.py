@@ -26,12 +26,13 @@ class Loss(ABC):
 
     Every loss inherits from it. `labels` is the dtype of the targets, `quality_name` the name of the mean quality on
     report pages. `per_position` says that an example has one target for each position of its input, in place of a
-    single one, `has_binary_quality` that the quality of an example is 0 or 1.
+    single one, `several_labels` that it has one for each output, `has_binary_quality` that its quality is 0 or 1.
     """
 
     labels: ClassVar[str]
     quality_name: ClassVar[str]
     per_position: ClassVar[bool] = False
+    several_labels: ClassVar[bool] = False
     has_binary_quality: ClassVar[bool] = False
 
     @abstractmethod
@@ -285,6 +286,50 @@ class Huber(NumberLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BinaryCrossEntropy(Loss):
+    """The mean binary cross-entropy over a record's labels: outputs [n, labels] are log-odds, targets 0 or 1.
+
+    A record's loss is one number, so its gradient is bounded as a whole, whatever the number of its labels. Its quality
+    is the share of its labels that are right at a probability of 1/2.
+    """
+
+    labels: ClassVar[str] = "float32"
+    quality_name: ClassVar[str] = "share of right labels"
+    several_labels: ClassVar[bool] = True
+
+    def check(self, classes: int) -> None:
+        """Refuse a single label."""
+        if classes < 2:
+            raise ValueError(
+                f"Expected dataset.classes={classes} >= 2 labels with loss=binary_cross_entropy; one label of two "
+                "values is a class for loss=cross_entropy."
+            )
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all records."""
+        from torch.nn import functional
+
+        numbers = targets.to(outputs.dtype)
+        return functional.binary_cross_entropy_with_logits(outputs, numbers, reduction="sum") / outputs.shape[1]
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(sigmoid(outputs) - targets) / number of labels."""
+        return (outputs.sigmoid() - targets.to(outputs.dtype)) / outputs.shape[1]
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The share of labels that are right; a label whose output is not finite is wrong."""
+        return self.right_labels(outputs, targets).to(outputs.dtype).mean(dim=1)
+
+    def right_labels(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Whether each label [n, labels] is right at a probability of 1/2."""
+        return ((outputs > 0) == (targets > 0.5)) & outputs.isfinite()
+
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
+        """The other value of each label."""
+        return (outputs <= 0).to(outputs.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
 class NextToken(Loss):
     """The mean cross-entropy over a text's own next tokens; positions whose target is `IGNORED` do not count.
 
@@ -335,13 +380,27 @@ def _target_counts_per_text(targets: Tensor) -> Tensor:
 
 
 def target_shape(loss: Loss, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one example's target for inputs of this shape: one for each position, or a single one."""
+    """The dimensions of a model's outputs behind the classes, for inputs of this shape: its positions, or none."""
     return tuple(shape) if loss.per_position else ()
 
 
+def label_shape(loss: Loss, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """The shape of the labels of one record: one for each position or for each output, or a single one."""
+    return (classes,) if loss.several_labels else target_shape(loss, shape)
+
+
 def check_labels_fit_loss(loss: Loss, dataset: DataSet) -> None:
-    """Raises ValueError unless the data set's labels are the loss's targets: one a record, or one a position."""
+    """Raises ValueError unless the data set's labels are the loss's targets: one or several, or one a position."""
     name = dataset.name
+    if dataset.label_names and not loss.several_labels:
+        raise ValueError(
+            f"Expected loss=binary_cross_entropy with dataset.name={name}, whose records have several labels each."
+        )
+    if loss.several_labels and not dataset.label_names:
+        raise ValueError(
+            f"Expected dataset.name={name} to have several labels per record with loss=binary_cross_entropy, as "
+            "dataset=table has them with a list as dataset.label; its records have one label each."
+        )
     if dataset.per_position and not loss.per_position:
         raise ValueError(
             f"Expected loss=next_token with dataset.name={name}: its records are token sequences, without a label each."

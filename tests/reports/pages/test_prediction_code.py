@@ -42,6 +42,8 @@ NPZ = {
     **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
     **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
 }
+SYMPTOMS = TABLE | {"label": ["fever", "cough", "rash"], "classes": 3}
+MARKS = NPZ | {"label_names": ["fever", "cough", "rash"]}
 GAPS = {"name": "own", "path": "own.npz", "file": "own.csv", "records": 100, "shape": [3], "classes": 3, "label": "l"}
 GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my_data.Mine"}}
 
@@ -148,6 +150,25 @@ def test_numbers_are_told_in_the_unit_of_the_target(tmp_path: Path) -> None:
         expected = 50 + 200 * model(table_inputs(rows))[:, 0]
     code = prediction_snippet({"model": {"kind": "logistic"}}, TARGET, form, "model.safetensors")
     assert answers(tmp_path, f"{code}\nlabel = number", rows) == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("dataset", [SYMPTOMS, MARKS], ids=["table", "npz"])
+def test_several_labels_are_told_by_name(dataset: dict[str, Any], tmp_path: Path) -> None:
+    form, shape = declared_preprocessing(dataset), tuple(dataset["shape"])
+    assert form is not None
+    assert (form["output"], form["label_names"]) == ("labels", ["fever", "cough", "rash"])
+    model = build_model(lambda: logistic(shape, 3), 3)
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    _, inputs_of, rows = CASES["columns" if dataset is SYMPTOMS else "array"]
+    with torch.no_grad():
+        right = (model(inputs_of(rows)) > 0).tolist()
+    values = ("no", "yes") if dataset is SYMPTOMS else (False, True)
+    code = prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors")
+    assert answers(tmp_path, f"{code}\nlabel = labels", json.loads(json.dumps(rows))) == [
+        {name: values[said] for name, said in zip(form["label_names"], row, strict=True)} for row in right
+    ]
 
 
 @pytest.mark.parametrize("name", DATASETS)

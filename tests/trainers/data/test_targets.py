@@ -16,6 +16,7 @@ from dpsweep.trainers.data.sets.generated import Generated
 from dpsweep.trainers.data.sets.own_arrays import Npz
 from dpsweep.trainers.data.sets.own_tables import Table
 from dpsweep.trainers.data.targets import width_of_target_range
+from dpsweep.trainers.declarations.losses import BinaryCrossEntropy, CrossEntropy, check_labels_fit_loss
 
 TABLE = Table(
     name="visits",
@@ -127,3 +128,78 @@ def test_generated_targets_lie_in_the_range_and_the_content_of_others_is_as_it_w
     assert 0 <= float(labels.min()) < float(labels.max()) <= 1
     assert float(plain.load(None)[0].labels.min()) < 0
     assert plain.verify(None) != scaled.verify(None)
+
+
+SYMPTOMS = dataclasses.replace(
+    TABLE, label=("fever", "cough", "rash"), labels=("no", "yes"), target=None, target_unit="", classes=3
+)
+MARKS = dataclasses.replace(NPZ, target=None, classes=2, label_names=("left", "right"))
+
+
+def write_symptoms(folder: Path, *rows: str) -> Path:
+    (folder / "visits.csv").write_text("age,fever,cough,rash\n" + "".join(f"50,{row}\n" for row in rows))
+    return folder
+
+
+def test_several_labels_of_a_table_are_zeros_and_ones(tmp_path: Path) -> None:
+    records, _ = SYMPTOMS.load(write_symptoms(tmp_path, "yes,no,no", "no,yes,yes"))
+    assert records.labels.dtype == torch.float32
+    assert records.labels.tolist() == [[1, 0, 0], [0, 1, 1]]
+    assert records.select(np.array([1])).labels.tolist() == [[0, 1, 1]]
+    assert len({digest.tobytes() for digest in records.digest_of_each_record()}) == 2
+    assert SYMPTOMS.label_names == ("fever", "cough", "rash")
+    form = SYMPTOMS.preprocessing
+    assert (form["label_names"], form["labels"], form["output"]) == (
+        ["fever", "cough", "rash"],
+        ["no", "yes"],
+        "labels",
+    )
+    with pytest.raises(BadInput, match=r"^Expected cough in line 2 of visits\.csv from its list, got 'maybe'\.$"):
+        SYMPTOMS.verify(write_symptoms(tmp_path, "yes,maybe,no"))
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8", "float32", "bool"])
+def test_several_labels_of_arrays_are_zeros_and_ones(kind: str, tmp_path: Path) -> None:
+    labels = np.array([[0, 1], [1, 1], [0, 0]])
+    records, _ = MARKS.load(write_scans(tmp_path, labels.astype(kind)))
+    assert records.labels.dtype == torch.float32
+    assert records.labels.tolist() == labels.tolist()
+    assert MARKS.preprocessing["label_names"] == ["left", "right"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        ([[0, 1], [2, 0], [0, 0]], r"^Expected y in scans\.npz to be 0 or 1, got \[2, 0\] at index 1\.$"),
+        ([[0, 1], [1, 0], [0, math.nan]], r"^Expected y in scans\.npz to be 0 or 1, got \[0\.0, nan\] at index 2\.$"),
+        ([0, 1, 1], r"^Expected y in scans\.npz of shape \[3, 2\], a column for each label, got \[3\]\.$"),
+        ([["a", "b"]] * 3, r"^Expected y in scans\.npz to be 0 or 1, got \['a', 'b'\] at index 0\.$"),
+    ],
+)
+def test_other_labels_are_refused_before_the_charge(labels: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        MARKS.verify(write_scans(tmp_path, labels))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"classes": 2}, r"^Expected dataset\.classes=2 == 3 >= 2, as many as label names\.$"),
+        ({"label": ("fever",), "classes": 1}, r"^Expected dataset\.classes=1 == 1 >= 2, as many as label names\.$"),
+        ({"label": ("fever", "fever", "rash")}, r"^Expected dataset\.label_names=.* to be distinct\.$"),
+        ({"label": ("fever", "age", "rash")}, r"to be distinct\.$"),
+        ({"labels": ("no", "yes", "maybe")}, r"^Expected dataset\.labels=.* to be the two values of each label"),
+        ({"labels": None, "target": (0, 1)}, r"^Expected dataset\.target=null where a record has several labels\.$"),
+    ],
+)
+def test_several_labels_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        dataclasses.replace(SYMPTOMS, **wrong)
+
+
+def test_several_labels_go_with_their_loss_and_with_no_other() -> None:
+    check_labels_fit_loss(BinaryCrossEntropy(), SYMPTOMS)
+    with pytest.raises(ValueError, match=r"^Expected loss=binary_cross_entropy with dataset\.name=visits"):
+        check_labels_fit_loss(CrossEntropy(), SYMPTOMS)
+    with pytest.raises(ValueError, match=r"^Expected dataset\.name=visits to have several labels per record"):
+        check_labels_fit_loss(BinaryCrossEntropy(), TABLE)

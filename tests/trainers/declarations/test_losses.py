@@ -10,7 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsweep.trainers.declarations.losses import AbsoluteError, CrossEntropy, Huber, Loss, NumberLoss, SquaredError
+from dpsweep.trainers.declarations.losses import (
+    AbsoluteError,
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    Loss,
+    NumberLoss,
+    SquaredError,
+)
 
 LOSSES = {
     "cross-entropy": (CrossEntropy(), 3),
@@ -37,6 +45,25 @@ def test_a_losss_gradient_is_its_gradient(loss: Loss, classes: int, shape: tuple
         assert torch.equal(
             loss.gradient(outputs.detach(), targets[0]), loss.gradient(outputs.detach(), targets[:1].expand(shape))
         )
+
+
+def test_the_gradient_of_several_labels_is_its_gradient_and_bounded_as_a_whole() -> None:
+    generator, loss = torch.Generator().manual_seed(1), BinaryCrossEntropy()
+    outputs = 5 * torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    targets = torch.randint(2, (6, 4), generator=generator).float()
+    (expected,) = torch.autograd.grad(loss(outputs.requires_grad_(), targets), outputs)
+    assert torch.allclose(loss.gradient(outputs.detach(), targets), expected, rtol=1e-12, atol=1e-14)
+    assert float(expected.norm(dim=1).max()) <= 1 / math.sqrt(4), "at most 1 / 4 by each of four outputs"
+    alone = sum(float(loss(outputs[row : row + 1].detach(), targets[row : row + 1])) for row in range(6))
+    assert float(loss(outputs.detach(), targets)) == pytest.approx(alone)
+    unlikely = loss.unlikely_targets(outputs.detach())
+    assert bool((loss.gradient(outputs.detach(), unlikely).norm(dim=1) > 0.1).all())
+
+
+def test_the_quality_of_several_labels_is_the_share_of_right_ones() -> None:
+    outputs = torch.tensor([[1.0, -2.0, 3.0, -1.0], [0.5, 0.5, math.nan, math.inf], [0.0, 0.0, -math.inf, -1.0]])
+    targets = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    assert BinaryCrossEntropy().quality(outputs, targets).tolist() == [0.75, 0.25, 0.75]
 
 
 def test_losses_are_the_papers() -> None:
@@ -129,3 +156,10 @@ def test_weights_are_positive_numbers(weights: Any) -> None:
 def test_weights_are_given_for_every_class() -> None:
     with pytest.raises(ValueError, match=r"to have a weight for each of dataset\.classes=3\.$"):
         CrossEntropy(class_weights=(1.0, 20.0)).check(3)
+
+
+def test_one_label_of_two_values_is_a_class() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Expected dataset\.classes=1 >= 2 labels with loss=binary_cross_entropy; .*"
+    ):
+        BinaryCrossEntropy().check(1)

@@ -39,7 +39,8 @@ class Generated(DeclaredUnits):
     """Records whose inputs are half noise and half a pattern of their class, so that training learns something.
 
     With a `vocabulary`, inputs are token numbers; with `per_position`, labels are the next tokens; with one class,
-    labels are numbers, a linear function of the inputs, in [0, 1] with a `target`.
+    labels are numbers, a linear function of the inputs, in [0, 1] with a `target`;
+    with `label_names` each record has a label for each class, and that of its class is 1.
     Unit i has the records i, i + units, i + 2 units, ...
     Shapes: features uint8 [n, *shape], scaled to [0, 1], or float32 [n, length] of token numbers.
     """
@@ -49,6 +50,7 @@ class Generated(DeclaredUnits):
     # added later: a declaration without them has the content that it had before
     target: tuple[float, float] | None = None
     target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     @property
     def caution(self) -> str:
@@ -72,6 +74,8 @@ class Generated(DeclaredUnits):
         declared = asdict(self)
         if self.target is None:
             declared = {name: value for name, value in declared.items() if name not in ("target", "target_unit")}
+        if not self.label_names:
+            del declared["label_names"]
         return (Content.from_chunks((json.dumps(declared, sort_keys=True, default=str).encode(),)),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
@@ -104,7 +108,10 @@ class Generated(DeclaredUnits):
             for start in range(0, count, _ROWS):
                 rows = slice(start, start + _ROWS)
                 features[rows] = features[rows] // 2 + patterns[classes[rows]] // 2
-        labels = torch.from_numpy(self._number_labels(features) if patterns is None else classes)
+        if self.label_names:
+            labels = torch.nn.functional.one_hot(torch.from_numpy(classes), self.classes).float()
+        else:
+            labels = torch.from_numpy(self._number_labels(features) if patterns is None else classes)
         return Records(features=torch.from_numpy(features), labels=labels, scaling=Scaling(scale=LARGEST))
 
     def _number_labels(self, features: NDArray[np.uint8]) -> NDArray[np.float32]:

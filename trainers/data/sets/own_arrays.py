@@ -37,7 +37,16 @@ from dpsweep.trainers.data.sets.own_pictures import (
     digests_of_pictures_and_labels,
 )
 from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
-from dpsweep.trainers.data.targets import check_target_declaration, form_with_target, scaled_targets_of_array
+from dpsweep.trainers.data.targets import (
+    check_target_declaration,
+    checked_label_names,
+    form_with_target,
+    labels_of_columns,
+    names_of_label_columns,
+    one_number_per_record,
+    scaled_targets_of_array,
+    several_labels_of_array,
+)
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -56,9 +65,10 @@ class Npz(DeclaredUnits):
     `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
     is the public range of every number. If there is a `unit_column`, it names an array of texts or whole numbers, and
     records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
-    `contribution_cap` records. With a `target`, labels are numbers in this public range. Nothing is unpickled.
-    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], or float32
-    [n] in [0, 1].
+    `contribution_cap` records. With a `target`, labels are numbers in this public range; with `label_names`, a record
+    has a label of 0 or 1 for each of these names. Nothing is unpickled.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], float32 [n]
+    in [0, 1] with a `target`, or float32 [n, names].
     """
 
     is_local = True
@@ -69,9 +79,11 @@ class Npz(DeclaredUnits):
     bounds: Sequence[float]
     target: tuple[float, float] | None = None
     target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        object.__setattr__(self, "label_names", checked_label_names(self, None))
         object.__setattr__(self, "target", check_target_declaration(self))
         for name in ("path", "features", "labels"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
@@ -116,10 +128,12 @@ class Npz(DeclaredUnits):
         features, labels = arrays[self.features], arrays[self.labels]
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {self.path}")
         where = f"{self.labels} in {self.path}"
-        if self.target is None:
-            check_labels_are_class_numbers(labels, len(features), self.classes, where)
-        else:
+        if self.label_names:
+            labels = several_labels_of_array(labels, len(features), self.label_names, where)
+        elif self.target is not None:
             labels = scaled_targets_of_array(labels, len(features), self.target, where)
+        else:
+            check_labels_are_class_numbers(labels, len(features), self.classes, where)
         if self.unit_column is None:
             return features, labels, None
         where = f"{self.unit_column} in {self.path}"
@@ -264,9 +278,10 @@ class HuggingFace(DeclaredUnits):
 
     `path` is relative to the user's data folder, or absolute. `features` is the column of the inputs: pictures (PNG or
     JPEG), or lists of numbers; `bounds` is the public range of every number. `label` is the column to predict, `labels`
-    the public list of its values, in the order of the classes' numbers. If there is a `unit_column`, rows with equal
-    values in it are one unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows.
-    The rows of `test_path`, if there is one, are public.
+    the public list of its values, in the order of the classes' numbers; a list as `label` names the columns of several
+    labels per record, which have the same two values. If there is a `unit_column`, rows with equal values in it are one
+    unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows. The rows of
+    `test_path`, if there is one, are public.
     A picture's part of a split is decided by the bytes of its file and its label, so it is the same on every machine.
     Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32.
     """
@@ -275,7 +290,7 @@ class HuggingFace(DeclaredUnits):
 
     path: str
     features: str
-    label: str
+    label: str | tuple[str, ...]
     labels: tuple[str, ...]
     bounds: Sequence[float]
     test_path: str | None = None
@@ -283,14 +298,16 @@ class HuggingFace(DeclaredUnits):
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
-        for name in ("path", "features", "label", "test_path"):
+        if self.label_names:
+            object.__setattr__(self, "label", checked_label_names(self, self.labels))
+        for name in ("path", "features", "test_path", *(() if self.label_names else ("label",))):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
                 raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
-        columns = [column for column in (self.features, self.label, self.unit_column) if column is not None]
+        columns = [one for one in (self.features, *self._label_columns, self.unit_column) if one is not None]
         if len(set(columns)) != len(columns):
             raise ValueError(f"Expected dataset.features, label and unit_column={columns} to be distinct.")
-        if self.classes != len(self.labels):
+        if not self.label_names and self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if (self.test_path is None) is not (self.test_records == 0):
             raise ValueError(
@@ -303,9 +320,18 @@ class HuggingFace(DeclaredUnits):
             raise ValueError(f"Expected dataset.test_path={self.test_path} to be another one than dataset.path.")
 
     @property
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns of several labels; empty if there is one."""
+        return names_of_label_columns(self.label)
+
+    @property
+    def _label_columns(self) -> tuple[str, ...]:
+        return self.label_names or (str(self.label),)
+
+    @property
     def preprocessing(self) -> Form:
         """The numbers or pixels, clamped and scaled."""
-        return {**of_bounded_array(self.shape, self.bounds), "labels": list(self.labels)}
+        return form_with_target({**of_bounded_array(self.shape, self.bounds), "labels": list(self.labels)}, self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the folders or files."""
@@ -332,9 +358,10 @@ class HuggingFace(DeclaredUnits):
         return private, None if self.test_path is None else self._read_records(self.test_path, folder, None)
 
     def _read_records(self, path: str, folder: Path | None, unit_column: str | None) -> Records:
-        names = (self.features, self.label, *(() if unit_column is None else (unit_column,)))
+        names = (self.features, *self._label_columns, *(() if unit_column is None else (unit_column,)))
         columns = find_table_file_with_typed_columns(self.name, path, folder).read_columns(names)
-        features, labels = columns[self.features], columns[self.label].positions_in_list(self.labels)
+        features = columns[self.features]
+        labels = labels_of_columns([columns[name] for name in self._label_columns], self, self.labels)
         records = (
             self._records_from_picture_column(features, labels)
             if features.has_picture_files
@@ -342,7 +369,7 @@ class HuggingFace(DeclaredUnits):
         )
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
-    def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+    def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.generic]) -> Records:
         try:
             check_picture_shape(self.shape)
         except ValueError as error:
@@ -354,10 +381,10 @@ class HuggingFace(DeclaredUnits):
         low, high = self.bounds
         return replace(
             bounded_records(pixels, labels, (low, high)),
-            stored=digests_of_pictures_and_labels(contents, labels.tolist()),
+            stored=digests_of_pictures_and_labels(contents, one_number_per_record(labels)),
         )
 
-    def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+    def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.generic]) -> Records:
         features = column.numbers_of_nested_lists(self.shape)
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {column.file}")
         low, high = self.bounds

@@ -25,7 +25,10 @@ from dpsweep.trainers.data.table_files import path_in_data_folder_or_absolute, t
 from dpsweep.trainers.data.targets import (
     check_labels_or_target_declared,
     check_target_declaration,
+    checked_label_names,
     form_with_target,
+    labels_of_columns,
+    names_of_label_columns,
 )
 
 if TYPE_CHECKING:
@@ -95,11 +98,12 @@ class Table(_UserTable):
     of values of each other feature. A category that is not in its list is a row of zeros. If there is a `unit_column`,
     rows with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
     `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
-    A label that is a number has its public range as `target`, in place of `labels`.
+    A label that is a number has its public range as `target`, in place of `labels`. A list as `label` names the columns
+    of several labels per record, which have the same two values `labels`.
     Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
     """
 
-    label: str
+    label: str | tuple[str, ...]
     labels: tuple[str, ...] | None = None
     target: tuple[float, float] | None = None
     target_unit: str = ""
@@ -110,11 +114,14 @@ class Table(_UserTable):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
-        self._require_settings_are_texts("file", "label")
+        if self.label_names:
+            object.__setattr__(self, "label", self.label_names)
+        self._require_settings_are_texts("file", *(() if self.label_names else ("label",)))
         _check_column_and_file_names(self)
         check_labels_or_target_declared(self, self.labels)
         if self.labels is not None:
             object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        checked_label_names(self, self.labels)
         object.__setattr__(self, "target", check_target_declaration(self))
         object.__setattr__(self, "bounds", dict(sorted(checked_public_bounds(self.bounds).items())))
         object.__setattr__(self, "categories", _checked_category_texts_by_column(self.categories or {}))
@@ -124,7 +131,7 @@ class Table(_UserTable):
                 f"Expected dataset.shape={list(self.shape)} == [{self._input_width}], as many as bounds"
                 f"{' and values of categories' if self.categories else ''}."
             )
-        if self.labels is not None and self.classes != len(self.labels):
+        if self.labels is not None and not self.label_names and self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if len(set(self._used_column_names)) != len(self._used_column_names):
             names = "label, unit_column, categories and bounds" if self.categories else "label, unit_column and bounds"
@@ -134,6 +141,15 @@ class Table(_UserTable):
                 f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
                 "null, or the number of its rows and its path."
             )
+
+    @property
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns of several labels; empty if there is one."""
+        return names_of_label_columns(self.label)
+
+    @property
+    def _label_columns(self) -> tuple[str, ...]:
+        return self.label_names or (str(self.label),)
 
     @property
     def preprocessing(self) -> Form:
@@ -164,22 +180,18 @@ class Table(_UserTable):
         import torch
 
         unit_column = self.unit_column if file == self.file else None
-        names = (self.label, *(() if unit_column is None else (unit_column,)), *self._feature_column_names)
+        names = (*self._label_columns, *(() if unit_column is None else (unit_column,)), *self._feature_column_names)
         columns = table_reader_for_file(self.name, file, folder).read_columns(names)
         features = np.column_stack(
             [self._inputs_from_column(name, columns[name]) for name in self._feature_column_names]
         )
         records = Records(
             features=torch.from_numpy(features.astype(np.float32)),
-            labels=torch.from_numpy(self._labels_from_column(columns[self.label])),
+            labels=torch.from_numpy(
+                labels_of_columns([columns[name] for name in self._label_columns], self, self.labels or ())
+            ),
         )
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
-
-    def _labels_from_column(self, column: TableColumn) -> NDArray[np.generic]:
-        """The numbers of the classes, or the scaled targets."""
-        if self.target is not None:
-            return column.numbers_clamped_and_scaled_to_0_1(self.target).astype(np.float32)
-        return column.positions_in_list(self.labels or ())
 
     def _inputs_from_column(self, name: str, column: TableColumn) -> NDArray[np.float64]:
         """The inputs [n, width] that a column gives."""
@@ -206,7 +218,7 @@ class Table(_UserTable):
     def _used_column_names(self) -> tuple[str, ...]:
         """The columns that are used."""
         unit_columns = () if self.unit_column is None else (self.unit_column,)
-        return (self.label, *unit_columns, *self._feature_column_names)
+        return (*self._label_columns, *unit_columns, *self._feature_column_names)
 
     @property
     def _private_and_test_files(self) -> tuple[str, ...]:
