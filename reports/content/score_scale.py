@@ -30,9 +30,13 @@ class ScoreScale(ABC):
 
     name: str = ""
     quality_text: str = ""
-    unit: str
     gap_title: ClassVar[str]
     narrower: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What stands behind a number."""
 
     @property
     @abstractmethod
@@ -101,9 +105,13 @@ class ScoreScale(ABC):
 class Percent(ScoreScale):
     """Shares of one, said in percent."""
 
-    unit: str = "%"
     gap_title: ClassVar[str] = "below best"
     narrower: ClassVar[str] = "another metric"
+
+    @property
+    def unit(self) -> str:
+        """The sign."""
+        return "%"
 
     @property
     def in_words(self) -> str:
@@ -162,6 +170,9 @@ class Percent(ScoreScale):
 
 PERCENT = Percent()
 
+SMALLEST, LARGEST = 0.01, 1e6
+"""The largest errors between which no power of ten stands in the unit."""
+
 
 class _MeanError(Protocol):
     """What a loss of numbers has."""
@@ -175,17 +186,29 @@ class _MeanError(Protocol):
 class ErrorInUnit(ScoreScale):
     """Mean errors of predicted numbers, of which a smaller one is better.
 
-    `width` is that of the declared range of the targets, which are scaled to [0, 1]; 1 if they are not scaled. Numbers
-    have so many decimals that about three digits of an error remain.
+    `width` is that of the declared range of the targets, which are scaled to [0, 1]; 1 if they are not scaled. Texts
+    have so many decimals that about three digits of an error remain; of very large and small ones a power of ten stands
+    in the unit, so that a number fits into a cell of a map.
     """
 
     name: str
     quality_text: str
-    unit: str
+    target_unit: str
     width: float
     loss: _MeanError
     gap_title: ClassVar[str] = "above best"
     narrower: ClassVar[str] = "a smaller loss.cap"
+
+    @property
+    def unit(self) -> str:
+        """The unit of the target, with a power of ten."""
+        power = f"\N{MULTIPLICATION SIGN}1e{self._exponent}" if self._exponent else ""
+        return " ".join(filter(None, (power, self.target_unit)))
+
+    @property
+    def _exponent(self) -> int:
+        largest = self.number(0.0)
+        return 0 if SMALLEST <= largest < LARGEST else 3 * math.floor(math.log10(largest) / 3)
 
     @property
     def in_words(self) -> str:
@@ -198,7 +221,7 @@ class ErrorInUnit(ScoreScale):
 
     def drawn(self, score: float) -> float:
         """The mean error."""
-        return self.number(score)
+        return self._shown(self.number(score))
 
     def text(self, score: float) -> str:
         """The mean error, rounded."""
@@ -235,15 +258,19 @@ class ErrorInUnit(ScoreScale):
     @property
     def largest_number(self) -> float:
         """The error from which on a prediction is as bad as any."""
-        return self.number(0.0)
+        return self.drawn(0.0)
 
     def gap_text(self, score: float, gap: float) -> str:
         """The difference of the errors."""
         return self._rounded(self.gap(score, gap), ROUND_HALF_EVEN)
 
+    def _shown(self, error: float) -> float:
+        """An error in the unit with its power of ten."""
+        return error * 10.0**-self._exponent
+
     def _rounded(self, error: float, rounding: str) -> str:
         decimals = max(0, 3 - math.floor(math.log10(self.largest_number)))
-        exact = Decimal(repr(float(error))).quantize(Decimal(1).scaleb(-decimals - 6), rounding=ROUND_HALF_EVEN)
+        exact = Decimal(repr(self._shown(error))).quantize(Decimal(1).scaleb(-decimals - 6), rounding=ROUND_HALF_EVEN)
         return f"{exact.quantize(Decimal(1).scaleb(-decimals), rounding=rounding):f}"
 
 
@@ -262,7 +289,7 @@ def score_scale_of_config(config: Mapping[str, Any]) -> ScoreScale:
     return ErrorInUnit(
         name=loss.error_name,
         quality_text=loss.quality_name.replace("cap", f"{loss.cap:g}"),
-        unit=str(dataset.get("target_unit") or ""),
+        target_unit=str(dataset.get("target_unit") or ""),
         width=float(high) - float(low),
         loss=loss,
     )

@@ -48,7 +48,11 @@ def test_numbers_have_about_three_digits() -> None:
     house = score_scale_of_config(config("absolute_error", target=(0, 500_000), unit="EUR"))
     assert house.with_unit(house.interval_text(0.91, 0.93)) == "35000 to 45000 EUR"
     tiny = score_scale_of_config(config("absolute_error", target=(0, 2e-4), unit="m"))
-    assert tiny.text(0.9) == "0.0000200"
+    assert tiny.with_unit(tiny.text(0.9)) == "20.0 \N{MULTIPLICATION SIGN}1e-6 m"
+    assert tiny.number(0.9) == pytest.approx(2e-5)
+    planets = score_scale_of_config(config("absolute_error", target=(0, 3e9), unit=""))
+    assert planets.heading("error") == "error, \N{MULTIPLICATION SIGN}1e9"
+    assert planets.interval_text(0.9, 0.95) == "0.150 to 0.300"
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=["percent", "squared", "absolute", "huber"])
