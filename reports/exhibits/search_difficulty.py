@@ -157,7 +157,7 @@ def _difficulty_sheet(
         for near in near_best:
             share = sum(abs(scale.drawn(best) - scale.drawn(score)) <= near + 1e-10 for score in own) / len(own)
             yield f"{share:.0%}", share
-        spread = " to ".join(map(scale.text, (few.low, few.high)))
+        spread = " to ".join(map(scale.text, sorted((few.low, few.high), key=scale.drawn)))
         yield f"{scale.text(few.mean)} ({spread})", scale.number(few.mean)
 
     columns = (
