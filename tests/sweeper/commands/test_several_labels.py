@@ -13,6 +13,8 @@ import dpsweep
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.reports.pages.model_export import write_release_and_export
+from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
+from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from tests.alone import answers
 from tests.randomized import TRAINS
 
@@ -126,3 +128,24 @@ def test_what_does_not_fit_several_labels_is_refused(words: Sequence[str], sente
                 *words,
             ]
         )
+
+
+@pytest.mark.parametrize(
+    ("declared", "loss", "shape"),
+    [
+        ({"classes": 3, "label": ["a", "b", "c"], "labels": ["no", "yes"]}, "binary_cross_entropy", (20, 3)),
+        ({"classes": 1, "target": [25, 350], "target_unit": "mmHg"}, "squared_error", (20,)),
+    ],
+)
+def test_a_rehearsal_has_labels_of_the_same_kind(
+    declared: dict[str, object], loss: str, shape: tuple[int, ...]
+) -> None:
+    dataset = {"kind": "table", "name": "visits", "records": 20, "shape": [2], "unit": "record", **declared}
+    config = config_of_generated_records_like_dataset(dataset, {"kind": loss})
+    generated = build_object_of_config_part(config, "dataset")
+    records, _ = generated.load(None)
+    assert tuple(records.labels.shape) == shape
+    assert str(records.labels.dtype) == "torch.float32"
+    assert 0 <= float(records.labels.min()) <= float(records.labels.max()) <= 1
+    assert len(generated.label_names) == (shape[1] if len(shape) > 1 else 0)
+    assert generated.target == declared.get("target")

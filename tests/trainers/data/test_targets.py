@@ -121,6 +121,11 @@ def test_a_declaration_that_makes_no_sense_is_refused(wrong: dict[str, Any], sen
         dataclasses.replace(TABLE, **wrong)
 
 
+def test_numbers_in_arrays_need_a_range() -> None:
+    with pytest.raises(ValueError, match=r"^Expected dataset\.target, the public range of labels that are numbers"):
+        dataclasses.replace(NPZ, target=None)
+
+
 def test_generated_targets_lie_in_the_range_and_the_content_of_others_is_as_it_was() -> None:
     plain = Generated(name="rehearsal", records=50, test_records=0, shape=(3,), classes=1, unit="record")
     scaled = dataclasses.replace(plain, target=(0.0, 10.0))

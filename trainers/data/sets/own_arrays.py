@@ -88,6 +88,8 @@ class Npz(DeclaredUnits):
         for name in ("path", "features", "labels"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        if self.classes == 1 and self.target is None:
+            raise ValueError("Expected dataset.target, the public range of labels that are numbers, with classes=1.")
         if self.features == self.labels:
             raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
         if self.unit_column in (self.features, self.labels):
