@@ -250,9 +250,9 @@ def _accountants_line(context: Context) -> Line:
 def _scores_line(context: Context) -> Line:
     unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.score_label
     plain, scale = quality == notation.ACCURACY, context.sweep.score_scale
-    values = quality
+    values = f"the {quality}"
     if scale.quality_text:
-        values = f"max(0, {scale.quality_text}) and told as {quality} {scale.in_words}"
+        values = f"max(0, {scale.quality_text}) and told as the {quality} {scale.in_words}"
     scores = "Accuracies" if plain else f"Scores, means of {values},"
     sums = "counts of right and wrong predictions" if plain else "sums of these values and of 1 minus these values"
     if context.sweep.metric != notation.ACCURACY:
