@@ -160,10 +160,10 @@ def output_perturbation(*, noise_std: float, sensitivity: float, adjacency: Adja
 
 
 def noisy_table(*, noise_std: float, adjacency: Adjacency) -> DpEvent:
-    """A table of counts, each with Gaussian noise of this standard deviation; a record's row has numbers that sum to 1.
+    """A table of counts, each with Gaussian noise of this standard deviation; a record adds numbers >= 0 of norm <= 1.
 
     *Guarantee*: the L2 sensitivity is 1 where a record is added or removed, and the square root of 2 where one is
-    replaced. *Proof*: a record adds a vector v of numbers >= 0 whose sum is 1, so |v|^2 <= (sum of v)^2 = 1. Another
+    replaced. *Proof*: a record adds a vector v of numbers >= 0 with |v| <= 1, as numbers that sum to 1 have it. Another
     record in its place changes the table by v - w, and |v - w|^2 = |v|^2 + |w|^2 - 2 v.w <= 2, since v.w >= 0. Both are
     attained by records in a single cell each. A quotient is rounded so that the noise never counts for more than it is.
     """

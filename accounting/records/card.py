@@ -54,8 +54,8 @@ _THRESHOLD = StoredForm(read=_threshold_from_json, write=lambda threshold: thres
 class Card(Stored):
     """The one query on a sealed part about the model that is handed over: tables of counts, read together.
 
-    A unit adds numbers that sum to 1 to each table, so at most 1 in L2 norm to all k of them if each is scaled by
-    1 / sqrt(k). `noise_std` is the standard deviation of the noise on the scaled counts, 0 for public records.
+    A unit adds at most 1 in L2 norm to each table, and so to all k of them together if each is scaled by 1 / sqrt(k).
+    `noise_std` is the standard deviation of the noise on the scaled counts, 0 for public records.
 
     *Guarantee*: for a unit in the sealed part, the model has the same law on both neighbours, so the query is one
     Gaussian mechanism; for any other unit it is post-processing of the model.

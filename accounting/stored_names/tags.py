@@ -119,7 +119,10 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "specificity": "dpsweep.trainers.declarations.metrics.Specificity",
     },
     "loss": {
+        "absolute_error": "dpsweep.trainers.declarations.losses.AbsoluteError",
+        "binary_cross_entropy": "dpsweep.trainers.declarations.losses.BinaryCrossEntropy",
         "cross_entropy": "dpsweep.trainers.declarations.losses.CrossEntropy",
+        "huber": "dpsweep.trainers.declarations.losses.Huber",
         "next_token": "dpsweep.trainers.declarations.losses.NextToken",
         "squared_error": "dpsweep.trainers.declarations.losses.SquaredError",
     },

@@ -16,6 +16,7 @@ import pandas as pd
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
+from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.statistics.point_scores import Z95, scores_of_points
 
@@ -77,13 +78,14 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class MapPanel:
-    """One map: a method at one noise multiplier. `cells` maps (row, column) to the point there."""
+    """One map: a method at one noise multiplier. `cells` maps (row, column) to the point there; `scale` says scores."""
 
     method: str
     facet: tuple[str, ...]
     across: Axis
     down: Axis
     cells: Mapping[tuple[int, int], Cell]
+    scale: ScoreScale = PERCENT
 
     @property
     def label(self) -> str:
@@ -97,7 +99,10 @@ class MapPanel:
 
 
 def build_map_panels(
-    table: pd.DataFrame, axes: Sequence[str], compared_by: Callable[[Sequence[float]], float] = fmean
+    table: pd.DataFrame,
+    axes: Sequence[str],
+    compared_by: Callable[[Sequence[float]], float] = fmean,
+    scale: ScoreScale = PERCENT,
 ) -> tuple[MapPanel, ...]:
     """One panel per method, noise multiplier and further key; lr is the horizontal axis wherever it varies.
 
@@ -124,7 +129,7 @@ def build_map_panels(
                 for step in _distinct_values(own[key])
             ]
         panels.extend(_build_panel(own, facets, marks, *across_and_down) for own in groups)
-    return _with_cells_as_good_as_best_marked(panels)
+    return _with_cells_as_good_as_best_marked([replace(panel, scale=scale) for panel in panels])
 
 
 def _index_of_best_point(points: pd.DataFrame) -> int | None:
@@ -186,6 +191,12 @@ def _means_and_errors(scored: Sequence[Sequence[dict[Hashable, Any]]]) -> Iterat
             values["accuracy_low"] = max(0.0, float(mean - margin)) if known else None
             values["accuracy_high"] = min(1.0, float(mean + margin)) if known else None
         yield values
+
+
+def common_scale_of_panels(panels: Sequence[MapPanel]) -> ScoreScale:
+    """The scale of all panels; that of plain scores where they differ."""
+    scales = {panel.scale for panel in panels}
+    return scales.pop() if len(scales) == 1 else PERCENT
 
 
 def colour_scale_ends(panels: Iterable[MapPanel]) -> tuple[float, float]:

@@ -93,10 +93,7 @@ def _further_metric_texts(sweep: Sweep, trial: str, told: ToldScore) -> Iterator
     """Further numbers of the same counts, and perplexities on records declared public."""
     for label, number in told.also.items():
         name = f"{label}{sweep.positive_class_text}" if label in OF_POSITIVE_CLASS else label
-        if number.in_target_unit:
-            yield name, f"{number.low:.4g} to {number.high:.4g}"
-        else:
-            yield name, f"{notation.percent_interval_text(number.low, number.high)} %"
+        yield name, told.text_of_further_number(number)
     yield from ((name, f"{value:.4g}") for name, value in _perplexities_by_name(sweep, trial).items())
 
 

@@ -34,6 +34,7 @@ from dpsweep.accounting.searches.interface import PlannedSearch, RunRecord, Runs
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.formatting import ACCURACY, metric_label
+from dpsweep.reports.content.score_scale import PERCENT, ScoreScale, score_scale_of_config
 from dpsweep.reports.content.shown_search import ShownSearch, shown_search_of_plan
 
 FINAL = "final"
@@ -42,7 +43,9 @@ FINAL = "final"
 _SCORES = {ACCURACY: "value", "accuracy_low": "low", "accuracy_high": "high", "records_error": "records_error"}
 NEXT_TOKEN_ACCURACY = "next-token accuracy"
 """The share of a text's tokens that a language model finds most likely, given the tokens before each."""
-_QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY}
+SHARE_OF_RIGHT_LABELS = "share of right labels"
+"""The share of a record's several labels that are right."""
+_QUALITIES = {"next_token": NEXT_TOKEN_ACCURACY, "binary_cross_entropy": SHARE_OF_RIGHT_LABELS}
 """By the tag of a loss: the quality whose mean over records a score is."""
 _RETURNED = {"steps_run": "steps", "seconds": "seconds", "device": "device", "error": "error"}
 
@@ -192,12 +195,21 @@ class Sweep:
     @property
     def score_label(self) -> str:
         """The score's name for readers: its metric, or the quantity whose mean over records it is."""
-        config = self.plan.trials[0].config
+        if self.score_scale.name:
+            return self.score_scale.name
         if self.metric != ACCURACY:
             return metric_label(self.metric) + ("" if self.metric == "balanced_accuracy" else self.positive_class_text)
-        loss = config.get("loss", {})
-        otherwise = f"1 - squared error / {loss['cap']:g}" if "cap" in loss else ACCURACY
-        return _QUALITIES.get(tag_or_path_of_class(loss), otherwise)
+        return _QUALITIES.get(tag_or_path_of_class(self.plan.trials[0].config.get("loss", {})), ACCURACY)
+
+    @cached_property
+    def score_scale(self) -> ScoreScale:
+        """How scores are said: in percent, or as errors in the unit of the target."""
+        return score_scale_of_config(self.plan.trials[0].config)
+
+    @property
+    def exported_metric(self) -> str:
+        """The name of the scores for other programs: the metric, or the error that is told of numbers."""
+        return self.score_scale.name.replace(" ", "_") or self.metric
 
     @property
     def score_description(self) -> str:
@@ -215,8 +227,12 @@ class Sweep:
         return f" of {labels[place]!r}" if isinstance(labels, list) and place < len(labels) else f" of class {place}"
 
     def rows_for_export(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Rows for export: score columns are named by their metric, for example `f1`, `f1_low`, `f1_high`."""
-        return rows.rename(columns={name: name.replace(ACCURACY, self.metric, 1) for name in _SCORES})
+        """Rows for export: score columns are named by their metric, for example `f1`, `f1_low`, `f1_high`.
+
+        Of numbers they are errors in the unit of the target, for example `mean_absolute_error`.
+        """
+        scaled = rows if self.score_scale is PERCENT else _rows_in_unit(rows, self.score_scale)
+        return scaled.rename(columns={name: name.replace(ACCURACY, self.exported_metric, 1) for name in _SCORES})
 
     @property
     def is_noise_reproducible(self) -> bool:
@@ -268,6 +284,25 @@ def read_sweep(folder: Path, ledger: Ledger) -> Sweep:
         table=_table_of_runs(plan, runs),
         final=_table_of_runs(plan, replace(runs, rows=() if runs.final is None else (runs.final,))).assign(gap=None),
     )
+
+
+def _rows_in_unit(rows: pd.DataFrame, scale: ScoreScale) -> pd.DataFrame:
+    """The rows with scores, intervals, gaps and errors as the scale says them."""
+    changed = rows.astype({name: object for name in (*_SCORES, "gap") if name in rows})
+    for index, row in rows.iterrows():
+        score, gap, error = (row.get(name) for name in (ACCURACY, "gap", "records_error"))
+        low, high = scale.ends(row.get("accuracy_low"), row.get("accuracy_high"))
+        told = {
+            ACCURACY: None if score is None else scale.number(score),
+            "accuracy_low": low,
+            "accuracy_high": high,
+            "gap": None if score is None or gap is None else scale.gap(score, gap),
+            "records_error": None if score is None or error is None else scale.gap(score - error, 2 * error) / 2,
+        }
+        for name, value in told.items():
+            if name in rows:
+                changed.at[index, name] = value
+    return changed
 
 
 def table_with_typed_columns(table: pd.DataFrame) -> pd.DataFrame:

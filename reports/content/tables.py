@@ -12,12 +12,12 @@ from dpsweep.reports.content.facts import Bill
 from dpsweep.reports.content.formatting import axis_label, method_label, setting_text
 from dpsweep.reports.content.panels import Cell as MapCell
 from dpsweep.reports.content.panels import MapPanel, Mark
+from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import State, Sweep
 
 TITLES = {
     "state": "outcome",
     "interval": "95 % interval",
-    "gap": "below best",
     "steps_run": "steps",
     "seconds": "time",
     "attempts_charged": "charged",
@@ -116,14 +116,16 @@ def charges_sheet(bill: Bill) -> Sheet:
 
 def runs_sheet(sweep: Sweep, columns: Sequence[str]) -> Sheet:
     """One row per run in the order of the sweep's table, the final run last, with the swept keys and these columns."""
-    titles = [{**TITLES, "accuracy": f"{sweep.score_label}, %"}.get(name, name) for name in columns]
+    scale = sweep.score_scale
+    own = {"accuracy": scale.heading(sweep.score_label), "gap": scale.gap_title}
+    titles = [{**TITLES, **own}.get(name, name) for name in columns]
     winner, axes = sweep.winner_id, sweep.keys_that_tell_runs_apart
     rows = [
         (
             Item(text=str(label), key=label, marked=row["trial"] == winner),
             Item(text=method_label(str(row["method"]))),
             *(_item_of_value(row[key]) for key in axes),
-            *(_item_of_row_and_column(name, row) for name in columns),
+            *(_item_of_row_and_column(name, row, scale) for name in columns),
         )
         for label, row in zip(sweep.run_labels, sweep.all_run_rows.to_dict("records"), strict=True)
     ]
@@ -140,7 +142,10 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     rows = [
         (
             Item(text=panel.down.ticks[row]),
-            *(item_from_map_cell(panel.cells.get((row, column))) for column in range(len(panel.across.values))),
+            *(
+                item_from_map_cell(panel.cells.get((row, column)), panel.scale)
+                for column in range(len(panel.across.values))
+            ),
         )
         for row in reversed(range(len(panel.down.values)))
     ]
@@ -148,17 +153,20 @@ def panel_sheet(panel: MapPanel) -> Sheet:
     return Sheet(caption=panel.name, columns=(down, *across), rows=tuple(rows))
 
 
-def _item_of_row_and_column(name: str, row: Mapping[Hashable, Any]) -> Item:
+def _item_of_row_and_column(name: str, row: Mapping[Hashable, Any], scale: ScoreScale) -> Item:
     if name == "interval":
         low, high = row["accuracy_low"], row["accuracy_high"]
         if low is None or high is None or row["state"] != State.FINISHED:
             return Item(text="")
-        return Item(text=notation.percent_interval_text(low, high), key=low)
+        return Item(text=scale.interval_text(low, high), key=scale.ends(low, high)[0])
     value = row[name]
     if value is None:
         return Item(text="")
-    if name in ("accuracy", "gap"):
-        return Item(text=notation.percent_text(value), key=value)
+    if name == "accuracy":
+        return Item(text=scale.text(value), key=scale.number(value))
+    if name == "gap":
+        score = row["accuracy"]
+        return Item(text=scale.gap_text(score, value), key=scale.gap(score, value))
     if name == "share":
         return Item(text=f"{value:.1%}", key=value)
     if name == "seconds":
@@ -171,15 +179,15 @@ def _item_of_value(value: object) -> Item:
     return Item(text="" if value is None else setting_text(value), key=key)
 
 
-def item_from_map_cell(cell: MapCell | None) -> Item:
+def item_from_map_cell(cell: MapCell | None, scale: ScoreScale) -> Item:
     """A cell of a map in words: its score with its interval, or its state."""
     if cell is None:
         return Item(text="not in the grid")
     if cell.state is not State.FINISHED or cell.accuracy is None:
         return Item(text=cell.state.value)
-    text = notation.percent_text(cell.accuracy)
+    text = scale.text(cell.accuracy)
     if cell.low is not None and cell.high is not None:
-        text += f" ({notation.percent_interval_text(cell.low, cell.high)})"
+        text += f" ({scale.interval_text(cell.low, cell.high)})"
     if cell.runs > 1:
         text += f", mean of {cell.runs} runs"
     words = {Mark.BEST: ", best", Mark.CHOSEN: ", chosen", Mark.AS_GOOD: ", not significantly worse"}

@@ -19,12 +19,15 @@ from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.formatting import ACCURACY, percent_interval_text, percent_text
-from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Sweep
+from dpsweep.reports.content.score_scale import ErrorInUnit, ScoreScale
+from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS, Sweep
 
 REUSED = (
     "An earlier sweep of this account had scored the same records when this one was planned, so no interval covers the "
     "choice."
 )
+WITHOUT_CLASSES = (NEXT_TOKEN_ACCURACY, SHARE_OF_RIGHT_LABELS)
+"""The names of scores of models that say more than one class of a record."""
 USED = "score on records that an earlier sweep had scored"
 UNKNOWN = "No interval covers the choice: this kind of score does not say which counts it is made of."
 
@@ -36,7 +39,8 @@ class ToldScore:
     `value` is the score that chose, or the card's number if there is a `sealed_part`, whose units chose nothing. `low`
     and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that chose, None if
     it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of the whole
-    plan; it is empty if nothing was chosen. `also` has further numbers, by label.
+    plan; it is empty if nothing was chosen. `also` has further numbers, by label;
+    `scale` says scores.
     """
 
     value: float
@@ -46,12 +50,26 @@ class ToldScore:
     chosen: float | None
     chosen_among: str
     also: Mapping[str, CardNumber]
+    scale: ScoreScale
     sealed_part: str = ""
 
     @property
     def interval_text(self) -> str:
-        """The interval in percent; empty if there is none."""
-        return "" if self.low is None or self.high is None else f"{percent_interval_text(self.low, self.high)} %"
+        """The interval with its unit; empty if there is none."""
+        if self.low is None or self.high is None:
+            return ""
+        return self.scale.with_unit(self.scale.interval_text(self.low, self.high))
+
+    @property
+    def numbers(self) -> tuple[float, float | None, float | None]:
+        """The value and the ends of its interval as other programs read them, the smaller end first."""
+        return self.scale.number(self.value), *self.scale.ends(self.low, self.high)
+
+    def text_of_further_number(self, number: CardNumber) -> str:
+        """The interval of one of `also`, with its unit."""
+        if number.in_target_unit and isinstance(self.scale, ErrorInUnit):
+            return self.scale.with_unit(self.scale.text_of_errors(number.low, number.high))
+        return f"{percent_interval_text(number.low, number.high)} %"
 
     @property
     def confidence_text(self) -> str:
@@ -78,7 +96,7 @@ class ToldScore:
         if self.chosen is None:
             return self.refusal
         what = f"is the {self.chosen_among}, so partly luck" if self.chosen_among else "was measured"
-        return " ".join(filter(None, (f"{percent_text(self.chosen)} % {what}.", self.refusal)))
+        return " ".join(filter(None, (f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}.", self.refusal)))
 
 
 def sealed_part_text(card: SealedCharge, unit: str) -> str:
@@ -114,7 +132,12 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
             refusal="",
             chosen=chosen,
             chosen_among=chosen_among,
-            also={one.label: one for one in others if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY)},
+            also={
+                one.label: one
+                for one in others
+                if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY) and one.label != sweep.score_label
+            },
+            scale=sweep.score_scale,
             sealed_part=""
             if sealed is None
             else "; ".join(filter(None, (sealed_part_text(sealed, sweep.plan.unit), decision_text(sweep.card)))),
@@ -134,6 +157,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
             for name, other in score.get("also", {}).items()
             if not reused and (both := _interval_covering_choice(other)) is not None
         },
+        scale=sweep.score_scale,
     )
 
 
@@ -143,7 +167,7 @@ def same_answer_sentence(sweep: Sweep) -> str:
     if known is not None:
         return f"Always giving the same answer reaches {percent_interval_text(known.low, known.high)} %."
     classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
-    if not isinstance(classes, int) or classes < 2 or sweep.score_label == NEXT_TOKEN_ACCURACY:
+    if not isinstance(classes, int) or classes < 2 or sweep.score_label in WITHOUT_CLASSES:
         return ""
     if sweep.metric not in (ACCURACY, "f1"):
         share = {"balanced_accuracy": 1 / classes, "auroc": 0.5}.get(sweep.metric, 1.0)

@@ -38,7 +38,9 @@ FINDINGS: tuple[DeclaredExhibit, ...] = (
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: how_often_best_exhibit(sweep)),
     DeclaredExhibit(
         needs=Needs.ALL_SCORES,
-        make=lambda sweep, bill: search_difficulty_exhibit(sweep.compared_rows, sweep.score_description),
+        make=lambda sweep, bill: search_difficulty_exhibit(
+            sweep.compared_rows, sweep.score_description, sweep.score_scale
+        ),
     ),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: training_losses_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.CURATOR, make=lambda sweep, bill: clipping_effect_exhibit(sweep)),

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dpsweep.reports.content.facts import RESULTS
-from dpsweep.reports.content.formatting import method_label, percent_interval_text, percent_text
+from dpsweep.reports.content.formatting import method_label
+from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -25,7 +26,7 @@ from dpsweep.reports.statistics.point_scores import (
 )
 
 NEAR = (0.01, 0.02)
-"""Distances from the best score within which points are counted, as shares."""
+"""Distances from the best score within which points are counted, as shares of the largest number."""
 
 FEW = 4
 TAILS = (0.025, 0.975)
@@ -43,8 +44,11 @@ class Subset:
     high: float
 
 
-def search_difficulty_exhibit(table: pd.DataFrame, measure: str) -> Exhibit | None:
-    """The difficulty for every method with enough finished points; None without one. `measure` names the score."""
+def search_difficulty_exhibit(table: pd.DataFrame, measure: str, scale: ScoreScale = PERCENT) -> Exhibit | None:
+    """The difficulty for every method with enough finished points; None without one.
+
+    `measure` names the score, and `scale` says it.
+    """
     scores = {
         str(method): _finished_scores_best_first(rows)
         for method, rows in table.groupby("method", sort=False)
@@ -62,8 +66,8 @@ def search_difficulty_exhibit(table: pd.DataFrame, measure: str) -> Exhibit | No
         "largest of many noisy scores is too large, so the table gives the best, median and worst with the part that "
         "noise explains taken off, and their 95 % intervals; a dash is an error that nothing tells.",
         source=RESULTS,
-        drawings=(_score_distribution_picture(scores, subsets_by_method, measure),),
-        sheets=(_difficulty_sheet(table, scores, subsets_by_method, best),),
+        drawings=(_score_distribution_picture(scores, subsets_by_method, measure, scale),),
+        sheets=(_difficulty_sheet(table, scores, subsets_by_method, best, scale),),
     )
 
 
@@ -92,9 +96,9 @@ def _finished_scores_best_first(rows: pd.DataFrame) -> list[float]:
 
 
 def _score_distribution_picture(
-    scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str
+    scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], measure: str, scale: ScoreScale
 ) -> Drawing:
-    label = f"{measure}, %"
+    label = scale.heading(measure)
     ranked = Chart(
         title="All points, best first",
         x_label="share of the points, %",
@@ -103,7 +107,7 @@ def _score_distribution_picture(
             Curve(
                 label=method_label(method),
                 x=tuple(100 * (place + 1) / len(own) for place in range(len(own))),
-                y=tuple(100 * score for score in own),
+                y=tuple(map(scale.drawn, own)),
             )
             for method, own in scores.items()
         ),
@@ -111,7 +115,7 @@ def _score_distribution_picture(
     spread = Boxes(
         title="Spread",
         y_label=label,
-        groups=tuple((method_label(method), tuple(100 * score for score in own)) for method, own in scores.items()),
+        groups=tuple((method_label(method), tuple(map(scale.drawn, own))) for method, own in scores.items()),
     )
     few = Chart(
         title="Best of a random subset",
@@ -121,8 +125,8 @@ def _score_distribution_picture(
             Curve(
                 label=method_label(method),
                 x=tuple(one.size for one in own),
-                y=tuple(100 * one.mean for one in own),
-                band=tuple((100 * one.low, 100 * one.high) for one in own),
+                y=tuple(scale.drawn(one.mean) for one in own),
+                band=tuple((scale.drawn(one.low), scale.drawn(one.high)) for one in own),
             )
             for method, own in subsets_by_method.items()
         ),
@@ -132,8 +136,14 @@ def _score_distribution_picture(
 
 
 def _difficulty_sheet(
-    table: pd.DataFrame, scores: dict[str, list[float]], subsets_by_method: dict[str, list[Subset]], best: float
+    table: pd.DataFrame,
+    scores: dict[str, list[float]],
+    subsets_by_method: dict[str, list[Subset]],
+    best: float,
+    scale: ScoreScale,
 ) -> Sheet:
+    near_best = [near * scale.largest_number for near in NEAR]
+
     def row_of_method(method: str) -> Iterator[Cell]:
         own = scores[method]
         few = subsets_by_method[method][min(FEW, len(own)) - 1]
@@ -142,16 +152,17 @@ def _difficulty_sheet(
         finished = table[(table["method"] == method) & (table["state"] == State.FINISHED)]
         for weights in (weights_of_best, weights_of_median, weights_of_worst):
             estimate = weighted_mean_of_ordered_scores(point_scores(finished), weights).estimate("")
-            ends = percent_interval_text(estimate.low, estimate.high) if estimate.has_interval else "\N{EN DASH}"
-            yield f"{percent_text(estimate.value)} ({ends})", estimate.value
-        for near in NEAR:
-            share = sum(best - score <= near + 1e-12 for score in own) / len(own)
+            ends = scale.interval_text(estimate.low, estimate.high) if estimate.has_interval else "\N{EN DASH}"
+            yield f"{scale.text(estimate.value)} ({ends})", scale.number(estimate.value)
+        for near in near_best:
+            share = sum(abs(scale.drawn(best) - scale.drawn(score)) <= near + 1e-10 for score in own) / len(own)
             yield f"{share:.0%}", share
-        yield f"{percent_text(few.mean)} ({percent_text(few.low)} to {percent_text(few.high)})", few.mean
+        spread = " to ".join(map(scale.text, sorted((few.low, few.high), key=scale.drawn)))
+        yield f"{scale.text(few.mean)} ({spread})", scale.number(few.mean)
 
     columns = (
         *("method", "points", "best", "median", "worst"),
-        *(f"within {100 * near:g} of the best of all" for near in NEAR),
+        *(f"within {near:g} of the best of all" for near in near_best),
         f"best of {FEW} at random, mean and 95 % of draws",
     )
-    return Sheet.from_cells("Scores of the finished points, in percent", columns, map(row_of_method, scores))
+    return Sheet.from_cells(f"Scores of the finished points, {scale.in_words}", columns, map(row_of_method, scores))

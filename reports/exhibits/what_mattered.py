@@ -23,6 +23,7 @@ from dpsweep.reports.content.formatting import (
     percent_text,
     setting_text,
 )
+from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.exhibits.exhibit import Exhibit
@@ -202,14 +203,17 @@ def score_by_lr_times_clip_exhibit(sweep: Sweep) -> Exhibit | None:
                 f"collapse-{place}",
                 f"The score of {method_label(method)} against lr x clip_norm, a line per clip norm.",
                 [
-                    _lr_times_clip_chart(chart, lines, sweep.score_description)
+                    _lr_times_clip_chart(chart, lines, sweep.score_description, sweep.score_scale)
                     for chart, lines in crossed.items()
                     if lines[0].method == method
                 ],
             )
             for place, method in enumerate(methods, start=1)
         ),
-        sheets=tuple(_lr_times_clip_sheet(chart, lines, sweep.score_description) for chart, lines in crossed.items()),
+        sheets=tuple(
+            _lr_times_clip_sheet(chart, lines, sweep.score_description, sweep.score_scale)
+            for chart, lines in crossed.items()
+        ),
     )
 
 
@@ -236,9 +240,9 @@ def _chart_lines_of_method(rows: pd.DataFrame, method: str, tags: dict[str, str]
             yield make(label=method_label(partner), points=spread, normalized=True)
 
 
-def _lr_times_clip_chart(title: str, lines: Sequence[CollapseLine], measure: str) -> Chart:
+def _lr_times_clip_chart(title: str, lines: Sequence[CollapseLine], measure: str, scale: ScoreScale) -> Chart:
     def curve_of_line(line: CollapseLine) -> Curve:
-        scores = 100 * line.points[["score", "low", "high"]].to_numpy(dtype=float)
+        scores = np.vectorize(scale.drawn)(line.points[["score", "low", "high"]].to_numpy(dtype=float))
         return Curve(
             label=line.label,
             x=tuple(map(float, line.points["step"])),
@@ -250,20 +254,20 @@ def _lr_times_clip_chart(title: str, lines: Sequence[CollapseLine], measure: str
     return Chart(
         title=title,
         x_label="lr x clip_norm; lr of normalized methods",
-        y_label=f"{measure}, %",
+        y_label=scale.heading(measure),
         curves=tuple(map(curve_of_line, lines)),
         log_x=True,
     )
 
 
-def _lr_times_clip_sheet(title: str, lines: Sequence[CollapseLine], measure: str) -> Sheet:
+def _lr_times_clip_sheet(title: str, lines: Sequence[CollapseLine], measure: str, scale: ScoreScale) -> Sheet:
     rows = (
         (
             line.label,
             (setting_text(float(row["step"])), float(row["step"])),
-            (percent_text(row["score"]), float(row["score"])),
+            (scale.text(row["score"]), scale.number(float(row["score"]))),
         )
         for line in lines
         for row in line.points.to_dict("records")
     )
-    return Sheet.from_cells(title, ("line", "lr x clip_norm, or lr", f"{measure}, %"), rows)
+    return Sheet.from_cells(title, ("line", "lr x clip_norm, or lr", scale.heading(measure)), rows)

@@ -33,15 +33,17 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.reports.content.formatting import count_text, percent_half_width_text, percent_text
+from dpsweep.reports.content.formatting import count_text
 from dpsweep.reports.content.panels import (
     Cell,
     MapPanel,
     Mark,
     build_map_panels,
     colour_scale_ends,
+    common_scale_of_panels,
     mark_cells_below_scale,
 )
+from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.figures.drawing import BLANK, INK, MUTED, PAPER, Drawing, own_matplotlib_settings
 from dpsweep.reports.figures.figure_layout import (
@@ -145,7 +147,7 @@ def matplotlib_figure_of_panels(panels: Sequence[MapPanel], limits: tuple[float,
     sheet.axis("off")
     for panel, place in zip(panels, layout.places, strict=True):
         _draw_panel(canvas, sheet, layout, panel, place, colours, norm)
-    _draw_colour_scale(canvas, sheet, layout, colours, norm, measure)
+    _draw_colour_scale(canvas, sheet, layout, colours, norm, measure, common_scale_of_panels(panels))
     for (x, y), entry in zip(layout.key_places, layout.key, strict=True):
         _draw_legend_entry(sheet, x, y, entry)
     FigureCanvasAgg(canvas)
@@ -178,7 +180,7 @@ def _draw_panel(
     axes.set(xlabel="", ylabel="")
     _draw_ticks(axes, place, rows)
     for (row, column), cell in sorted(panel.cells.items(), key=lambda item: item[1].mark):
-        _draw_cell(axes, column, rows - 1 - row, cell, place, colours, norm)
+        _draw_cell(axes, column, rows - 1 - row, cell, panel.scale, place, colours, norm)
     _draw_titles(sheet, panel, place)
 
 
@@ -219,19 +221,19 @@ def _draw_titles(sheet: Axes, panel: MapPanel, place: Place) -> None:
         sheet.text(place.label_x, middle, place.down_label, fontsize=LABEL_FONT, color=INK, **turned)
 
 
-def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Colormap, norm: Normalize) -> None:
+def _draw_cell(
+    axes: Axes, x: int, y: int, cell: Cell, scale: ScoreScale, place: Place, colours: Colormap, norm: Normalize
+) -> None:
     ink = ON_BLANK
     if cell.state is State.FINISHED and cell.accuracy is not None:
         ink = legible_ink(colours(norm(100 * cell.accuracy)))
         if place.annotated:
             has_interval = cell.low is not None and cell.high is not None
             write_centred_text(
-                axes, x + 0.5, y + (0.42 if has_interval else 0.5), percent_text(cell.accuracy), CELL_FONT, ink
+                axes, x + 0.5, y + (0.42 if has_interval else 0.5), scale.text(cell.accuracy), CELL_FONT, ink
             )
             if cell.low is not None and cell.high is not None:
-                write_centred_text(
-                    axes, x + 0.5, y + 0.78, percent_half_width_text(cell.low, cell.high), SMALL_FONT, ink
-                )
+                write_centred_text(axes, x + 0.5, y + 0.78, scale.half_width_text(cell.low, cell.high), SMALL_FONT, ink)
     else:
         draw_blank_cell(axes, x, y, 1, 1, cell.state)
         if place.annotated:
@@ -250,7 +252,13 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: Cell, place: Place, colours: Co
 
 
 def _draw_colour_scale(
-    canvas: Figure, sheet: Axes, layout: Layout, colours: Colormap, norm: Normalize, measure: str
+    canvas: Figure,
+    sheet: Axes,
+    layout: Layout,
+    colours: Colormap,
+    norm: Normalize,
+    measure: str,
+    scale: ScoreScale,
 ) -> None:
     """Draws the colour scale with numbers at both ends and in the middle."""
     if not layout.has_scale:
@@ -261,7 +269,7 @@ def _draw_colour_scale(
     bar.set_axis_off()
     low, high = float(norm.vmin or 0), float(norm.vmax or 0)
     for place, align in ((0.0, "left"), (0.5, "center"), (1.0, "right")):
-        text = percent_text((low + place * (high - low)) / 100)
+        text = scale.text((low + place * (high - low)) / 100)
         sheet.text(x + place * width, y - 0.04, text, fontsize=TICK_FONT, color=INK, ha=align, va="top")
     room = max(8, int((layout.width - x - width - 0.1) / estimated_text_width_in_inches("0", TICK_FONT)))
     label = "\n".join(wrap(measure, room))
@@ -297,7 +305,8 @@ def _alt_text(panels: Sequence[MapPanel]) -> str:
             over = " and ".join(axis.label for axis in (panel.across, panel.down) if axis.key is not None)
             finished = [cell for cell in panel.cells.values() if cell.state is State.FINISHED]
             scores = [cell.accuracy for cell in finished if cell.accuracy is not None]
-            span = f", scores from {percent_text(min(scores))} to {percent_text(max(scores))} percent" if scores else ""
+            ends = [panel.scale.text(score) for score in (min(scores), max(scores))] if scores else []
+            span = f", scores from {' to '.join(ends)} {panel.scale.in_words.removeprefix('in ')}" if scores else ""
             points = f"{count_text(len(panel.cells), 'point')}, {len(finished)} finished"
             yield f"{panel.name} over {over or 'nothing'}: {points}{span}"
 
@@ -345,10 +354,11 @@ def legible_ink(colour: Sequence[float]) -> str:
 
 
 def matplotlib_figure_for_notebooks(panels: Sequence[MapPanel], measure: str) -> Figure:
-    """The panels as one figure on one colour scale, which is labelled with `measure`, in percent."""
+    """The panels as one figure on one colour scale, which is labelled with `measure` and the unit of the scores."""
     panels = mark_cells_below_scale(panels)
+    heading = common_scale_of_panels(panels).heading(measure)
     with own_matplotlib_settings(STYLE):
-        map_of_scores = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), f"{measure}, %")
+        map_of_scores = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), heading)
 
     def png_bytes_of_figure() -> bytes:
         content = BytesIO()

@@ -119,7 +119,9 @@ def _cell_texts_of_panel(layout: Layout, place: Place, panel: MapPanel) -> Itera
                 continue
             keys = ((panel.across, column), (panel.down, row))
             settings = ", ".join(f"{axis.label} {axis.ticks[step]}" for axis, step in keys if axis.key is not None)
-            yield CellText(settings=settings, result=item_from_map_cell(cell).text, right=2 * middle > layout.width)
+            yield CellText(
+                settings=settings, result=item_from_map_cell(cell, panel.scale).text, right=2 * middle > layout.width
+            )
 
 
 CSS_PIXELS_PER_POINT = 96 / 72

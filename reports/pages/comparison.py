@@ -23,12 +23,11 @@ from dpsweep.reports.content.formatting import (
     ACCURACY,
     enumeration_text,
     method_label,
-    percent_text,
 )
-from dpsweep.reports.content.panels import build_map_panels
+from dpsweep.reports.content.panels import build_map_panels, common_scale_of_panels
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
-from dpsweep.reports.content.told_score import told_score_of_run
+from dpsweep.reports.content.told_score import ToldScore, told_score_of_run
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
 from dpsweep.reports.pages.curator_page import Figure, failure_sentences_by_picture, figure_per_method_from_pictures
@@ -70,7 +69,9 @@ def write_comparison_page(folders: Sequence[Path], ledger: Ledger, target: Path)
         together=tuple(_joint_price_sentences(sweeps, bills)),
         sweeps=Sheet.from_cells("The sweeps", COLUMNS, map(_row_of_sweep, sweeps, bills)),
         figures=figure_per_method_from_pictures(images),
-        measure=enumeration_text([*dict.fromkeys(sweep.score_description for sweep in sweeps)]),
+        measure=enumeration_text(
+            [*dict.fromkeys(f"{sweep.score_description} {sweep.score_scale.in_words}" for sweep in sweeps)]
+        ),
     )
     make_folder_and_missing_parents(target)
     for picture in images:
@@ -94,12 +95,12 @@ def _draw_maps_of_sweeps(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> tupl
             facet=(f"{sweep.plan.account}, search {EPSILON} {epsilon_text_rounded_up(bill.epsilon)}", *panel.facet),
         )
         for sweep, bill in zip(sweeps, bills, strict=True)
-        for panel in build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point)
+        for panel in build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point, sweep.score_scale)
     ]
     methods = list(dict.fromkeys(panel.method for panel in panels))
     ordered = sorted(panels, key=lambda panel: methods.index(panel.method))
     scores = enumeration_text([*dict.fromkeys(sweep.score_description for sweep in sweeps)])
-    return draw_joint_and_per_method_heatmaps(ordered, f"{scores}, %")
+    return draw_joint_and_per_method_heatmaps(ordered, common_scale_of_panels(ordered).heading(scores))
 
 
 def _joint_price_sentences(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> Iterator[str]:
@@ -126,15 +127,20 @@ def _joint_price_sentences(sweeps: Sequence[Sweep], bills: Sequence[Bill]) -> It
         )
 
 
+def _score_text(sweep: Sweep, told: ToldScore) -> str:
+    """The score with its unit, and its name where it is no accuracy."""
+    text = told.scale.with_unit(told.scale.text(told.value))
+    return text if sweep.exported_metric == ACCURACY else f"{text} {sweep.score_label}"
+
+
 def _row_of_sweep(sweep: Sweep, bill: Bill) -> tuple[Cell, ...]:
     methods, points = dict.fromkeys(trial.method for trial in sweep.plan.trials), len(sweep.plan.trials)
     best = None if sweep.winner_id is None else sweep.row_of_trial(sweep.winner_id)
-    unit = "%" if sweep.metric == ACCURACY else f"% {sweep.score_label}"
     found: tuple[Cell, ...] = ("none", "", "")
     told = None if sweep.winner_id is None else told_score_of_run(sweep, sweep.winner_id)
     if best is not None and told is not None:
         found = (
-            (f"{percent_text(told.value)} {unit}", told.value),
+            (_score_text(sweep, told), told.numbers[0]),
             method_label(str(best["method"])),
             told.interval_text.removesuffix(" %"),
         )

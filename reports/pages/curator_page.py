@@ -29,6 +29,7 @@ from dpsweep.reports.content.audience import Audience, Needs, Reader
 from dpsweep.reports.content.facts import Fact, read_bill
 from dpsweep.reports.content.formatting import enumeration_text
 from dpsweep.reports.content.panels import build_map_panels
+from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sections import Best, Origin, Segment, read_origin
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Sheet
@@ -151,6 +152,7 @@ class Page:
     headline: str
     unit: str
     measure: str
+    scale: ScoreScale
     facts: Mapping[str, Fact]
     statement: tuple[Line, ...]
     best: tuple[Best, ...]
@@ -254,6 +256,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
         headline=sections.search_headline_text(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.score_description,
+        scale=sweep.score_scale,
         nobody=protects_nobody_sentence(sweep.plan),
         facts=facts,
         statement=statement,
@@ -299,10 +302,11 @@ def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
 
 def maps_and_notes_of_sweep(sweep: Sweep) -> tuple[tuple[Drawing, ...], tuple[str, ...]]:
     """The sweep's maps, the one with all methods first, and what they leave open, or why there is none."""
-    panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point)
+    scale = sweep.score_scale
+    panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point, scale)
     if not panels:
         return (), tuple(filter(None, (reason_for_no_map(sweep.rule),)))
-    pictures = draw_joint_and_per_method_heatmaps(panels, f"{sweep.score_description}, %")
+    pictures = draw_joint_and_per_method_heatmaps(panels, scale.heading(sweep.score_description))
     return pictures, map_note_sentences(sweep, panels)
 
 

@@ -30,6 +30,8 @@ from dpsweep.reports.content.trial_config import BaseModel, FrozenFeatures, stor
 
 PREPROCESSING = "preprocessing.json"
 OUTPUTS = ("class", "number")
+SEVERAL = "labels"
+"""The output of a model that predicts several labels of a record."""
 
 
 def declared_preprocessing(dataset: Mapping[str, Any], features: FrozenFeatures | None = None) -> dict[str, Any] | None:
@@ -307,7 +309,7 @@ def prediction_snippet(
         if is_language_model_preprocessing(form)
         else _label_or_number_function_code(form, dataset, FEATURES if features else INPUTS),
         f"row = {example}  # put your own "
-        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(dataset)}(row))",
+        f"here\nprint({NEXT_TOKEN if is_language_model_preprocessing(form) else _predicted_noun(form, dataset)}(row))",
     ]
     return "\n\n\n".join(parts)
 
@@ -379,20 +381,30 @@ def _preprocessing_code_lines(form: Mapping[str, Any]) -> Sequence[str]:
     return steps
 
 
-def _predicted_noun(dataset: Mapping[str, Any]) -> str:
+RANGE = '    low, high = declared["target"]  # outputs are scaled\n'
+
+
+def _predicted_noun(form: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    if form is not None and form.get("output") == SEVERAL:
+        return SEVERAL
     return "number" if dataset["classes"] == 1 else "label"
 
 
 def _label_or_number_function_code(form: Mapping[str, Any] | None, dataset: Mapping[str, Any], inputs: str) -> str:
-    verb = _predicted_noun(dataset)
+    verb = _predicted_noun(form, dataset)
     named = form is not None and form["labels"] is not None
+    scaled = form is not None and "target" in form
+    number = "low + (high - low) * float(outputs[0])" if scaled else "float(outputs[0])"
+    value = 'declared["labels"][int(output > 0)]' if named else "bool(output > 0)"
     answer = {
-        "number": "float(outputs[0])",
+        "number": number,
+        SEVERAL: f'{{name: {value} for name, output in zip(declared["label_names"], outputs)}}',
         "label": 'declared["labels"][int(outputs.argmax())]' if named else "int(outputs.argmax())",
     }[verb]
     return (
         f'def {verb}(row):\n    """The model\'s prediction for one row."""\n    with torch.no_grad():\n'
-        f"        outputs = model({inputs}(row))[0]\n    return {answer}"
+        f"        outputs = model({inputs}(row))[0]\n"
+        f"{RANGE if scaled else ''}    return {answer}"
     )
 
 

@@ -218,6 +218,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         headline=sections.search_headline_text(sweep, facts),
         unit=sweep.plan.unit,
         measure=sweep.score_description,
+        scale=sweep.score_scale,
         nobody=protects_nobody_sentence(sweep.plan),
         facts={name: facts[name] for name in DECLARED if name in facts},
         statement=statement,

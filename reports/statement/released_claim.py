@@ -31,7 +31,10 @@ DISCLOSES: Mapping[Disclosure, str] = {
 }
 """What a rule lets out, by the most that it discloses, the most first."""
 
-TASKS: Mapping[str, str] = {"next_token": "text-generation", "squared_error": "regression"}
+TASKS: Mapping[str, str] = {
+    "next_token": "text-generation",
+    **dict.fromkeys(("absolute_error", "huber", "squared_error"), "regression"),
+}
 """The task of a model by the tag of its loss; with any other loss it classifies."""
 
 
@@ -191,14 +194,15 @@ def _disclosed_winner_score(sweep: Sweep) -> ReleasedScore | None:
     told = told_score_of_run(sweep, sweep.winner_id)
     if told is None:
         return None
+    value, low, high = told.numbers
     return ReleasedScore(
         task=TASKS.get(
             tag_or_path_of_class(sweep.trial_with_id(sweep.winner_id).config.get("loss", {})), "classification"
         ),
-        metric=sweep.metric,
-        name=sweep.score_description,
-        value=told.value,
-        low=told.low,
-        high=told.high,
+        metric=sweep.exported_metric,
+        name=sweep.score_scale.heading(sweep.score_description).removesuffix(", %"),
+        value=value,
+        low=low,
+        high=high,
         basis=told.basis_text,
     )

@@ -42,7 +42,7 @@ from dpsweep.reports.content.formatting import (
     point_and_run_counts_text,
     setting_text,
 )
-from dpsweep.reports.content.sweep_table import NEXT_TOKEN_ACCURACY, Conduct
+from dpsweep.reports.content.sweep_table import Conduct
 from dpsweep.reports.content.told_score import decision_text, sealed_part_text, told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
@@ -70,7 +70,7 @@ _FORCED = (
 
 LUCK = (
     "In tables and maps each interval is for one score. The best of many scores is partly luck: a new score of the "
-    "same model tends to be lower. The interval that is told of the winner is wider: the intervals of all runs that "
+    "same model tends to be worse. The interval that is told of the winner is wider: the intervals of all runs that "
     "could have won hold together with probability 95 %, each at 5 % divided by the number of these runs."
 )
 
@@ -249,8 +249,10 @@ def _accountants_line(context: Context) -> Line:
 
 def _scores_line(context: Context) -> Line:
     unit, facts, quality = context.sweep.plan.unit, context.facts, context.sweep.score_label
-    plain = quality == notation.ACCURACY
-    values = quality if quality == NEXT_TOKEN_ACCURACY else f"max(0, {quality})"
+    plain, scale = quality == notation.ACCURACY, context.sweep.score_scale
+    values = f"the {quality}"
+    if scale.quality_text:
+        values = f"max(0, {scale.quality_text}) and told as the {quality} {scale.in_words}"
     scores = "Accuracies" if plain else f"Scores, means of {values},"
     sums = "counts of right and wrong predictions" if plain else "sums of these values and of 1 minus these values"
     if context.sweep.metric != notation.ACCURACY:

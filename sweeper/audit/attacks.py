@@ -379,6 +379,8 @@ def _session_in_scratch_folder(scratch: Path, plan: Plan, trial: Trial) -> Sessi
 def _agreement_with_labels(predictions: NDArray[Any], canaries: Records) -> Scores:
     """How well each prediction agrees with a canary's label: its probability, 1 if right, minus the error squared."""
     labels: NDArray[Any] = canaries.labels.numpy()
+    if labels.ndim == 2:
+        return np.asarray(np.where(labels > 0.5, predictions, 1 - predictions).mean(axis=1), dtype=np.float64)
     if predictions.ndim == 2:
         return np.asarray(predictions[np.arange(len(labels)), labels], dtype=np.float64)
     if predictions.dtype.kind == "f":

@@ -120,7 +120,7 @@ def _yaml_lines(
     choices = ", ".join(_yaml_text(column) for column in kinds if column)
     yield f"  label: {OPEN if label is None else _yaml_text(label)} # the column to predict, one of {choices}"
     listed_labels = OPEN if labels is None else _yaml_list(labels)
-    yield f"  labels: {listed_labels} # its values, in the order of the classes' numbers"
+    yield f"  labels: {listed_labels} # its values, in their order; or target: [low, high] of a number"
     yield f"  classes: {OPEN if labels is None else len(labels)} # how many these are"
     for group, meaning in (
         ("bounds", "numbers, by the range that is possible; take out what is not to be learned from"),

@@ -137,6 +137,8 @@ class SweepResults:
     def best(self) -> Mapping[str, Any] | None:
         """The trial whose model is handed over: its method, hyperparameters and, where covered, its score.
 
+        Of predicted numbers the score is an error in the unit of the target, such as `mean_absolute_error`.
+
         The score is the one that chose, so it is partly luck; `<metric>_low` and `<metric>_high` are the ends of the 95
         % interval that holds whichever run had won, None where nothing covers the choice. None as long as no trial has
         won; a rule that hides losers has a winner only once its search is over.
@@ -149,10 +151,11 @@ class SweepResults:
         point = {"method": trial.method, **trial.axes}
         if Disclosure.WINNER_SCORE not in self._sweep.disclosures:
             return point
-        told, metric = told_score_of_run(self._sweep, trial.id), self._sweep.metric
+        told, metric = told_score_of_run(self._sweep, trial.id), self._sweep.exported_metric
         if told is None:
             return point
-        return point | {metric: told.value, f"{metric}_low": told.low, f"{metric}_high": told.high}
+        value, low, high = told.numbers
+        return point | {metric: value, f"{metric}_low": low, f"{metric}_high": high}
 
     def heatmap(self, *, size: tuple[float, float] | None = None, metric: str | None = None, title: str = "") -> Figure:
         """The map of scores, a panel for each method, as a matplotlib figure of `size` inches, or as large as it needs.
@@ -162,12 +165,19 @@ class SweepResults:
         """
         self._require_rule_to_disclose(Needs.ALL_SCORES, "the map")
         from dpsweep.reports.content.panels import build_map_panels
+        from dpsweep.reports.content.score_scale import PERCENT
         from dpsweep.reports.figures.heatmap import matplotlib_figure_for_notebooks
 
-        rows = rows_scored_by(self._sweep, metric or self._sweep.metric)
+        own = metric in (None, self._sweep.metric, self._sweep.exported_metric)
+        rows = rows_scored_by(self._sweep, self._sweep.metric if own else str(metric))
         figure = matplotlib_figure_for_notebooks(
-            build_map_panels(rows, self._sweep.swept_keys, self._sweep.rule.score_of_point),
-            self._sweep.score_description if metric in (None, self._sweep.metric) else str(metric),
+            build_map_panels(
+                rows,
+                self._sweep.swept_keys,
+                self._sweep.rule.score_of_point,
+                self._sweep.score_scale if own else PERCENT,
+            ),
+            self._sweep.score_description if own else str(metric),
         )
         if size is not None:
             figure.set_size_inches(size)

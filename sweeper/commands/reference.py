@@ -39,10 +39,11 @@ def print_reference(root: Path) -> None:
         data_folder_from_typed_name(os.environ.get("DPSWEEP_DATA"))
     )
     found = train_without_privacy_and_compare(trial, SweepFolder(root=root, store=store), store, machine)
-    without = "it diverged" if found.without is None else f"{found.without.value:.2%}"
+    scale = sweep.score_scale
+    without = "it diverged" if found.without is None else scale.exact_text(found.without.value)
     print_lines(
         f"exact {sweep.score_label} on the scored records of {plan.account}:\n"
-        f"  with privacy     {found.with_privacy.value:.2%}\n"
+        f"  with privacy     {scale.exact_text(found.with_privacy.value)}\n"
         f"  without          {without}"
     )
     print_line(WARNING.format(account=plan.account))

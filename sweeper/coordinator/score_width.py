@@ -8,6 +8,7 @@ from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, is_scored_apart_from_search, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
+from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_scored_units, sealed_parts_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.metrics import Auroc
@@ -35,34 +36,36 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
         level = level_of_told_interval(plan, told_run)
     except BadInput:
         return None  # a plan that is only priced
-    told = _half_width_of_score(told_run, level)
+    told, scale = _interval_of_score(told_run, level), score_scale_of_config(told_run.config)
     if told is None:
         return None
     cell = _width_of_run_text(priced, told_run) if level < SURE else ""
     apart = is_scored_apart_from_search(plan, told_run)
-    winner = f"winner within {100 * told:.1f} points{'' if apart else ', whichever wins'}"
+    winner = f"winner within {scale.within_text(*told)}{'' if apart else ', whichever wins'}"
     if statement is not None and not statement.charges and any(statement.reserved_epsilon_and_delta):
         winner = "no interval for the winner, since an earlier sweep of this account has scored these records"
-    more = "more scored records, fewer points, another metric" + (" or budget.sealed=auto" if statement is None else "")
-    wide = f"; {more} would tell more" if told > WIDE else ""
-    return f"at {SHARE:.0%}: {winner}{cell}{wide}"
+    more = f"more scored records, fewer points, {scale.narrower}"
+    more += " or budget.sealed=auto" if statement is None else ""
+    wide = f"; {more} would tell more" if (told[1] - told[0]) / 2 > WIDE else ""
+    return f"at {scale.assumed_text(SHARE)}: {winner}{cell}{wide}"
 
 
-def _half_width_of_score(trial: Trial, level: float) -> float | None:
-    """Half of the interval of a run's score at this level; None if the sizes do not tell it."""
+def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
+    """The interval of a run's score at this level; None if the sizes do not tell it."""
     declared = declaration_from_config(trial.config)
     counts = declared.score.likely_counts(declared.dataset.classes, nominal_scored_units(declared), SHARE)
     if counts is None:
         return None
     intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
-    low, high = next(iter(intervals.values()), (0.0, 1.0))
-    return (high - low) / 2
+    return next(iter(intervals.values()), (0.0, 1.0))
 
 
 def _width_of_run_text(priced: PricedPlan, trial: Trial) -> str:
     """How well a single run of the search is known; empty if no single one is shown."""
-    width = _half_width_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
-    return "" if width is None else f"; a run {100 * width:.1f}"
+    known = _interval_of_score(trial, SURE) if Disclosure.ALL_SCORES in priced.rule.discloses else None
+    if known is None:
+        return ""
+    return f"; a run {score_scale_of_config(trial.config).within_text(*known).removesuffix(' points')}"
 
 
 def _width_of_card_text(priced: PricedPlan) -> str | None:
@@ -80,9 +83,11 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
         std=card.noise_std_of_counts(number_of_tables(details)), level=SURE, whole_units=declared.counts_whole_units
     )
     table = () if details is None else details.likely_counts(classes, units, SHARE)
+    scale = score_scale_of_config(trial.config)
     told = numbers_of_card((units * SHARE, units * (1 - SHARE), *table), loss, score, details, reading)[0]
     return (
-        f"at {SHARE:.0%}: winner within {50 * (told.high - told.low):.1f} points, on a sealed part of about {units} "
+        f"at {scale.assumed_text(SHARE)}: winner within {scale.within_text(told.low, told.high)}, on a sealed part of "
+        f"about {units} "
         f"{'test records' if sealed.public else f'{priced.plan.unit}s'} that choose nothing"
         f"{_width_of_run_text(priced, trial)}"
     )

@@ -27,6 +27,7 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
 from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
+from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
 from dpsweep.sweeper.coordinator.account_plan import compose_plan_for_account
 from dpsweep.sweeper.coordinator.guards import (
@@ -285,7 +286,9 @@ class SweepCoordinator:
         clear_cached_prices()
         complaints: list[str] = []
         budget = budget_in_words(self._ledger.statement(plan.account))
-        words = display_words_for_rule(priced.rule, budget, seconds)
+        words = display_words_for_rule(
+            priced.rule, budget, seconds, score_scale_of_config(priced.plan.trials[0].config)
+        )
         runs = StepProgress(folder=folder, total=queue.total, done=len(queue.known_runs) - len(queue.due))
         with (
             usual_garbage_collection(),

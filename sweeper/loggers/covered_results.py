@@ -39,7 +39,8 @@ def logged_sweep_of_ended_runs(sweep: Sweep) -> LoggedSweep:
 
 
 def _logged_ended_runs(sweep: Sweep) -> Iterator[LoggedRun]:
-    scores = sweep.metric, f"{sweep.metric}_low", f"{sweep.metric}_high"
+    metric = sweep.exported_metric
+    scores = metric, f"{metric}_low", f"{metric}_high"
     rows = table_of_disclosed_runs(sweep).to_dict("records")
     for label, trial_id, row in zip(sweep.run_labels, sweep.all_run_rows["trial"], rows, strict=True):
         result = sweep.results_by_trial.get(trial_id)

@@ -28,6 +28,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import SelectionRule
+from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
 from dpsweep.sweeper.terminal import Terminal, can_draw_progress_bar, progress_bar_on_terminal
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.session import PROGRESS
@@ -225,9 +226,10 @@ class DisplayWords(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CountedTrials:
-    """The words for a search that may show all of its trials."""
+    """The words for a search that may show all of its trials; `scale` says their scores."""
 
     budget: str
+    scale: ScoreScale = PERCENT
 
     def shown(self, snapshot: Snapshot, seconds: float | None) -> Shown:
         """Remaining time, steps, failures and budget: a narrow terminal cuts off the last ones."""
@@ -244,7 +246,7 @@ class CountedTrials:
             counts=f"{snapshot.done}/{total}",
             state=" | ".join(filter(None, parts)),
             ended=tuple(
-                f"{before + place}/{total} {_ended_trial_text(one)}"
+                f"{before + place}/{total} {_ended_trial_text(one, self.scale)}"
                 for place, one in enumerate(snapshot.ended, start=1)
             ),
             share=snapshot.share,
@@ -278,9 +280,12 @@ def budget_in_words(statement: Statement) -> str:
     )
 
 
-def _ended_trial_text(result: TrialResult) -> str:
+def _ended_trial_text(result: TrialResult, scale: ScoreScale) -> str:
     """A trial that ended, its state and its score."""
-    score = "" if result.score is None else f", score {result.score['value']:.3f}"
+    score = ""
+    if result.score is not None:
+        value = float(result.score["value"])
+        score = f", score {value:.3f}" if scale is PERCENT else f", {scale.name} {scale.exact_text(value)}"
     return f"trial {result.trial} {result.status.value}{score} in {result.seconds:.1f} s"
 
 
@@ -297,9 +302,13 @@ def _features_progress_text(snapshot: Snapshot) -> str:
     return "" if snapshot.features is None else "features of {} of {} records".format(*snapshot.features)
 
 
-def display_words_for_rule(rule: SelectionRule, budget: str, seconds: float | None) -> DisplayWords:
-    """What the display of a search under this rule may say; `seconds` is the planned time."""
-    return HiddenTries(budget=budget, planned=seconds) if rule.draws_in_secret else CountedTrials(budget=budget)
+def display_words_for_rule(
+    rule: SelectionRule, budget: str, seconds: float | None, scale: ScoreScale = PERCENT
+) -> DisplayWords:
+    """What the display of a search under this rule may say; `seconds` is the planned time, and `scale` says scores."""
+    if rule.draws_in_secret:
+        return HiddenTries(budget=budget, planned=seconds)
+    return CountedTrials(budget=budget, scale=scale)
 
 
 SECONDS = 0.5

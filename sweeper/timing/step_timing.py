@@ -206,7 +206,7 @@ class _ShapeTimer:
         import torch
 
         from dpsweep.sweeper.trial.spec import build_object_of_config_part
-        from dpsweep.trainers.declarations.losses import target_shape
+        from dpsweep.trainers.declarations.losses import label_shape
         from dpsweep.trainers.engines.interface import Minibatch, Task
 
         declared, engine = self.declared, build_object_of_config_part(self.shape.config["engine"], "engine")
@@ -214,8 +214,8 @@ class _ShapeTimer:
         task = Task(transform=declared.trainer.transform, loss=declared.loss)
         batch_size = math.ceil(_mean_examples_per_batch(declared) / processes)
         inputs = self._random_model_inputs(batch_size)
-        positions = target_shape(declared.loss, tuple(declared.dataset.shape))
-        targets = torch.zeros(batch_size, *positions, dtype=getattr(torch, declared.loss.labels), device=self.device)
+        labels = label_shape(declared.loss, tuple(declared.dataset.shape), declared.dataset.classes)
+        targets = torch.zeros(batch_size, *labels, dtype=getattr(torch, declared.loss.labels), device=self.device)
         batch = Minibatch(inputs, targets)
 
         def sum_gradients_of_examples(examples: int) -> None:
@@ -336,16 +336,18 @@ class _ShapeTimer:
         import torch
 
         from dpsweep.trainers.data.records import Records
-        from dpsweep.trainers.declarations.losses import target_shape
+        from dpsweep.trainers.declarations.losses import label_shape
 
         declared = self.declared
-        positions = target_shape(declared.loss, tuple(declared.dataset.shape))
+        sizes = label_shape(declared.loss, tuple(declared.dataset.shape), declared.dataset.classes)
         count = self.declared.nominal_training_units if count is None else count
         nonzero = declared.dataset.nonzero
         features = self._random_model_inputs(count if varied else 1).cpu()
         if nonzero is not None:
             features = (features.argsort(dim=1).argsort(dim=1) < nonzero).to(torch.uint8)
-        labels = torch.arange(count) % max(1, declared.dataset.classes) if varied else torch.zeros(count, *positions)
+        labels = torch.zeros(count, *sizes)
+        if varied and not sizes:
+            labels = torch.arange(count) % max(1, declared.dataset.classes)
         return Records(
             features=features if varied else features.expand(count, *features.shape[1:]),
             labels=labels.to(getattr(torch, self.declared.loss.labels)),

@@ -117,6 +117,8 @@ def most_stacked_points(config: Mapping[str, Any]) -> int:
     """The largest number of points with this configuration that a job stacks; 0 if their models cannot be stacked."""
     if config.get("augmentation") or config.get(ADAPTER) or is_script_config(config):
         return 0
+    if build_object_of_config_part(config["loss"], "loss").several_labels:
+        return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
     return _cached_most_stacked_points(json.dumps(parts, sort_keys=True))
 

@@ -40,7 +40,10 @@ READS_WEIGHTS = frozenset({"hf", "hf_causal"})
 """Tags of models whose own constructor draws and reads weights, as a user's does."""
 
 SHAPED_BY = ("name", "records", "shape", "classes", "unit")
-TAKEN_OVER = ("test_records", "public", "vocabulary", "unit_column", "units", "contribution_cap")
+TAKEN_OVER = (
+    *("test_records", "public", "vocabulary", "unit_column", "units", "contribution_cap"),
+    *("target", "target_unit"),
+)
 """The keys of a data set that generated records have too: those that must be given, and those that may be."""
 
 if TYPE_CHECKING:
@@ -233,5 +236,8 @@ def config_of_generated_records_like_dataset(dataset: Mapping[str, Any], loss: M
             "from them alone, and opens no file."
         )
     given = {key: dataset[key] for key in (*SHAPED_BY, *TAKEN_OVER) if dataset.get(key) is not None}
-    sequences = {"per_position": True} if build_object_of_config_part(loss, "loss").per_position else {}
+    declared_loss = build_object_of_config_part(loss, "loss")
+    sequences: dict[str, Any] = {"per_position": True} if declared_loss.per_position else {}
+    if declared_loss.several_labels:
+        sequences["label_names"] = [f"label {place}" for place in range(int(dataset["classes"]))]
     return {KIND: GENERATED, "test_records": 0, **given, **sequences, "name": f"{PREFIX}{dataset['name']}"}

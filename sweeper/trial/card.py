@@ -19,6 +19,7 @@ from dpsweep.accounting.searches.interface import SURE, search_for_plan
 from dpsweep.sweeper.trial.build import load_sealed_part, make_model, new_secret_streams
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.data.targets import width_of_target_range
 from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.features.extracted import Extracted
 
@@ -54,7 +55,8 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     declaration = declaration_from_config(trial.config)
     model = _claimed_model(trial, folder, claim.model).to(machine.device)
     threshold = _decision_threshold(plan.card, trial, folder)
-    details = details_of_card(declaration.loss, declaration.score, declaration.dataset.classes, threshold)
+    dataset = declaration.dataset
+    details = details_of_card(declaration.loss, declaration.score, dataset.classes, threshold, dataset.label_names)
     streams, features = _streams_of_card(trial), None
     if isinstance(declaration.dataset, Extracted):
         features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
@@ -69,6 +71,7 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
         std=plan.card.noise_std_of_counts(number_of_tables(details)),
         level=SURE,
         whole_units=declaration.counts_whole_units,
+        target_width=width_of_target_range(dataset),
     )
     noisy = tuple(map(float, add_gaussian_noise_on_lattice(counts, reading.std, streams.score)))
     numbers = numbers_of_card(noisy, declaration.loss, declaration.score, details, reading)

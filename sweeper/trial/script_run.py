@@ -377,6 +377,8 @@ class _ScriptRun:
             every=declaration.steps_between_checkpoints,
             files=str(session.place.files.absolute()),
             record=str(session.place.record.absolute()),
+            target=declaration.dataset.target,
+            label_names=declaration.dataset.label_names,
         )
 
     @property
@@ -436,7 +438,8 @@ class _ScriptRun:
 
         declaration, score = self.session.declaration, self.session.declaration.score
         rows = records_with_row_numbers(scored_records_of_split(score, data))
-        model = LookedUp(predictions, declaration.dataset.classes)
+        several = bool(declaration.dataset.label_names)
+        model = LookedUp(predictions, declaration.dataset.classes, several_labels=several)
         same = replace(data, **{name: rows for name in ("train", "holdout", "test") if getattr(data, name) is not None})
         streams = make_streams(self.session.trial, self.session.receipt)
         return results.result_with_finite_score_or_failed(
@@ -463,7 +466,8 @@ class _ScriptRun:
             table = read_npy(path)
         except UnreadableArray as cause:
             raise ContractBroken(f"Expected {PREDICTIONS_FILE} to be an array of numbers, got: {cause}.") from cause
-        return require_valid_predictions(table, records, self.session.declaration.dataset.classes)
+        dataset = self.session.declaration.dataset
+        return require_valid_predictions(table, records, dataset.classes, several_labels=bool(dataset.label_names))
 
 
 def _read_report(folder: Path) -> dict[str, Any]:

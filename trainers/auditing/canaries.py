@@ -450,7 +450,9 @@ def _random_tokens(records: Records, count: int, words: int, rng: np.random.Gene
 def _random_canary_labels(
     records: Records, features: Tensor, count: int, classes: int, rng: np.random.Generator
 ) -> Tensor:
-    """A label drawn at random for each canary: a class, the next tokens, or a number far from the others."""
+    """What is drawn at random for each canary: a class, labels, the next tokens, or a number far from the others."""
+    if records.labels.ndim > 1 and records.labels.dtype == torch.float32:
+        return torch.from_numpy(rng.integers(0, 2, (count, classes))).float()
     if records.labels.ndim > 1:
         labels = torch.full(features.shape, IGNORED, dtype=torch.int64)
         labels[:, :-1] = features[:, 1:].long()

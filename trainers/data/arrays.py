@@ -225,7 +225,7 @@ def first_bytes_of_content(dtype: np.dtype[np.generic], shape: tuple[int, ...]) 
 
 
 def bounded_records(features: NDArray[np.generic], labels: NDArray[np.generic], bounds: Bounds) -> Records:
-    """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels.
+    """Checked features, clamped to public `bounds` and scaled to [0, 1], and their labels: classes, or float32.
 
     Bytes are stored unchanged, in a quarter of the memory, if the bounds include 0 and 255.
     """
@@ -252,7 +252,7 @@ def _records_of_bounded(
             stored[rows] = clamp_and_scale(features[rows], bounds)
     return Records(
         features=torch.from_numpy(np.ascontiguousarray(stored)),
-        labels=torch.from_numpy(labels.astype(np.int64)),
+        labels=torch.from_numpy(labels if labels.dtype == np.float32 else labels.astype(np.int64)),
         scaling=scaling_of_bounded_features(features.dtype, bounds),
     )
 

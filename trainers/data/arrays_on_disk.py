@@ -250,12 +250,12 @@ class RecordPass:
     states: FileStates
     where: str
 
-    def find_or_pass_records(self, labels: NDArray[np.int64], cache: Path | None) -> PassedRecords:
+    def find_or_pass_records(self, labels: NDArray[np.generic], cache: Path | None) -> PassedRecords:
         """What an earlier pass over the same files kept in the folder `cache`, or what a pass now finds.
 
         Errors: `BadInput`, one sentence with the index of the first record that is wrong.
         """
-        path = None if cache is None else cache / f"{self._identity}{_SUFFIX}"
+        path = None if cache is None else cache / f"{self._identity(labels)}{_SUFFIX}"
         known = None if path is None else self._read_kept_or_none(path)
         if known is not None:
             return known
@@ -270,16 +270,17 @@ class RecordPass:
                 self._keep(path, found, table)
         return found
 
-    @property
-    def _identity(self) -> str:
-        text = json.dumps([[str(file.absolute()) for file in self.files], list(self.bounds), self._columns])
+    def _identity(self, labels: NDArray[np.generic]) -> str:
+        read = hashlib.sha256(f"{labels.dtype.str} {labels.shape}".encode() + np.ascontiguousarray(labels).tobytes())
+        files = [str(file.absolute()) for file in self.files]
+        text = json.dumps([files, list(self.bounds), self._columns, read.hexdigest()])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def _columns(self) -> list[tuple[str, int]]:
         return [(key.decode(), size) for key, size in self.sizes.items()]
 
-    def _pass_over_records(self, labels: NDArray[np.int64]) -> tuple[PassedRecords, NDArray[np.uint8]]:
+    def _pass_over_records(self, labels: NDArray[np.generic]) -> tuple[PassedRecords, NDArray[np.uint8]]:
         count = self.file.shape[0]
         table = np.empty((count, sum(self.sizes.values())), dtype=np.uint8)
         hashes = self._columns_of_table(table)
@@ -297,7 +298,7 @@ class RecordPass:
                 pending = [hashers.submit(content.update, rows.astype(little, copy=False).tobytes())]
                 stored = _bounded(rows, self.bounds)
                 stored = stored.astype(stored.dtype.newbyteorder("<"), copy=False)
-                part = labels[first : first + len(rows)].astype("<i8")
+                part = labels[first : first + len(rows)].astype(labels.dtype.newbyteorder("<"))
                 contents = [label.tobytes() + row.tobytes() for label, row in zip(part, stored, strict=True)]
                 pending += [hashers.submit(hash_rows, key, first, contents) for key in self.sizes]
                 for one in pending:

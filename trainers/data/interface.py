@@ -38,6 +38,11 @@ class DataSet(ABC):
     models read sparse rows. `vocabulary` is that of token numbers, None if inputs are quantities. `is_local` says that
     the files are the user's own, which are never downloaded, and that a plan may read them. `on_disk` says that a job
     reads records batch by batch and does not hold them.
+
+    `target` is the public range of a label that is a number: labels are clamped to it and scaled to [0, 1]. Without it
+    such labels are used as they are. `target_unit` is the name of their unit, empty if it has none.
+    `label_names` are the names of the labels of a record that has several, each of them 0 or 1; `classes` is their
+    number. They are empty where a record has one label.
     """
 
     name: str
@@ -60,6 +65,9 @@ class DataSet(ABC):
     left_out: str | None = None
     per_position: bool = False
     nonzero: int | None = None
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
+    label_names: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     is_local: bool = False
     on_disk: bool = False

@@ -4,6 +4,7 @@ Every constant in it comes from the declaration or from the code; none is comput
 of a raw record: `columns`, one value per named column; `array`, numbers; `words`, a text; `tokens`, the numbers of a
 text's words in a published vocabulary. `orientation` says what became of the orientation in pictures' EXIF data; it is
 left out where they were stored upright. `labels` are the names of the classes in order, None if the classes have none.
+`target` is the range from which a number was scaled to [0, 1], where there is one (`trainers/data/targets.py`).
 Texts become bounded counts of hashed words; no vocabulary is computed from the records.
 """
 
@@ -80,7 +81,7 @@ NEXT_TOKEN = "next_token"
 def preprocessing_form_of_columns(
     columns: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
-    labels: Sequence[str],
+    labels: Sequence[str] | None,
     categories: Mapping[str, Sequence[str]] | None = None,
     unlisted: str = "refused",
 ) -> Form:
@@ -101,9 +102,9 @@ def preprocessing_form_of_columns(
     return preprocessing_form_of_feature_columns(forms, labels)
 
 
-def preprocessing_form_of_feature_columns(columns: Sequence[Form], labels: Sequence[str]) -> Form:
+def preprocessing_form_of_feature_columns(columns: Sequence[Form], labels: Sequence[str] | None) -> Form:
     """Columns in order, each by the form of its own (`trainers/data/feature_columns.py`)."""
-    return {"kind": "columns", "columns": list(columns), "labels": list(labels)}
+    return {"kind": "columns", "columns": list(columns), "labels": None if labels is None else list(labels)}
 
 
 def preprocessing_form_of_array(

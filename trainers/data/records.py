@@ -218,11 +218,11 @@ class Records:
     """The records of one part of a data set.
 
     Shapes: features [n, *shape] of uint8 or float32 as stored, or rows of such an array where records were selected;
-    labels [n] of int64 for classes, of float32 for numbers, or [n, *shape] of int64 with a label for each position; n
-    may be 0. `units` is None if every record is its
-    own unit. `stored` has the digests of the records that the features were computed from, uint8 [n, 32]; None if the
-    features are the stored ones. `nonzero` is about how many inputs of a record are not 0, a public number that the
-    data set declares where most inputs are 0; otherwise None.
+    labels [n] of int64 for classes, of float32 for numbers, [n, k] of float32 for k labels of 0 or 1, or [n, *shape] of
+    int64 with a label for each position; n may be 0. `units` is None if every record is its own unit. `stored` has the
+    digests of the records that the features were computed from, uint8 [n, 32]; None if the features are the stored
+    ones. `nonzero` is about how many inputs of a record are not 0, a public number that the data set declares where
+    most inputs are 0; otherwise None.
     Guarantee: every input is a function of its own record and of public constants alone.
     """
 
@@ -238,7 +238,8 @@ class Records:
             raise ValueError(f"Expected features.dtype={self.features.dtype} in (torch.uint8, torch.float32).")
         if str(self.labels.dtype) not in ("torch.int64", "torch.float32"):
             raise ValueError(f"Expected labels.dtype={self.labels.dtype} in (torch.int64, torch.float32).")
-        if self.labels.shape not in (self.features.shape[:1], self.features.shape):
+        several = str(self.labels.dtype) == "torch.float32" and self.labels.ndim == 2
+        if self.labels.shape[: 1 if several else None] not in (self.features.shape[:1], self.features.shape):
             raise ValueError(f"Expected labels.shape={tuple(self.labels.shape)} == ({self.features.shape[0]},).")
         if self.units is not None and len(self.units.of) != len(self):
             raise ValueError(f"Expected units.of={len(self.units.of)} entries for {len(self)} records.")

@@ -2,7 +2,8 @@
 
 The first table has the right and the wrong units, and nothing else enters the number that is claimed for the accuracy.
 The second one has details: classes by bins of the log-odds for two classes, the confusion table for up to ten, right
-and wrong by class for more, and absolute errors for a regression. A unit adds numbers that sum to 1 to each table. Each
+and wrong by class for more, errors for a regression, and right and wrong by label where a record has several. A unit
+adds a vector of norm at most 1 to each table. Each
 number of a card has an interval that holds by itself; a number that a table does not give is left out.
 """
 
@@ -26,7 +27,7 @@ from dpsweep.trainers.declarations.covering_intervals import (
     share_interval,
 )
 from dpsweep.trainers.declarations.estimates import Ratios, area_under_precision, binned_auroc, mean_of_ratios
-from dpsweep.trainers.declarations.losses import Loss, SquaredError
+from dpsweep.trainers.declarations.losses import BinaryCrossEntropy, Loss, NumberLoss
 from dpsweep.trainers.declarations.metrics import (
     BINS,
     F1,
@@ -69,12 +70,14 @@ CALIBRATED = 5
 class Reading:
     """How the counts of a table were read: the noise of each, the level of each interval, and what a unit adds.
 
-    With `whole_units` a unit adds 1 to one cell, otherwise fractions that sum to 1.
+    With `whole_units` a unit adds 1 to one cell, otherwise fractions that sum to 1. `target_width` is the width of the
+    declared range of the targets, which are scaled to [0, 1]; 1 if they are not scaled.
     """
 
     std: float
     level: float
     whole_units: bool
+    target_width: float = 1.0
 
     def number_of_ratios(self, label: str, counts: NDArray[np.float64], ratios: Ratios) -> CardNumber:
         """The mean of ratios of cells."""
@@ -104,15 +107,22 @@ class Reading:
             ),
         )
 
+    def number_of_error(self, loss: NumberLoss, quality: CardNumber) -> CardNumber:
+        """The mean error in the target's unit, from the mean quality by this loss."""
+        value, low, high = (
+            self.target_width * loss.mean_error(share) for share in (quality.value, quality.high, quality.low)
+        )
+        return CardNumber(label=loss.error_name, value=value, low=low, high=high, in_target_unit=True)
+
 
 class CardDetails(ABC):
-    """The second table of a card."""
+    """The second table of a card, of which adding or removing a unit changes at most 1 in L2 norm."""
 
     @abstractmethod
     def count(
         self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """The table [cells], to which each unit adds numbers that sum to 1."""
+        """The table [cells], to which each unit adds a vector of norm at most 1."""
 
     @abstractmethod
     def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
@@ -298,10 +308,10 @@ class RecallDetails(_MetricDetails):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbsoluteErrorDetails(CardDetails):
-    """The absolute errors of a regression, each at most the square root of the cap of its squares."""
+class ErrorDetails(CardDetails):
+    """The other error of a regression: absolute errors where the score is made of squared ones, and the reverse."""
 
-    loss: SquaredError
+    loss: NumberLoss
 
     def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
         """That share of the best."""
@@ -311,33 +321,66 @@ class AbsoluteErrorDetails(CardDetails):
         self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """The sum of 1 - error / largest error, and the sum of error / largest error."""
-        most = math.sqrt(self.loss.cap)
-
-        def closeness(outputs: Tensor, targets: Tensor) -> Tensor:
-            return (1 - (outputs.squeeze(1) - targets).abs() / most).clamp(min=0).nan_to_num(nan=0.0)
-
-        shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, closeness, order))
-        return np.array([shares.sum(), (1 - shares).sum()])
+        return count_right_and_wrong_units(model, records, device, self.loss.other_error, order)
 
     def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
-        """The mean absolute error, in the target's unit."""
-        share, most = reading.number_of_shares("", counts, ([1], [0])), math.sqrt(self.loss.cap)
-        yield CardNumber(
-            label="mean absolute error",
-            value=most * share.value,
-            low=most * share.low,
-            high=most * share.high,
-            in_target_unit=True,
-        )
+        """The mean error, in the target's unit."""
+        yield reading.number_of_error(self.loss.other_error, reading.number_of_shares("", counts, ([0], [1])))
 
 
-def details_of_card(loss: Loss, score: Score, classes: int, threshold: float | None = None) -> CardDetails | None:
+@dataclass(frozen=True, kw_only=True)
+class LabelDetails(CardDetails):
+    """The right and the wrong units of each of a record's several labels, each scaled by 1 / sqrt(labels).
+
+    *Guarantee*: a record adds 1 / sqrt(k) to one cell of each of k pairs, a vector of norm 1; a unit adds the mean of
+    such vectors. Replacing a record moves k such numbers to other cells, a difference of norm at most sqrt(2). So the
+    table has the sensitivities of one to which a unit adds numbers that sum to 1.
+    """
+
+    loss: BinaryCrossEntropy
+    names: tuple[str, ...]
+
+    def likely_counts(self, classes: int, units: int, share: float) -> tuple[float, ...]:
+        """The same pair for each label."""
+        return (units * share / self._scale, units * (1 - share) / self._scale) * len(self.names)
+
+    def count(
+        self, model: nn.Module, records: Records, device: torch.device | str, order: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Pairs of cells, right and wrong."""
+        cells = []
+        for place in range(len(self.names)):
+
+            def is_right(outputs: Tensor, targets: Tensor, place: int = place) -> Tensor:
+                return self.loss.right_labels(outputs, targets)[:, place].to(outputs.dtype)
+
+            shares = records.mean_quality_of_each_unit(value_per_record(model, records, device, is_right, order))
+            cells += [shares.sum(), (1 - shares).sum()]
+        return np.array(cells) / self._scale
+
+    def numbers(self, counts: NDArray[np.float64], reading: Reading) -> Iterator[CardNumber]:
+        """The accuracy of each label."""
+        unscaled, own = counts * self._scale, replace(reading, std=reading.std * self._scale)
+        for place, name in enumerate(self.names):
+            yield own.number_of_shares(f"accuracy of {name}", unscaled, ([2 * place], [2 * place + 1]))
+
+    @property
+    def _scale(self) -> float:
+        return math.sqrt(len(self.names))
+
+
+def details_of_card(
+    loss: Loss, score: Score, classes: int, threshold: float | None = None, label_names: tuple[str, ...] = ()
+) -> CardDetails | None:
     """The second table of a card for such models, None if there is none: a text has many targets, and no class.
 
-    `threshold` decides between two classes, None for the more likely one.
+    `threshold` decides between two classes, None for the more likely one. `label_names` name the labels of records that
+    have several.
     """
-    if isinstance(loss, SquaredError):
-        return AbsoluteErrorDetails(loss=loss)
+    if isinstance(loss, BinaryCrossEntropy):
+        return LabelDetails(loss=loss, names=label_names or tuple(f"label {place}" for place in range(classes)))
+    if isinstance(loss, NumberLoss):
+        return ErrorDetails(loss=loss)
     if loss.per_position or loss.labels != "int64" or classes < 2:
         return None
     if classes == 2:
@@ -373,16 +416,14 @@ def count_card_cells(
 def numbers_of_card(
     counts: Sequence[float], loss: Loss, score: Score, details: CardDetails | None, reading: Reading
 ) -> tuple[CardNumber, ...]:
-    """What a card tells, the score's metric first; for a regression also the root of the mean squared error."""
+    """What a card tells, the score's metric first; for a regression also its error in the target's unit."""
     right, wrong = (NoisyCount(value=count, std=reading.std) for count in counts[:2])
     low, high = share_interval(right, wrong, reading.level, whole_units=reading.whole_units)
     total = right.value + wrong.value
     value = min(max(right.value / total, low), high) if total > 0 else (low + high) / 2
     numbers = [CardNumber(label=loss.quality_name, value=value, low=low, high=high)]
-    if isinstance(loss, SquaredError):
-        root, least, most = (math.sqrt(loss.cap * (1 - share)) for share in (value, high, low))
-        label = "root mean squared error"
-        numbers.append(CardNumber(label=label, value=root, low=least, high=most, in_target_unit=True))
+    if isinstance(loss, NumberLoss):
+        numbers.append(reading.number_of_error(loss, numbers[0]))
     if details is not None:
         table = np.asarray(counts[2:])
         numbers += [*details.same_answer_number(table, reading), *details.numbers(table, reading)]

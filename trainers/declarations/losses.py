@@ -6,6 +6,7 @@ language model predicts each token from the tokens before it. A declaration of a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +26,13 @@ class Loss(ABC):
 
     Every loss inherits from it. `labels` is the dtype of the targets, `quality_name` the name of the mean quality on
     report pages. `per_position` says that an example has one target for each position of its input, in place of a
-    single one, `has_binary_quality` that the quality of an example is 0 or 1.
+    single one, `several_labels` that it has one for each output, `has_binary_quality` that its quality is 0 or 1.
     """
 
     labels: ClassVar[str]
     quality_name: ClassVar[str]
     per_position: ClassVar[bool] = False
+    several_labels: ClassVar[bool] = False
     has_binary_quality: ClassVar[bool] = False
 
     @abstractmethod
@@ -114,26 +116,65 @@ class CrossEntropy(Loss):
 CROSS_ENTROPY = CrossEntropy()
 
 
-@dataclass(frozen=True, kw_only=True)
-class SquaredError(Loss):
-    """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+class NumberLoss(Loss):
+    """A loss of the differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
 
-    The quality of a prediction is 1 - error^2 / cap, at least 0; `cap` is a public bound and part of the metric.
+    Every loss of numbers inherits from it. `cap` is a public bound and part of the metric: the quality of a prediction
+    is 0 where its error, or the square of its error, is at least `cap`. `error_name` is the name of the mean error that
+    follows from a mean quality, `tag` the word for this loss in `loss=`.
     """
 
     labels: ClassVar[str] = "float32"
-    quality_name: ClassVar[str] = "1 - squared error / cap"
-    cap: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("cap", self.cap)
+    error_name: ClassVar[str]
+    tag: ClassVar[str]
+    cap: float
 
     def check(self, classes: int) -> None:
         """Refuse labels that are classes."""
         if classes != 1:
-            raise ValueError(
-                f"Expected dataset.classes={classes} == 1 with loss=squared_error; use loss=cross_entropy."
-            )
+            raise ValueError(f"Expected dataset.classes={classes} == 1 with loss={self.tag}; use loss=cross_entropy.")
+
+    @abstractmethod
+    def mean_error(self, quality: float) -> float:
+        """The mean error of predictions with this mean quality in [0, 1], with errors capped; it falls as that rises.
+
+        It has the unit of the targets.
+        """
+
+    @property
+    @abstractmethod
+    def other_error(self) -> NumberLoss:
+        """The loss with the other mean error, with errors capped at the same value."""
+
+    def unlikely_targets(self, outputs: Tensor) -> Tensor:
+        """The outputs minus 1."""
+        return outputs.squeeze(1) - 1
+
+
+def _differences(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The differences outputs - targets [n, 1, ...]; targets may lack leading dimensions."""
+    return outputs - targets.expand(len(outputs), *outputs.shape[2:])[:, None].to(outputs.dtype)
+
+
+def _closeness(errors: Tensor, cap: float) -> Tensor:
+    """1 - error / cap, at least 0, and 0 if an error is not finite."""
+    return (1 - errors / cap).clamp(min=0).nan_to_num(nan=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredError(NumberLoss):
+    """Half the squared differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+
+    The quality of a prediction is 1 - error^2 / cap, at least 0.
+    """
+
+    quality_name: ClassVar[str] = "1 - squared error / cap"
+    error_name: ClassVar[str] = "root mean squared error"
+    tag: ClassVar[str] = "squared_error"
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("cap", self.cap)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Summed over all examples."""
@@ -143,16 +184,149 @@ class SquaredError(Loss):
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The differences outputs - targets."""
-        return outputs - targets.expand(len(outputs), *outputs.shape[2:])[:, None].to(outputs.dtype)
+        return _differences(outputs, targets)
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """1 - error^2 / cap, at least 0."""
-        errors = (outputs.squeeze(1) - targets).square()
-        return (1 - errors / self.cap).clamp(min=0).nan_to_num(nan=0.0)
+        return _closeness((outputs.squeeze(1) - targets).square(), self.cap)
+
+    def mean_error(self, quality: float) -> float:
+        """The root of the mean squared error."""
+        return math.sqrt(self.cap * (1 - quality))
+
+    @property
+    def other_error(self) -> AbsoluteError:
+        """The absolute error."""
+        return AbsoluteError(cap=math.sqrt(self.cap))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteError(NumberLoss):
+    """The absolute differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+
+    The quality of a prediction is 1 - error / cap, at least 0. Every gradient with respect to an output is -1, 0 or 1,
+    so outliers among the targets weigh no more than other records.
+    """
+
+    quality_name: ClassVar[str] = "1 - absolute error / cap"
+    error_name: ClassVar[str] = "mean absolute error"
+    tag: ClassVar[str] = "absolute_error"
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("cap", self.cap)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        return functional.l1_loss(outputs.squeeze(1), targets.to(outputs.dtype), reduction="sum")
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The signs of the differences outputs - targets."""
+        return _differences(outputs, targets).sign()
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """1 - error / cap, at least 0."""
+        return _closeness((outputs.squeeze(1) - targets).abs(), self.cap)
+
+    def mean_error(self, quality: float) -> float:
+        """The mean absolute error."""
+        return self.cap * (1 - quality)
+
+    @property
+    def other_error(self) -> SquaredError:
+        """The squared error."""
+        return SquaredError(cap=self.cap**2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Huber(NumberLoss):
+    """Half the squared difference up to an absolute difference of `delta`, and linear beyond it, with slope `delta`.
+
+    It trains like the squared error near the target and like the absolute error far from it. The quality of a
+    prediction is 1 - absolute error / cap, at least 0: so a score is a mean absolute error, which has the target's
+    unit, and scores with different `delta` can be compared.
+    Source: Huber 1964, Robust estimation of a location parameter.
+    """
+
+    quality_name: ClassVar[str] = "1 - absolute error / cap"
+    error_name: ClassVar[str] = "mean absolute error"
+    tag: ClassVar[str] = "huber"
+    delta: float = 0.1
+    cap: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("loss.delta", self.delta)
+        positive("cap", self.cap)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        numbers = targets.to(outputs.dtype)
+        return functional.huber_loss(outputs.squeeze(1), numbers, reduction="sum", delta=self.delta)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The differences outputs - targets, clamped to [-delta, delta]."""
+        return _differences(outputs, targets).clamp(min=-self.delta, max=self.delta)
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """1 - absolute error / cap, at least 0."""
+        return _closeness((outputs.squeeze(1) - targets).abs(), self.cap)
+
+    def mean_error(self, quality: float) -> float:
+        """The mean absolute error."""
+        return self.cap * (1 - quality)
+
+    @property
+    def other_error(self) -> SquaredError:
+        """The squared error."""
+        return SquaredError(cap=self.cap**2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryCrossEntropy(Loss):
+    """The mean binary cross-entropy over a record's labels: outputs [n, labels] are log-odds, targets 0 or 1.
+
+    A record's loss is one number, so its gradient is bounded as a whole, whatever the number of its labels. Its quality
+    is the share of its labels that are right at a probability of 1/2.
+    """
+
+    labels: ClassVar[str] = "float32"
+    quality_name: ClassVar[str] = "share of right labels"
+    several_labels: ClassVar[bool] = True
+
+    def check(self, classes: int) -> None:
+        """Refuse a single label."""
+        if classes < 2:
+            raise ValueError(
+                f"Expected dataset.classes={classes} >= 2 labels with loss=binary_cross_entropy; one label of two "
+                "values is a class for loss=cross_entropy."
+            )
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all records."""
+        from torch.nn import functional
+
+        numbers = targets.to(outputs.dtype)
+        return functional.binary_cross_entropy_with_logits(outputs, numbers, reduction="sum") / outputs.shape[1]
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(sigmoid(outputs) - targets) / number of labels."""
+        return (outputs.sigmoid() - targets.to(outputs.dtype)) / outputs.shape[1]
+
+    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The share of labels that are right; a label whose output is not finite is wrong."""
+        return self.right_labels(outputs, targets).to(outputs.dtype).mean(dim=1)
+
+    def right_labels(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Whether each label [n, labels] is right at a probability of 1/2."""
+        return ((outputs > 0) == (targets > 0.5)) & outputs.isfinite()
 
     def unlikely_targets(self, outputs: Tensor) -> Tensor:
-        """The outputs minus 1."""
-        return outputs.squeeze(1) - 1
+        """The other value of each label."""
+        return (outputs <= 0).to(outputs.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +380,27 @@ def _target_counts_per_text(targets: Tensor) -> Tensor:
 
 
 def target_shape(loss: Loss, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of one example's target for inputs of this shape: one for each position, or a single one."""
+    """The dimensions of a model's outputs behind the classes, for inputs of this shape: its positions, or none."""
     return tuple(shape) if loss.per_position else ()
 
 
+def label_shape(loss: Loss, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """The shape of the labels of one record: one for each position or for each output, or a single one."""
+    return (classes,) if loss.several_labels else target_shape(loss, shape)
+
+
 def check_labels_fit_loss(loss: Loss, dataset: DataSet) -> None:
-    """Raises ValueError unless the data set's labels are the loss's targets: one a record, or one a position."""
+    """Raises ValueError unless the data set's labels are the loss's targets: one or several, or one a position."""
     name = dataset.name
+    if dataset.label_names and not loss.several_labels:
+        raise ValueError(
+            f"Expected loss=binary_cross_entropy with dataset.name={name}, whose records have several labels each."
+        )
+    if loss.several_labels and not dataset.label_names:
+        raise ValueError(
+            f"Expected dataset.name={name} to have several labels per record with loss=binary_cross_entropy, as "
+            "dataset=table has them with a list as dataset.label; its records have one label each."
+        )
     if dataset.per_position and not loss.per_position:
         raise ValueError(
             f"Expected loss=next_token with dataset.name={name}: its records are token sequences, without a label each."

@@ -241,6 +241,8 @@ def check_metric_fits_classes(score: Score, classes: int, loss: Loss) -> None:
         return
     if loss.per_position:
         raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} with loss=next_token.")
+    if loss.several_labels:
+        raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} where a record has several labels.")
     if classes < 2 or loss.labels != "int64":
         raise ValueError(f"Expected score.metric={score.metric} to be {ACCURACY} where the label is a number.")
     metric.check_class_count(classes)

@@ -33,7 +33,7 @@ NEEDED = ("weights", "size", "norm", "trained_on", "fallback")
 
 _KEPT = (
     *("name", "records", "test_records", "classes", "unit", "unit_column", "units", "contribution_cap"),
-    *("public", "left_out", "is_local", "on_disk"),
+    *("public", "left_out", "is_local", "on_disk", "target", "target_unit", "label_names"),
 )
 """The members of a data set that its frozen features have too."""
 

@@ -102,6 +102,16 @@ class Attempt:
         return self.given.classes
 
     @property
+    def target(self) -> tuple[float, float] | None:
+        """The range from which labels that are numbers were scaled to [0, 1]; predictions are scaled likewise."""
+        return self.given.target
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of several labels per record, the columns of `train.labels`; empty if each record has one label."""
+        return self.given.label_names
+
+    @property
     def delta(self) -> float:
         """The delta of the whole search."""
         return self.given.delta
@@ -175,13 +185,19 @@ class Attempt:
         """Ends the attempt: what ran, what the model predicts of `score_features`, and the files to keep by name.
 
         `event` is Opacus' accountant or engine, a DpEvent of dp_accounting, or a `dpsweep.TrainerState`. `predictions`
-        are classes [m], probabilities [m, classes], or numbers [m] where labels are numbers; dpsweep counts, noises and
-        charges them. Raises `ContractBroken` if what ran differs from what was declared, and ValueError for predictions
-        of another shape or type.
+        are classes [m], probabilities [m, classes], numbers [m] on the scale of the training labels where these are
+        numbers, or the probability of 1 of each of several labels [m, labels]; dpsweep counts, noises and charges them.
+        Raises `ContractBroken` if what ran differs from what was declared, and ValueError for predictions of another
+        shape or type.
         """
         ran = event_from_reported_object(event)
         if predictions is not None:
-            table = require_valid_predictions(np.asarray(predictions), len(self.score_features), self.given.classes)
+            table = require_valid_predictions(
+                np.asarray(predictions),
+                len(self.score_features),
+                self.given.classes,
+                several_labels=bool(self.given.label_names),
+            )
             np.save(self.folder / names.PREDICTIONS_FILE, table, allow_pickle=False)
         for name, path in files.items():
             shutil.copyfile(path, self.folder / names.KEPT / name)

@@ -50,6 +50,8 @@ class Handover:
     declared mean batch size: divide sums by it. `event` is the declared event of all steps, in JSON. `step` steps were
     taken by earlier sessions; `spent` steps count as taken, `marked` are marked, of `priced` ones. `every` is the
     number of steps between checkpoints, None for none before the end. `scaling` turns stored features into inputs.
+    `target` is the range from which labels that are numbers were scaled to [0, 1], None if they were not scaled, and
+    `label_names` are the names of several labels per record, empty if each has one.
     """
 
     plan: str
@@ -82,6 +84,8 @@ class Handover:
     every: int | None
     files: str
     record: str
+    target: tuple[float, float] | None = None
+    label_names: tuple[str, ...] = ()
 
     @property
     def session_name(self) -> str:
@@ -98,7 +102,9 @@ class Handover:
         try:
             form = json.loads(path.read_text())
             del form["name"]
-            return cls(**form | {"shape": tuple(form["shape"])})
+            target = form.get("target")
+            listed = {"shape": tuple(form["shape"]), "label_names": tuple(form.get("label_names", ()))}
+            return cls(**form | listed | {"target": None if target is None else tuple(target)})
         except (OSError, *DAMAGE) as cause:
             raise NoReceipt(f"Expected receipt={path} to be the attempt.json of a running attempt: {cause}.") from cause
 
@@ -175,12 +181,21 @@ TOLERANCE = 1e-3
 """How far a row of probabilities may be from adding up to 1: float16 and large tables round by less."""
 
 
-def require_valid_predictions(predictions: NDArray[Any], records: int, classes: int) -> NDArray[Any]:
+def require_valid_predictions(
+    predictions: NDArray[Any], records: int, classes: int, *, several_labels: bool = False
+) -> NDArray[Any]:
     """The predictions, if they are classes [records], probabilities [records, classes], or numbers [records].
 
-    Numbers are for `classes` 1, where a label is a number. Raises ValueError, in one sentence, for anything else.
+    Numbers are for `classes` 1, where a label is a number. Of records with `several_labels` they are 0 and 1, or the
+    probability of 1, of each label [records, classes]. Raises ValueError, in one sentence, for anything else.
     """
     shape, kind = predictions.shape, predictions.dtype.kind
+    if several_labels:
+        table = predictions.astype(np.float64) if kind in "biuf" and shape == (records, classes) else None
+        if table is None or not ((table >= 0) & (table <= 1)).all():
+            what = f"numbers from 0 to 1 [{records}, {classes}], a column for each label"
+            raise ValueError(_expected_predictions_message(predictions, what))
+        return table
     if classes == 1:
         if shape != (records,) or kind != "f" or not np.isfinite(predictions).all():
             raise ValueError(_expected_predictions_message(predictions, f"finite floating-point numbers [{records}]"))

@@ -19,7 +19,7 @@ _LEAST = 1e-30
 
 
 class LookedUp(nn.Module):
-    """The outputs of a model by the number of the record: logits [n, classes], or numbers [n, 1].
+    """The outputs of a model by the number of the record: logits [n, classes], numbers [n, 1], or log-odds [n, labels].
 
     An output depends on the number of its record alone, so a score's guarantee is as good as that of the predictions:
     that each depends on one record and on nothing else private is the script's declaration.
@@ -27,8 +27,13 @@ class LookedUp(nn.Module):
 
     outputs: Tensor
 
-    def __init__(self, predictions: NDArray[Any], classes: int) -> None:
+    def __init__(self, predictions: NDArray[Any], classes: int, *, several_labels: bool = False) -> None:
         super().__init__()
+        if several_labels:
+            known = torch.from_numpy(np.vstack([predictions, np.zeros((1, classes))]))
+            odds = known.clamp(min=_LEAST).log() - (1 - known).clamp(min=_LEAST).log()
+            self.register_buffer("outputs", odds.float())
+            return
         table = torch.zeros(len(predictions) + 1, classes)  # the last row for the blank record that counts the outputs
         if predictions.dtype.kind == "i":
             table[np.arange(len(predictions)), predictions] = 1.0

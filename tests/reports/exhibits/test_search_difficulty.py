@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.exhibits.search_difficulty import best_scores_of_random_subsets, search_difficulty_exhibit
@@ -60,6 +62,23 @@ def test_ease_counts_the_points_that_did_nearly_as_well_as_the_best_of_all() -> 
     assert column(sheet, "points") == [12, 12]
     assert column(sheet, "within 1 of the best of all") == [pytest.approx(2 / 12), 0.0]
     assert column(sheet, "within 2 of the best of all") == [pytest.approx(3 / 12), pytest.approx(1 / 12)]
+
+
+def test_errors_are_shown_in_the_unit_of_the_target() -> None:
+    scale = score_scale_of_config(
+        {"loss": {"kind": "absolute_error"}, "dataset": {"target": (0, 200), "target_unit": "mmHg"}}
+    )
+    rows = [("dpsgd", State.FINISHED, 0.9 - place / 100) for place in range(12)]
+    table = pd.DataFrame(rows, columns=["method", "state", "accuracy"])
+    shown = search_difficulty_exhibit(table, "mean absolute error", scale)
+    assert shown is not None
+    (sheet,) = shown.sheets
+    assert sheet.caption == "Scores of the finished points, in mmHg"
+    assert column(sheet, "within 2 of the best of all") == [pytest.approx(2 / 12)]
+    assert column(sheet, "within 4 of the best of all") == [pytest.approx(3 / 12)]
+    (text,) = (row[-1].text for row in sheet.rows)
+    mean, low, high = map(float, re.fullmatch(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", text).groups())  # type: ignore[union-attr]
+    assert 20 <= low < mean < high < 42
 
 
 def test_nothing_finished_is_nothing_to_show() -> None:

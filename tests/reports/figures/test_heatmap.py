@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -15,7 +16,8 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpsweep.reports.content.panels import MapPanel, build_map_panels, colour_scale_ends
+from dpsweep.reports.content.panels import MapPanel, Mark, build_map_panels, colour_scale_ends
+from dpsweep.reports.content.score_scale import PERCENT, ScoreScale, score_scale_of_config
 from dpsweep.reports.content.sweep_table import State, read_sweep
 from dpsweep.reports.figures.figure_layout import lay_out_panels
 from dpsweep.reports.figures.heatmap import (
@@ -94,10 +96,37 @@ def panels_of(
     return build_map_panels(frame, tuple(names))
 
 
+def scale_of_numbers(width: float) -> ScoreScale:
+    dataset = {"target": (0.0, width), "target_unit": "mmHg"}
+    return score_scale_of_config({"loss": {"kind": "absolute_error"}, "dataset": dataset})
+
+
+SCALES = {"percent": PERCENT} | {f"{width:g} mmHg": scale_of_numbers(width) for width in (2e-4, 1, 325, 5e5)}
+
+
+def test_a_map_of_numbers_says_errors_and_colours_the_smallest_like_the_best() -> None:
+    scale = scale_of_numbers(325)
+    panels = [replace(panel, scale=scale) for panel in panels_of(**SHAPES["2 x 2"])]
+    drawn = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), scale.heading("mean absolute error"))
+    texts = [text.get_text() for axes in drawn.axes for text in axes.findobj(mpl.text.Text)]
+    cells = [cell for panel in panels for cell in panel.cells.values() if cell.state is State.FINISHED]
+    for cell in cells:
+        assert cell.accuracy is not None
+        assert f"{325 * (1 - cell.accuracy):.1f}" in texts
+    assert "±6.5" in texts
+    assert "mean absolute error, mmHg" in " ".join(text.replace("\n", " ") for text in texts)
+    best = next(cell for cell in cells if cell.mark is Mark.BEST)
+    assert best.accuracy == max(cell.accuracy or 0 for cell in cells)
+    alt = draw_joint_and_per_method_heatmaps(panels, "x")[0].alt
+    errors = sorted(325 * (1 - (cell.accuracy or 0)) for cell in cells)
+    assert f"scores from {errors[-1]:.1f} to {errors[0]:.1f} mmHg" in alt
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_text_overlaps_or_leaves_the_figure(shape: str) -> None:
-    panels = panels_of(**SHAPES[shape])
-    drawn = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), "noisy accuracy, %")
+def test_no_text_overlaps_or_leaves_the_figure(shape: str, scale: ScoreScale) -> None:
+    panels = [replace(panel, scale=scale) for panel in panels_of(**SHAPES[shape])]
+    drawn = matplotlib_figure_of_panels(panels, colour_scale_ends(panels), scale.heading("noisy accuracy"))
     assert isinstance(drawn.canvas, FigureCanvasAgg)
     drawn.canvas.draw()
     renderer = drawn.canvas.get_renderer()

@@ -45,6 +45,8 @@ NPZ = {
     **{"name": "own", "path": "own.npz", "features": "x", "labels": "y", "records": 9, "test_records": 0},
     **{"shape": [2, 3], "classes": 3, "unit": "record", "bounds": [-1.0, 3.0]},
 }
+SYMPTOMS = TABLE | {"label": ["fever", "cough", "rash"], "classes": 3}
+MARKS = NPZ | {"label_names": ["fever", "cough", "rash"]}
 GAPS = {"name": "own", "path": "own.npz", "file": "own.csv", "records": 100, "shape": [3], "classes": 3, "label": "l"}
 GAPS |= {"labels": ["a", "b", "c"], "bounds": [0, 1], "source": {"_target_": "my_data.Mine"}}
 
@@ -61,6 +63,8 @@ GAPPED_ROWS = [
         *(("30", "01.02.2020", "su\u0308d"), ("", "31.12.2021", "nord"), (30.5, "", ""), ("7", "29.02.2020", "west")),
     )
 ]
+TARGET = {key: value for key, value in TABLE.items() if key != "labels"}
+TARGET |= {"classes": 1, "target": [50, 250], "target_unit": "mmHg"}
 PICTURES = ("hugging_face", "image_folder")
 OF_A_MODELS_FOLDER = ("sst2_hf", "text_sequences", "text_table")
 
@@ -158,6 +162,40 @@ def test_labels_are_those_of_our_pipeline(case: str, tmp_path: Path) -> None:
     assert found == (expected if form["labels"] is None else [form["labels"][place] for place in expected])
 
 
+def test_numbers_are_told_in_the_unit_of_the_target(tmp_path: Path) -> None:
+    form = declared_preprocessing(TARGET)
+    assert form is not None
+    assert (form["target"], form["target_unit"], form["labels"], form["output"]) == ([50, 250], "mmHg", None, "number")
+    model = build_model(lambda: logistic((2,), 1), 3)
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    rows = [{"age": str(a), "pressure": str(p)} for a in (5, 30, 99) for p in (70, 111, 300)]
+    with torch.no_grad():
+        expected = 50 + 200 * model(table_inputs(rows))[:, 0]
+    code = prediction_snippet({"model": {"kind": "logistic"}}, TARGET, form, "model.safetensors")
+    assert answers(tmp_path, f"{code}\nlabel = number", rows) == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize("dataset", [SYMPTOMS, MARKS], ids=["table", "npz"])
+def test_several_labels_are_told_by_name(dataset: dict[str, Any], tmp_path: Path) -> None:
+    form, shape = declared_preprocessing(dataset), tuple(dataset["shape"])
+    assert form is not None
+    assert (form["output"], form["label_names"]) == ("labels", ["fever", "cough", "rash"])
+    model = build_model(lambda: logistic(shape, 3), 3)
+    (tmp_path / "preprocessing.json").write_text(json.dumps(form))
+    (tmp_path / "model.py").write_text(source_of_module_and_imports("dpsweep.trainers.models.fully_connected"))
+    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
+    _, inputs_of, rows = CASES["columns" if dataset is SYMPTOMS else "array"]
+    with torch.no_grad():
+        right = (model(inputs_of(rows)) > 0).tolist()
+    values = ("no", "yes") if dataset is SYMPTOMS else (False, True)
+    code = prediction_snippet({"model": {"kind": "logistic"}}, dataset, form, "model.safetensors")
+    assert answers(tmp_path, f"{code}\nlabel = labels", json.loads(json.dumps(rows))) == [
+        {name: values[said] for name, said in zip(form["label_names"], row, strict=True)} for row in right
+    ]
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     dataset = {key: GAPS.get(key, "a" * 64) if value == "???" else value for key, value in DATASETS[name].items()}
@@ -168,7 +206,7 @@ def test_every_data_set_of_ours_declares_its_preprocessing(name: str) -> None:
     if dataset["classes"] is None:
         dataset["classes"] = 9
     if name == "table":
-        dataset["bounds"] = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+        dataset |= {"bounds": {"a": [0, 1], "b": [0, 1], "c": [0, 1]}, "labels": GAPS["labels"]}
     form = declared_preprocessing(dataset)
     assert form is not None
     assert json.loads(json.dumps(form)) == form

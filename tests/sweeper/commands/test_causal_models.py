@@ -82,7 +82,7 @@ def test_a_strangers_logits_are_those_of_the_base_with_its_adapter(program: Prog
     for words in (
         "The model starts from the weights of tiny-encoder (licence: mit). They are declared public",
         "Training changes Lora of rank 2 on the layers named query, value",
-        "Scores, means of next-token accuracy, come from noisy sums of these values and of 1 minus these values",
+        "Scores, means of the next-token accuracy, come from noisy sums of these values and of 1 minus these values",
     ):
         assert words in page
     released = program("release", str(sweep), module="dpsweep.sweeper.commands.cli")

@@ -49,7 +49,7 @@ def test_a_page_says_what_a_score_is_the_mean_of(program: Program, tmp_path: Pat
     public, private = (
         scores(program, tmp_path, "steps=2", f"score={score}", "loss.cap=8")[1] for score in ("public", "private")
     )
-    assert "Scores, means of max(0, 1 - squared error / 8), are exact" in public
+    assert "Scores, means of max(0, 1 - squared error / 8) and told as the root mean squared error in" in public
     assert "noisy sums of these values and of 1 minus these values on held-out private records" in private
     for page in (public, private):
         assert "accurac" not in page.lower()

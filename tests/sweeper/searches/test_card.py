@@ -329,7 +329,7 @@ def test_a_rare_class_has_a_threshold_from_the_table_of_the_score(
     done = program(
         *("dataset=npz", "dataset.name=rare", f"dataset.path={tmp_path / 'rare.npz'}", "dataset.records=3000"),
         *("dataset.shape=[6]", "dataset.classes=2", "dataset.bounds=[-4,4]", "trainer=dpsgd", "trainer.lr=16,32"),
-        *("trainer.clip_norm=1", "steps=200", "privacy.epsilon=8", "privacy.delta=1e-5", "budget.epsilon=9"),
+        *("trainer.clip_norm=1", "steps=200", "privacy.epsilon=80", "privacy.delta=1e-5", "budget.epsilon=90"),
         *("budget.delta=1e-4", "accountant=rdp", "accountant.witnesses=[]", "budget.sealed={share:0.3,parts:1}"),
         *("score.metric=auroc", "plan.card={threshold:balanced_accuracy}"),
     )

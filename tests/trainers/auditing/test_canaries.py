@@ -251,3 +251,16 @@ def test_a_model_is_not_changed_by_the_attack() -> None:
     canaries.loss_of_each_canary(model, CROSS_ENTROPY, "cpu")
     assert torch.equal(parameters_to_vector(model.parameters()), before)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_canaries_of_several_labels_have_as_many() -> None:
+    generator = np.random.default_rng(5)
+    records = Records(
+        features=torch.from_numpy(generator.random((20, 6), dtype=np.float32)),
+        labels=torch.from_numpy(generator.integers(0, 2, (20, 3)).astype(np.float32)),
+    )
+    canaries = RecordCanaries.draw_for_records(records, 8, 3, None, generator)
+    assert canaries.records.labels.shape == (8, 3)
+    assert set(canaries.records.labels.unique().tolist()) == {0.0, 1.0}
+    present = canaries.insert_present_canaries_into_records(records, np.arange(8) < 5, Adjacency.ADD_OR_REMOVE_ONE)
+    assert len(present) == 25

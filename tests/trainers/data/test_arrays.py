@@ -24,7 +24,7 @@ from dpsweep.trainers.data.arrays import (
     read_npz_arrays_and_names,
 )
 from dpsweep.trainers.data.sets.images import parse_idx
-from dpsweep.trainers.data.table_files import ArrowTable, read_arrow, read_parquet
+from dpsweep.trainers.data.table_files import ArrowTable, arrow_pieces, arrow_schema, parquet_pieces, parquet_schema
 from tests.trainers.data.sets.test_own_arrays import NPZ, written
 
 ENOUGH = 1 << 22
@@ -166,9 +166,9 @@ def test_an_arrow_table_that_lies_takes_no_memory(kind: str, tmp_path: Path) -> 
         content = bytearray(honest)
         content[place : place + 8] = b"\xff" * 7 + b"\x7f"
         path.write_bytes(content)
-        read = read_parquet if kind == "parquet" else read_arrow
+        pieces, schema = (parquet_pieces, parquet_schema) if kind == "parquet" else (arrow_pieces, arrow_schema)
         try:
-            ArrowTable(path=path, file="table", kind="table", read=read).read_columns(("x", "y"))
+            ArrowTable(path=path, file="table", kind="table", pieces=pieces, schema=schema).read_columns(("x", "y"))
         except BadInput as refusal:
             refusals += 1
             assert "\n" not in str(refusal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -26,7 +26,15 @@ from dpsweep.trainers.declarations.cards import (
     numbers_of_card,
     threshold_with_largest,
 )
-from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, NextToken, SquaredError
+from dpsweep.trainers.declarations.losses import (
+    AbsoluteError,
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    Loss,
+    NextToken,
+    SquaredError,
+)
 from dpsweep.trainers.declarations.metrics import Auroc
 from dpsweep.trainers.declarations.scores import PrivateHoldout
 
@@ -89,6 +97,52 @@ def test_exact_counts_tell_what_the_records_say(classes: int) -> None:
         assert numbers[label].value == pytest.approx(value, abs=1e-4), label
         assert numbers[label].low <= value <= numbers[label].high
     assert ("AUROC" in numbers) is (classes == 2)
+
+
+@pytest.mark.parametrize("loss", [SquaredError(cap=4.0), AbsoluteError(cap=2.0), Huber(cap=2.0)])
+def test_a_regression_tells_both_errors_in_the_unit_of_its_target(loss: Loss) -> None:
+    records = records_of(1, 4000, np.random.default_rng(1))
+    errors = 50 * np.minimum(np.abs(records.features.numpy()[:, 0] - records.labels.numpy()), 2.0)
+    details = details_of_card(loss, SCORE, 1)
+    counts = count_card_cells(Echo(), records, "cpu", loss, details, np.random.default_rng(0))
+    first, *others = numbers_of_card(counts, loss, SCORE, details, replace(EXACT, target_width=50.0))
+    assert first.label == loss.quality_name
+    truth = {"root mean squared error": math.sqrt((errors**2).mean()), "mean absolute error": errors.mean()}
+    assert {one.label for one in others} == set(truth)
+    for one in others:
+        assert one.in_target_unit
+        assert one.value == pytest.approx(truth[one.label], rel=1e-4)
+        assert one.low <= one.value <= one.high
+
+
+@pytest.mark.parametrize("units", [0, 40])
+def test_several_labels_are_told_one_by_one_from_a_vector_of_norm_1(units: int) -> None:
+    generator, loss = np.random.default_rng(3), BinaryCrossEntropy()
+    outputs = generator.normal(size=(400, 3)).astype(np.float32)
+    labels = (outputs + generator.normal(scale=[0.5, 1.0, 2.0], size=(400, 3)) > 0).astype(np.float32)
+    records = Records(features=torch.from_numpy(outputs), labels=torch.from_numpy(labels))
+    if units:
+        names = [f"unit {place}".encode() for place in generator.integers(units, size=400)]
+        records = assign_units_and_cap_records(records, names, cap=400)
+    details = details_of_card(loss, SCORE, 3, label_names=("fever", "cough", "rash"))
+    assert details is not None
+    counts = count_card_cells(Echo(), records, "cpu", loss, details, np.random.default_rng(0))
+    reading = replace(EXACT, whole_units=False)
+    first, *others = numbers_of_card(counts, loss, SCORE, details, reading)
+    right = (records.inputs(slice(None), "cpu").numpy() > 0) == (records.labels.numpy() > 0.5)
+    weights = records.weight_of_each_record_in_unit / records.number_of_units
+    assert first.label == "share of right labels"
+    assert first.value == pytest.approx(float(weights @ right.mean(axis=1)))
+    assert [one.label for one in others] == ["accuracy of fever", "accuracy of cough", "accuracy of rash"]
+    for place, one in enumerate(others):
+        assert one.value == pytest.approx(float(weights @ right[:, place]))
+        assert one.low < one.value < one.high
+    one_unit = records.select(records.units.of == 0) if records.units is not None else records.select(slice(0, 1))
+    change = details.count(Echo(), one_unit, torch.device("cpu"), np.arange(len(one_unit)))
+    assert np.linalg.norm(change) <= 1 + 1e-9
+    assert units or np.linalg.norm(change) == pytest.approx(1)
+    likely = numbers_of_card((360.0, 40.0, *details.likely_counts(3, 400, 0.9)), loss, SCORE, details, reading)
+    assert [round(one.value, 6) for one in likely] == [0.9] * 4
 
 
 def test_predicted_probabilities_are_compared_with_what_was_observed() -> None:

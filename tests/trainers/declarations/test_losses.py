@@ -10,13 +10,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsweep.trainers.declarations.losses import CrossEntropy, Loss, SquaredError
+from dpsweep.trainers.declarations.losses import (
+    AbsoluteError,
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Huber,
+    Loss,
+    NumberLoss,
+    SquaredError,
+)
 
 LOSSES = {
     "cross-entropy": (CrossEntropy(), 3),
     "weighted cross-entropy": (CrossEntropy(class_weights=(1.0, 5.0, 0.4)), 3),
     "squared error": (SquaredError(cap=4.0), 1),
+    "absolute error": (AbsoluteError(cap=2.0), 1),
+    "Huber": (Huber(delta=0.5, cap=2.0), 1),
 }
+OF_NUMBERS = {name: loss for name, (loss, _) in LOSSES.items() if isinstance(loss, NumberLoss)}
+each_number_loss = pytest.mark.parametrize("loss", OF_NUMBERS.values(), ids=OF_NUMBERS)
 each_loss = pytest.mark.parametrize(("loss", "classes"), LOSSES.values(), ids=LOSSES)
 AWKWARD = st.floats(width=32)
 
@@ -35,11 +47,33 @@ def test_a_losss_gradient_is_its_gradient(loss: Loss, classes: int, shape: tuple
         )
 
 
+def test_the_gradient_of_several_labels_is_its_gradient_and_bounded_as_a_whole() -> None:
+    generator, loss = torch.Generator().manual_seed(1), BinaryCrossEntropy()
+    outputs = 5 * torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    targets = torch.randint(2, (6, 4), generator=generator).float()
+    (expected,) = torch.autograd.grad(loss(outputs.requires_grad_(), targets), outputs)
+    assert torch.allclose(loss.gradient(outputs.detach(), targets), expected, rtol=1e-12, atol=1e-14)
+    assert float(expected.norm(dim=1).max()) <= 1 / math.sqrt(4), "at most 1 / 4 by each of four outputs"
+    alone = sum(float(loss(outputs[row : row + 1].detach(), targets[row : row + 1])) for row in range(6))
+    assert float(loss(outputs.detach(), targets)) == pytest.approx(alone)
+    unlikely = loss.unlikely_targets(outputs.detach())
+    assert bool((loss.gradient(outputs.detach(), unlikely).norm(dim=1) > 0.1).all())
+
+
+def test_the_quality_of_several_labels_is_the_share_of_right_ones() -> None:
+    outputs = torch.tensor([[1.0, -2.0, 3.0, -1.0], [0.5, 0.5, math.nan, math.inf], [0.0, 0.0, -math.inf, -1.0]])
+    targets = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    assert BinaryCrossEntropy().quality(outputs, targets).tolist() == [0.75, 0.25, 0.75]
+
+
 def test_losses_are_the_papers() -> None:
     outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
     assert float(CrossEntropy()(outputs, torch.tensor([1, 0]))) == pytest.approx(math.log(4 / 3) + math.log(2))
     numbers = torch.tensor([[1.0], [2.5]])
-    assert float(SquaredError()(numbers, torch.tensor([0.0, 2.0]))) == pytest.approx((1 + 0.25) / 2)
+    targets = torch.tensor([0.0, 2.0])
+    assert float(SquaredError()(numbers, targets)) == pytest.approx((1 + 0.25) / 2)
+    assert float(AbsoluteError()(numbers, targets)) == pytest.approx(1 + 0.5)
+    assert float(Huber(delta=0.6)(numbers, targets)) == pytest.approx(0.6 * (1 - 0.3) + 0.25 / 2)
 
 
 def test_quality_is_being_right_or_near() -> None:
@@ -49,10 +83,26 @@ def test_quality_is_being_right_or_near() -> None:
     assert SquaredError(cap=4.0).quality(numbers, torch.tensor([1.0, 3.0, 3.0])).tolist() == [1.0, 0.75, 0.0]
 
 
+@each_number_loss
+def test_the_mean_error_follows_from_the_mean_quality(loss: NumberLoss) -> None:
+    generator = torch.Generator().manual_seed(4)
+    outputs, targets = torch.rand(50, 1, generator=generator), torch.rand(50, generator=generator)
+    errors = (outputs[:, 0] - targets).abs()
+    means = {"root mean squared error": errors.square().mean().sqrt(), "mean absolute error": errors.mean()}
+    for one in (loss, loss.other_error):
+        assert one.mean_error(float(one.quality(outputs, targets).mean())) == pytest.approx(
+            float(means[one.error_name]), rel=1e-4
+        )
+    assert {loss.error_name, loss.other_error.error_name} == set(means)
+    assert loss.mean_error(1.0) == 0
+    assert loss.mean_error(0.0) == loss.other_error.mean_error(0.0) == 2
+
+
+@pytest.mark.parametrize("kind", [SquaredError, AbsoluteError, Huber])
 @given(output=AWKWARD, target=AWKWARD, cap=st.floats(1e-6, 1e6))
-def test_quality_is_never_outside_its_bounds(output: float, target: float, cap: float) -> None:
+def test_quality_is_never_outside_its_bounds(kind: Any, output: float, target: float, cap: float) -> None:
     """The price of a private score rests on it."""
-    numbers = SquaredError(cap=cap).quality(torch.tensor([[output]]), torch.tensor([target]))
+    numbers = kind(cap=cap).quality(torch.tensor([[output]]), torch.tensor([target]))
     classes = CrossEntropy().quality(torch.tensor([[output, target]]), torch.tensor([1]))
     for quality in (numbers, classes):
         assert quality.shape == (1,)
@@ -69,7 +119,10 @@ def test_no_loss_of_unlikely_targets_is_flat(loss: Loss, classes: int) -> None:
 
 @pytest.mark.parametrize(
     ("loss", "classes", "other"),
-    [(CrossEntropy(), 1, "squared_error"), (SquaredError(), 2, "cross_entropy")],
+    [
+        (CrossEntropy(), 1, "squared_error"),
+        *((loss, 2, "cross_entropy") for loss in (SquaredError(), AbsoluteError(), Huber())),
+    ],
 )
 def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: str) -> None:
     with pytest.raises(ValueError, match=rf"^Expected dataset\.classes={classes} .*; use loss={other}\.$"):
@@ -78,8 +131,11 @@ def test_labels_of_the_other_kind_are_refused(loss: Loss, classes: int, other: s
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, math.inf, math.nan])
 def test_the_cap_is_a_bound(cap: float) -> None:
-    with pytest.raises(ValueError, match=r"^Expected cap="):
-        SquaredError(cap=cap)
+    for kind in (SquaredError, AbsoluteError, Huber):
+        with pytest.raises(ValueError, match=r"^Expected cap="):
+            kind(cap=cap)
+    with pytest.raises(ValueError, match=r"^Expected loss\.delta="):
+        Huber(delta=cap)
 
 
 def test_a_weight_multiplies_the_loss_of_its_class() -> None:
@@ -100,3 +156,10 @@ def test_weights_are_positive_numbers(weights: Any) -> None:
 def test_weights_are_given_for_every_class() -> None:
     with pytest.raises(ValueError, match=r"to have a weight for each of dataset\.classes=3\.$"):
         CrossEntropy(class_weights=(1.0, 20.0)).check(3)
+
+
+def test_one_label_of_two_values_is_a_class() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Expected dataset\.classes=1 >= 2 labels with loss=binary_cross_entropy; .*"
+    ):
+        BinaryCrossEntropy().check(1)

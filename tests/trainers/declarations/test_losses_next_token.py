@@ -88,10 +88,10 @@ def test_targets_have_a_place_for_each_position() -> None:
     ],
 )
 def test_a_data_set_of_the_other_kind_is_refused(loss: NextToken, sequences: bool, words: str) -> None:
-    dataset = SimpleNamespace(name="notes", per_position=sequences)
+    dataset = SimpleNamespace(name="notes", per_position=sequences, label_names=())
     with pytest.raises(ValueError, match=words):
         check_labels_fit_loss(loss, dataset)  # type: ignore[arg-type]
-    check_labels_fit_loss(loss, SimpleNamespace(name="notes", per_position=not sequences))  # type: ignore[arg-type]
+    check_labels_fit_loss(loss, SimpleNamespace(name="notes", per_position=not sequences, label_names=()))  # type: ignore[arg-type]
 
 
 def test_metrics_of_classes_are_refused() -> None:

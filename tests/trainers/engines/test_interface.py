@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import torch
 
-from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
+from dpsweep.trainers.declarations.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.interface import Minibatch, Task, automatic_chunk_size, per_example_gradient_norms
 from dpsweep.trainers.methods.transforms import Clip, Normalize
@@ -83,6 +83,22 @@ def test_numbers_are_learnt_as_classes_are(engine, factory, shape) -> None:
         model, Minibatch(inputs, targets), Task(transform=transform, chunk=3, loss=squares)
     )
     gradients = reference(model, inputs, targets, lambda outputs, labels: (outputs - labels).square().sum() / 2)
+    assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
+    target = expected(gradients, transform)
+    assert float((total - target).norm()) <= 1e-6 * float(target.norm())
+
+
+@pytest.mark.parametrize(("factory", "shape"), MODELS)
+def test_several_labels_are_one_gradient(engine, factory, shape) -> None:
+    model = build_model_with_seeded_weights(lambda: factory(shape, 4), 3).double()
+    generator = torch.Generator().manual_seed(8)
+    inputs = torch.randn(7, *shape, generator=generator).double()
+    targets = torch.randint(2, (7, 4), generator=generator).float()
+    transform = Clip(clip_norm=0.1)
+    total, norms = engine.bounded_gradient_sum_and_norms(
+        model, Minibatch(inputs, targets), Task(transform=transform, chunk=3, loss=BinaryCrossEntropy())
+    )
+    gradients = reference(model, inputs, targets, BinaryCrossEntropy())
     assert torch.allclose(norms, gradients.norm(dim=1), rtol=1e-9)
     target = expected(gradients, transform)
     assert float((total - target).norm()) <= 1e-6 * float(target.norm())

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.data.split import Split
-from dpsweep.trainers.declarations.losses import CrossEntropy, SquaredError
+from dpsweep.trainers.declarations.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from dpsweep.trainers.declarations.scores import OnTraining, PrivateHoldout, PublicTest, scored_records_of_split
 from dpsweep.trainers.scripts.handover_files import require_valid_predictions
 from dpsweep.trainers.scripts.prediction_table import MOST, LookedUp, records_with_row_numbers
@@ -68,6 +68,43 @@ def test_numbers_are_scored_as_a_model_of_numbers() -> None:
         for one, test in ((net, part), (LookedUp(require_valid_predictions(numbers, 20, 1), 1), rows))
     )
     assert ours == theirs
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_several_labels_are_scored_as_a_model_of_several_labels(units: bool) -> None:
+    part = records(57, units=units)
+    part = replace(part, labels=(part.features[:, :CLASSES] > 0.4).float())
+    net = model()
+    with torch.no_grad():
+        odds = net(part.features).double()
+    score, rows = PrivateHoldout(fraction=0.2, noise_std=2.0), records_with_row_numbers(part)
+    expected = score.measure(
+        net, Split(train=part, holdout=part), np.random.default_rng(5), "cpu", BinaryCrossEntropy()
+    )
+    for form in (odds.sigmoid().numpy(), (odds > 0).numpy(), (odds > 0).numpy().astype(np.int64)):
+        table = require_valid_predictions(form, len(part), CLASSES, several_labels=True)
+        looked_up = LookedUp(table, CLASSES, several_labels=True)
+        split = Split(train=rows, holdout=rows)
+        found = score.measure(looked_up, split, np.random.default_rng(5), "cpu", BinaryCrossEntropy())
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        np.zeros(5),
+        np.zeros((5, 2)),
+        np.full((5, 3), 1.5),
+        np.full((5, 3), -1),
+        np.full((5, 3), np.nan),
+        np.full((5, 3), "yes"),
+        np.zeros((5, 3), dtype=np.complex128),
+    ],
+    ids=lambda array: f"{array.dtype}{list(array.shape)}",
+)
+def test_other_several_labels_are_refused_in_one_sentence(predictions: np.ndarray) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=r"^Expected predictions=.* to be numbers from 0 to 1 \[5, 3\], a column"):
+        require_valid_predictions(predictions, 5, 3, several_labels=True)
 
 
 def test_an_empty_holdout_is_scored_too() -> None:

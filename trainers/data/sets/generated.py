@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LARGEST = 255
 _ROWS = 4096
+_STDS = 6.0
+"""The standard deviations of numbers as labels that the declared range of a target spans."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +39,18 @@ class Generated(DeclaredUnits):
     """Records whose inputs are half noise and half a pattern of their class, so that training learns something.
 
     With a `vocabulary`, inputs are token numbers; with `per_position`, labels are the next tokens; with one class,
-    labels are numbers, a linear function of the inputs. Unit i has the records i, i + units, i + 2 units, ...
+    labels are numbers, a linear function of the inputs, in [0, 1] with a `target`;
+    with `label_names` each record has a label for each class, and that of its class is 1.
+    Unit i has the records i, i + units, i + 2 units, ...
     Shapes: features uint8 [n, *shape], scaled to [0, 1], or float32 [n, length] of token numbers.
     """
 
     vocabulary: Vocabulary | None = None
     per_position: bool = False
+    # added later: a declaration without them has the content that it had before
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     @property
     def caution(self) -> str:
@@ -63,7 +71,12 @@ class Generated(DeclaredUnits):
 
     def verify(self, folder: Path | None) -> tuple[Content, ...]:
         """The content of the declaration, which determines the records."""
-        return (Content.from_chunks((json.dumps(asdict(self), sort_keys=True, default=str).encode(),)),)
+        declared = asdict(self)
+        if self.target is None:
+            declared = {name: value for name, value in declared.items() if name not in ("target", "target_unit")}
+        if not self.label_names:
+            del declared["label_names"]
+        return (Content.from_chunks((json.dumps(declared, sort_keys=True, default=str).encode(),)),)
 
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """The records, generated again; the same on every machine."""
@@ -95,8 +108,16 @@ class Generated(DeclaredUnits):
             for start in range(0, count, _ROWS):
                 rows = slice(start, start + _ROWS)
                 features[rows] = features[rows] // 2 + patterns[classes[rows]] // 2
-        labels = torch.from_numpy(_number_labels_from_features(features) if patterns is None else classes)
+        if self.label_names:
+            labels = torch.nn.functional.one_hot(torch.from_numpy(classes), self.classes).float()
+        else:
+            labels = torch.from_numpy(self._number_labels(features) if patterns is None else classes)
         return Records(features=torch.from_numpy(features), labels=labels, scaling=Scaling(scale=LARGEST))
+
+    def _number_labels(self, features: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The labels of records whose labels are numbers; those of a range lie in it, as scaled targets do."""
+        numbers = _number_labels_from_features(features)
+        return numbers if self.target is None else np.clip(0.5 + numbers / _STDS, 0.0, 1.0)
 
     @property
     def _step_between_tokens_of_one_class(self) -> int:

@@ -38,7 +38,7 @@ from dpsweep.trainers.data.arrays import (
     unit_identifier_of_each_record,
 )
 from dpsweep.trainers.data.arrays_on_disk import BoundedRows, FileStates, PassedRecords, RecordPass, RowFile
-from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts, positions_in_list
+from dpsweep.trainers.data.columns import checked_public_range, checked_public_texts
 from dpsweep.trainers.data.interface import DeclaredUnits
 from dpsweep.trainers.data.pictures import (
     Orientation,
@@ -51,6 +51,15 @@ from dpsweep.trainers.data.preprocessing import of_bounded_array
 from dpsweep.trainers.data.records import CONTRIBUTION_BYTES, CONTRIBUTION_KEY, FeatureRows, Records
 from dpsweep.trainers.data.split import CONTENT_KEYS, HASH_BYTES
 from dpsweep.trainers.data.table_files import find_table_file_with_typed_columns, path_in_data_folder_or_absolute
+from dpsweep.trainers.data.targets import (
+    check_labels_of_array_declaration,
+    checked_label_names,
+    form_with_target,
+    labels_of_array,
+    labels_of_columns,
+    names_of_label_columns,
+    one_number_per_record,
+)
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -68,8 +77,10 @@ class Npz(DeclaredUnits):
     `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
     is the public range of every number. If there is a `unit_column`, it names an array of texts or whole numbers, and
     records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
-    `contribution_cap` records. Nothing is unpickled.
-    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
+    `contribution_cap` records. With a `target`, labels are numbers in this public range; with `label_names`, a record
+    has a label of 0 or 1 for each of these names. Nothing is unpickled.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], float32 [n]
+    in [0, 1] with a `target`, or float32 [n, names].
     """
 
     is_local = True
@@ -78,15 +89,19 @@ class Npz(DeclaredUnits):
     features: str
     labels: str
     bounds: Sequence[float]
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        check_labels_of_array_declaration(self)
         _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
 
     @property
     def preprocessing(self) -> Form:
         """The features, clamped and scaled."""
-        return of_bounded_array(self.shape, self.bounds)
+        return form_with_target(of_bounded_array(self.shape, self.bounds), self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""
@@ -125,7 +140,7 @@ class Npz(DeclaredUnits):
         arrays = self._read_named_arrays(self._path(folder))
         features, labels = arrays[self.features], arrays[self.labels]
         check_features_are_finite_of_shape(features, self.shape, f"{self.features} in {self.path}")
-        check_labels_are_class_numbers(labels, len(features), self.classes, f"{self.labels} in {self.path}")
+        labels = labels_of_array(labels, len(features), self, f"{self.labels} in {self.path}")
         if self.unit_column is None:
             return features, labels, None
         where = f"{self.unit_column} in {self.path}"
@@ -158,8 +173,9 @@ class Arrays(DeclaredUnits):
     without their suffix; `bounds` is the public range of every number. If there is a `unit_column`, it names a file of
     texts or whole numbers, and records with equal values in it are one unit; `units` is the nominal number of units,
     and each keeps at most `contribution_cap` records. Records, splits and content are those of an .npz file with the
-    same arrays. Features are passed once and then read batch by batch; a plan does not open them.
-    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n].
+    same arrays, and so are labels. Features are passed once and then read batch by batch; a plan does not open them.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], float32 [n]
+    in [0, 1] with a `target`, or float32 [n, names].
     """
 
     on_disk = True
@@ -168,15 +184,19 @@ class Arrays(DeclaredUnits):
     features: str
     labels: str
     bounds: Sequence[float]
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        check_labels_of_array_declaration(self)
         _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
 
     @property
     def preprocessing(self) -> Form:
         """The features, clamped and scaled."""
-        return of_bounded_array(self.shape, self.bounds)
+        return form_with_target(of_bounded_array(self.shape, self.bounds), self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
@@ -217,7 +237,7 @@ class Arrays(DeclaredUnits):
 
     def _find_or_pass_records(
         self, folder: Path | None, cache: Path | None
-    ) -> tuple[RowFile, NDArray[np.int64], PassedRecords, list[bytes] | None]:
+    ) -> tuple[RowFile, NDArray[np.generic], PassedRecords, list[bytes] | None]:
         """The file of features, the labels, what a pass found, and the units' identifiers if there is a column."""
         self.locate(folder)
         files = [self._file(folder, name) for name in (self.features, self.labels)]
@@ -226,16 +246,16 @@ class Arrays(DeclaredUnits):
             file = RowFile.from_header(files[0])
         where = f"{self.features} in {self.path}"
         check_features_are_real_of_shape(file.dtype, file.shape, self.shape, where)
-        labels = self._read_small_array(folder, self.labels)
-        check_labels_are_class_numbers(labels, file.shape[0], self.classes, f"{self.labels} in {self.path}")
+        labels = labels_of_array(
+            self._read_small_array(folder, self.labels), file.shape[0], self, f"{self.labels} in {self.path}"
+        )
         units, low, high = None, *self.bounds
         if self.unit_column is not None:
             column = self._read_small_array(folder, self.unit_column)
             units = unit_identifier_of_each_record(column, file.shape[0], f"{self.unit_column} in {self.path}")
-        numbers = labels.astype(np.int64)
         sizes = dict.fromkeys(CONTENT_KEYS, HASH_BYTES) if units is None else {CONTRIBUTION_KEY: CONTRIBUTION_BYTES}
         looked = RecordPass(file=file, bounds=(low, high), sizes=sizes, files=files, states=states, where=where)
-        return file, numbers, looked.find_or_pass_records(numbers, cache), units
+        return file, labels, looked.find_or_pass_records(labels, cache), units
 
     def _read_small_array(self, folder: Path | None, name: str) -> NDArray[np.generic]:
         path = self._file(folder, name)
@@ -420,9 +440,10 @@ class HuggingFace(DeclaredUnits):
 
     `path` is relative to the user's data folder, or absolute. `features` is the column of the inputs: pictures (PNG or
     JPEG), or lists of numbers; `bounds` is the public range of every number. `label` is the column to predict, `labels`
-    the public list of its values, in the order of the classes' numbers. If there is a `unit_column`, rows with equal
-    values in it are one unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows.
-    The rows of `test_path`, if there is one, are public.
+    the public list of its values, in the order of the classes' numbers; a list as `label` names the columns of several
+    labels per record, which have the same two values. If there is a `unit_column`, rows with equal values in it are one
+    unit; `units` is the nominal number of units, and each keeps at most `contribution_cap` rows. The rows of
+    `test_path`, if there is one, are public.
     A picture's part of a split is decided by the bytes of its file and its label, so it is the same on every machine.
     `orientation` says what the orientation in a picture's EXIF data does; an upper bound above 256 says that all
     pictures have 16 bits a channel.
@@ -433,7 +454,7 @@ class HuggingFace(DeclaredUnits):
 
     path: str
     features: str
-    label: str
+    label: str | tuple[str, ...]
     labels: tuple[str, ...]
     bounds: Sequence[float]
     test_path: str | None = None
@@ -443,14 +464,16 @@ class HuggingFace(DeclaredUnits):
         object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         checked_orientation(self.orientation)
-        for name in ("path", "features", "label", "test_path"):
+        if self.label_names:
+            object.__setattr__(self, "label", checked_label_names(self, self.labels))
+        for name in ("path", "features", "test_path", *(() if self.label_names else ("label",))):
             value = getattr(self, name)
             if (not isinstance(value, str) or not value) and (name, value) != ("test_path", None):
                 raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
-        columns = [column for column in (self.features, self.label, self.unit_column) if column is not None]
+        columns = [one for one in (self.features, *self._label_columns, self.unit_column) if one is not None]
         if len(set(columns)) != len(columns):
             raise ValueError(f"Expected dataset.features, label and unit_column={columns} to be distinct.")
-        if self.classes != len(self.labels):
+        if not self.label_names and self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if (self.test_path is None) is not (self.test_records == 0):
             raise ValueError(
@@ -463,12 +486,19 @@ class HuggingFace(DeclaredUnits):
             raise ValueError(f"Expected dataset.test_path={self.test_path} to be another one than dataset.path.")
 
     @property
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns of several labels; empty if there is one."""
+        return names_of_label_columns(self.label)
+
+    @property
+    def _label_columns(self) -> tuple[str, ...]:
+        return self.label_names or (str(self.label),)
+
+    @property
     def preprocessing(self) -> Form:
         """The numbers or pixels, clamped and scaled."""
-        return {
-            **of_bounded_array(self.shape, self.bounds, orientation=self.orientation),
-            "labels": list(self.labels),
-        }
+        form = of_bounded_array(self.shape, self.bounds, orientation=self.orientation)
+        return form_with_target({**form, "labels": list(self.labels)}, self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the folders or files."""
@@ -495,9 +525,10 @@ class HuggingFace(DeclaredUnits):
         return private, None if self.test_path is None else self._read_records(self.test_path, folder, None)
 
     def _read_records(self, path: str, folder: Path | None, unit_column: str | None) -> Records:
-        names = (self.features, self.label, *(() if unit_column is None else (unit_column,)))
+        names = (self.features, *self._label_columns, *(() if unit_column is None else (unit_column,)))
         columns = find_table_file_with_typed_columns(self.name, path, folder).read_columns(names)
-        features, labels = columns[self.features], positions_in_list(columns[self.label], self.labels)
+        features = columns[self.features]
+        labels = labels_of_columns([columns[name] for name in self._label_columns], self, self.labels)
         records = (
             self._records_from_picture_column(features, labels)
             if features.has_picture_files
@@ -505,7 +536,7 @@ class HuggingFace(DeclaredUnits):
         )
         return self.in_units(records, None if unit_column is None else columns[unit_column].unit_identifiers())
 
-    def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+    def _records_from_picture_column(self, column: TypedColumn, labels: NDArray[np.generic]) -> Records:
         low, high = self.bounds
         try:
             declaration = PictureDeclaration(
@@ -523,10 +554,10 @@ class HuggingFace(DeclaredUnits):
         pixels = declaration.decode_pictures(contents, names, f"of {column.file}")
         return replace(
             bounded_records(pixels, labels, (low, high)),
-            stored=digests_of_pictures_and_labels(contents, labels.tolist()),
+            stored=digests_of_pictures_and_labels(contents, one_number_per_record(labels)),
         )
 
-    def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.int64]) -> Records:
+    def _records_from_array_column(self, column: TypedColumn, labels: NDArray[np.generic]) -> Records:
         if self.orientation != Orientation.STORED:
             raise BadInput(
                 f"Expected dataset.orientation={self.orientation} to be stored: {self.features} in {column.file} holds "

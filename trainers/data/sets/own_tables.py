@@ -37,6 +37,14 @@ from dpsweep.trainers.data.preprocessing import (
 )
 from dpsweep.trainers.data.records import IGNORED, Records
 from dpsweep.trainers.data.table_files import TableFile, path_in_data_folder_or_absolute, table_reader_for_file
+from dpsweep.trainers.data.targets import (
+    check_labels_or_target_declared,
+    check_target_declaration,
+    checked_label_names,
+    form_with_target,
+    labels_of_columns,
+    names_of_label_columns,
+)
 from dpsweep.trainers.data.text_tables import Dialect
 
 if TYPE_CHECKING:
@@ -120,11 +128,15 @@ class Table(_UserTable):
     that says where; a day; or a category. `na_values` are texts that stand for an empty cell.
     If there is a `unit_column`, rows with equal values in it are one unit; `units` is the nominal number of units, and
     each keeps at most `contribution_cap` rows. The rows of `test_file`, if there is one, are public.
+    A label that is a number has its public range as `target`, in place of `labels`. A list as `label` names the columns
+    of several labels per record, which have the same two values `labels`.
     Shapes: features float32 [n, width] in [0, 1], in the alphabetical order of their columns; a category is one-hot.
     """
 
-    label: str
-    labels: tuple[str, ...]
+    label: str | tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
     bounds: Mapping[str, tuple[float, float]]
     categories: Mapping[str, tuple[str, ...]] | None = None
     dates: Mapping[str, tuple[str, str]] | None = None
@@ -139,9 +151,15 @@ class Table(_UserTable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "na_values", self.dialect.na_values)
-        self._require_settings_are_texts("file", "label", "date_format")
+        if self.label_names:
+            object.__setattr__(self, "label", self.label_names)
+        self._require_settings_are_texts("file", "date_format", *(() if self.label_names else ("label",)))
         _check_column_and_file_names(self)
-        object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        check_labels_or_target_declared(self, self.labels)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", checked_public_texts("dataset.labels", self.labels))
+        checked_label_names(self, self.labels)
+        object.__setattr__(self, "target", check_target_declaration(self))
         object.__setattr__(self, "bounds", dict(sorted(checked_public_bounds(self.bounds).items())))
         object.__setattr__(self, "categories", _checked_category_texts_by_column(self.categories or {}))
         if self.other not in (None, ZEROS, OWN):
@@ -157,13 +175,22 @@ class Table(_UserTable):
                 f"Expected dataset.shape={list(self.shape)} == [{width}], as many as the inputs of bounds, dates and "
                 f"categories: {', '.join(self.input_names[:LISTED])}{', ...' if width > LISTED else ''}."
             )
-        if self.classes != len(self.labels):
+        if self.labels is not None and not self.label_names and self.classes != len(self.labels):
             raise ValueError(f"Expected dataset.classes={self.classes} == {len(self.labels)}, as many as labels.")
         if (self.test_file is None) is not (self.test_records == 0):
             raise ValueError(
                 f"Expected dataset.test_records={self.test_records} with dataset.test_file={self.test_file}: 0 and "
                 "null, or the number of its rows and its path."
             )
+
+    @property
+    def label_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns of several labels; empty if there is one."""
+        return names_of_label_columns(self.label)
+
+    @property
+    def _label_columns(self) -> tuple[str, ...]:
+        return tuple(map(composed_text, self.label_names or (str(self.label),)))
 
     @property
     def dialect(self) -> Dialect:
@@ -191,7 +218,8 @@ class Table(_UserTable):
     @property
     def preprocessing(self) -> Form:
         """The columns in alphabetical order."""
-        return preprocessing_form_of_feature_columns([column.form for column in self.feature_columns], self.labels)
+        forms = [column.form for column in self.feature_columns]
+        return form_with_target(preprocessing_form_of_feature_columns(forms, self.labels), self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
@@ -219,7 +247,8 @@ class Table(_UserTable):
         with mismatches_refused() as found:
             for columns in self._table(folder, file).batches(names):
                 inputs.append(inputs_of_columns(self.feature_columns, columns, found))
-                labels.append(positions_in_list(columns[composed_text(self.label)], self.labels, found))
+                predicted = [columns[name] for name in self._label_columns]
+                labels.append(labels_of_columns(predicted, self, self.labels or (), found))
                 if unit_column is not None:
                     units += columns[composed_text(unit_column)].unit_identifiers()
         records = Records(
@@ -231,7 +260,7 @@ class Table(_UserTable):
     def _used_column_names(self) -> tuple[str, ...]:
         """The columns that are used."""
         unit_columns = () if self.unit_column is None else (self.unit_column,)
-        return (self.label, *unit_columns, *(column.name for column in self.feature_columns))
+        return (*self._label_columns, *unit_columns, *(column.name for column in self.feature_columns))
 
     @property
     def _private_and_test_files(self) -> tuple[str, ...]:

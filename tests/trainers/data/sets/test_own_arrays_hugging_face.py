@@ -69,6 +69,21 @@ def test_pictures_are_decoded_clamped_and_scaled(tmp_path: Path, name: str) -> N
     assert torch.allclose(private.inputs(slice(0, 5), "cpu"), torch.from_numpy(PIXELS) / 255.0)
 
 
+@pytest.mark.parametrize("features", ["image", "scan"])
+def test_pictures_and_arrays_have_several_labels(tmp_path: Path, features: str) -> None:
+    others = {"left": [1, 0, 0, 1, 1], "right": [0, 0, 1, 1, 0]}
+    pictures = written(tmp_path, **others)
+    one = pictures if features == "image" else dataclasses.replace(ARRAYS, path="saved")
+    several = dataclasses.replace(one, label=["left", "right"])
+    records, _ = several.load(tmp_path)
+    assert records.labels.tolist() == [[1, 0], [0, 0], [0, 1], [1, 1], [1, 0]]
+    assert several.preprocessing["label_names"] == list(several.label_names) == ["left", "right"]
+    assert several.preprocessing["output"] == "labels"
+    assert len({digest.tobytes() for digest in records.digest_of_each_record()}) == 5
+    with pytest.raises(ValueError, match=r"^Expected dataset\.classes=3 == 2 >= 2, as many as label names\.$"):
+        dataclasses.replace(several, classes=3)
+
+
 @pytest.mark.parametrize("name", TYPED)
 def test_arrays_are_clamped_and_scaled(tmp_path: Path, name: str) -> None:
     written(tmp_path, name)
