@@ -162,7 +162,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "enron_mail": "dpsweep.trainers.data.sets.texts.EnronMail",
         "generated": "dpsweep.trainers.data.sets.generated.Generated",
         "gisette": "dpsweep.trainers.data.sets.number_tables.Gisette",
-        "hugging_face": "dpsweep.trainers.data.sets.own_arrays.HuggingFace",
+        "hugging_face": "dpsweep.trainers.data.sets.own_saved_sets.HuggingFace",
         "idx_images": "dpsweep.trainers.data.sets.images.IdxImages",
         "idx_subset": "dpsweep.trainers.data.sets.images.IdxSubset",
         "image_folder": "dpsweep.trainers.data.sets.own_pictures.ImageFolder",

@@ -23,7 +23,8 @@ from dpsweep.trainers.data.text_tables import PLAIN, SPREADSHEETS, CsvTable, Dia
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpsweep.trainers.data.columns import TableColumn, TypedColumn
+    from dpsweep.trainers.data.columns import TableColumn
+    from dpsweep.trainers.data.typed_columns import TypedColumn
 
 MAGIC = b"ARROW1"
 """The first bytes of an Arrow file; a stream of Arrow data, as `save_to_disk` writes it, has none."""
@@ -70,7 +71,7 @@ class ArrowTable:
 
     def _columns_of_piece(self, table: pa.Table, names: Sequence[str], first: int) -> dict[str, TypedColumn]:
         """The columns with these names of some rows, of which `first` is the number of the first one."""
-        from dpsweep.trainers.data.columns import TypedColumn
+        from dpsweep.trainers.data.typed_columns import TypedColumn
 
         header = [composed_text(name) for name in table.column_names]
         check_header_has_columns_once(header, names, self.file)
@@ -81,7 +82,7 @@ class ArrowTable:
 
     def kinds_of_columns(self) -> Mapping[str, ColumnKind | None]:
         """All columns by their types; no record is read."""
-        from dpsweep.trainers.data.columns import kind_of_type
+        from dpsweep.trainers.data.typed_columns import kind_of_type
 
         with self._errors_refused():
             schema = self.schema(self.path)
@@ -95,7 +96,7 @@ class ArrowTable:
         """The names, types and values of all columns as bytes; one column at a time, if their names tell them apart."""
         import pyarrow as pa
 
-        from dpsweep.trainers.data.columns import column_type_and_values_as_bytes
+        from dpsweep.trainers.data.typed_columns import column_type_and_values_as_bytes
 
         with self._errors_refused():
             names = self.schema(self.path).names

@@ -18,8 +18,9 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.stored_names.tags import HOMES, tag_of_class, tags_of_family_text
 from dpsweep.trainers.data.interface import DataSet
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.data.sets.own_arrays import Arrays, HuggingFace, Npz, TorchDataset
+from dpsweep.trainers.data.sets.own_arrays import Arrays, Npz, TorchDataset
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
+from dpsweep.trainers.data.sets.own_saved_sets import HuggingFace
 from dpsweep.trainers.data.sets.own_tables import Table, TextSequences, TextTable
 from dpsweep.trainers.data.split import pseudo_random_part_mask
 from dpsweep.trainers.features.cache import FeatureCache

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.trainers.data.sets.own_arrays import HuggingFace
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
+from dpsweep.trainers.data.sets.own_saved_sets import HuggingFace
 from tests.trainers.data.test_table_files import FORMATS, TYPED
 
 pa = pytest.importorskip("pyarrow", reason="needs pip install 'dpsweep[arrow]'")
