@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -60,7 +60,6 @@ from dpsweep.accounting.profiles.privacy_loss import (
 )
 from dpsweep.accounting.profiles.privacy_profiles import (
     SMALLEST_DELTA,
-    Allocated,
     Claimed,
     Everything,
     GaussianProfile,
@@ -72,6 +71,8 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert_profile,
 )
+from dpsweep.accounting.profiles.random_allocation import SMALLEST_NOISE as SMALLEST_ALLOCATED_NOISE
+from dpsweep.accounting.profiles.random_allocation import directions_of_allocated_epoch
 from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
@@ -345,9 +346,8 @@ class Pld:
         )
         parts = [equal_mechanisms_of_gaussian_steps(step, interval, adjacency) for step in steps]
         parts += [
-            EqualMechanisms.from_hockey_stick_curves(interval, both, both, count)
+            EqualMechanisms.from_hockey_stick_curves(interval, *_directions_of_profile(profile, top), count)
             for (profile, count), top in zip(profiles, tops, strict=True)
-            for both in (Direction(curve=profile.delta, reach=top),)
         ]
         parts += [
             equal_mechanisms_of_truncated_steps(leaf, count, interval, adjacency)
@@ -409,11 +409,11 @@ class Pld:
             raise UnsupportedEvent(
                 f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
             )
-        step = poisson_gaussian(sample_rate=1 / leaf.steps, noise_multiplier=leaf.noise_multiplier)
-        sampled = self.profile(repeat(step, leaf.steps), adjacency)
-        if leaf.steps == 1 or isinstance(sampled, Everything):
-            return sampled
-        return Allocated(sampled=sampled, share=-math.expm1(leaf.steps * math.log1p(-1 / leaf.steps)))
+        if leaf.noise_multiplier == 0:
+            return Everything()
+        if leaf.steps == 1 or leaf.noise_multiplier < SMALLEST_ALLOCATED_NOISE:
+            return GaussianProfile(mu=1 / leaf.noise_multiplier)
+        return OneStep(directions=directions_of_allocated_epoch(leaf.steps, leaf.noise_multiplier))
 
     def _worst_profile(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))
@@ -448,6 +448,15 @@ _PROFILES: Mapping[type[DpEvent], Callable[[Pld, Any, Adjacency], Profile]] = {
     SampledWithoutReplacementDpEvent: Pld._without_replacement_profile,
     RandomAllocationDpEvent: Pld._random_allocation_profile,
 }
+
+
+def _directions_of_profile(profile: Profile, top: float) -> tuple[Direction, Direction]:
+    """Both directions of a leaf: its own, cut at the largest loss that counts, or its profile for each."""
+    if isinstance(profile, OneStep):
+        ahead, behind = (replace(one, reach=min(one.reach, top)) for one in profile.directions)
+        return ahead, behind
+    both = Direction(curve=profile.delta, reach=top)
+    return both, both
 
 
 @lru_cache(maxsize=CACHE_SIZE)

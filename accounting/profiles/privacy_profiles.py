@@ -133,48 +133,6 @@ class Sampled:
         return math.log1p(self.rate * math.expm1(inner)) if inner < 500 else inner + math.log(self.rate)
 
 
-FAR = 40.0
-"""Divergences of `Allocated` at larger epsilons are bounded by the one here."""
-
-ARGUMENT = 4e-15
-"""More than the rounding, relative and absolute, of the epsilons at which `Allocated` asks for a divergence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Allocated:
-    """A random allocation of a record to one of the steps whose Poisson sampling has the profile `sampled`.
-
-    The record is in some of the sampled steps with probability `share`, so H = (1 - share) Q + share P+ for the laws H
-    of all steps with the record, Q without it, and P+ with it in at least one step. The divergences of P+ and Q follow
-    exactly, and those of the allocation P are at most these.
-
-    *Proof.* Let L_i be the likelihood ratio of step i with and without the record: independent under Q, equally
-    distributed, of mean 1. With k random steps the ratio of all is U_k, the mean of L_S (the product of the L_i of S)
-    over the sets S of k steps; P has U_1 and P+ a mixture of the U_k. For a convex f let g = f'(U_1), which rises in
-    every L_i. Then E f(U_k) - E f(U_1) >= E g (U_k - U_1), by symmetry the sum over j < k of
-    E g L_1 ... L_j (L_(j + 1) - 1), less the same for k = 1; each term for j >= 1 is a covariance of two functions that
-    rise in L_(j + 1), given the others, hence not negative. Both directions' hockey-stick divergences are such f. QED.
-    *Source*: Feldman and Shenfeld 2025 (Privacy Amplification by Random Allocation), with another proof.
-    """
-
-    sampled: Profile
-    share: float
-
-    def delta(self, epsilons: np.ndarray) -> np.ndarray:
-        """The larger of both directions."""
-        ahead, *_, behind = getattr(self.sampled, "directions", (self.sampled,) * 2)
-        shrunk = np.log(self.share + (1 - self.share) * np.exp(-np.asarray(epsilons, dtype=float)))
-        with_record = ahead.delta(np.maximum(0.0, (epsilons + shrunk) * (1 - ARGUMENT) - ARGUMENT)) / self.share
-        near = np.minimum(epsilons, FAR)
-        kept = self.share / (self.share + np.exp(near) * (1 - self.share))
-        without = behind.delta(np.maximum(0.0, -np.log1p(self.share * np.expm1(-near)) - ARGUMENT)) / kept
-        return np.asarray(np.minimum(1.0, np.maximum(with_record, without) * (1 + 1e-9)))
-
-    def epsilon(self, delta: float) -> float:
-        """The epsilon at `delta`, by bisection."""
-        return invert_profile(self, delta)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Least:
     """The pointwise minimum of several profiles of one mechanism."""
