@@ -116,7 +116,7 @@ def epsilon_rows_by_sampler() -> tuple[SamplerRow, ...]:
             forced=_lower_bounds_at_printed_noises(_fixed_size_run_event, REPLACE),
             proven=False,
         ),
-        _epsilons_row_of_sampler("random allocation", Rdp(), ADD, _random_allocation_run_event),
+        _epsilons_row_of_sampler("random allocation", Pld(), ADD, _random_allocation_run_event),
         _epsilons_row_of_sampler("shuffling, no amplification", Pld(), ADD, _shuffled_run_event),
     )
 

@@ -198,6 +198,24 @@ def test_by_losses_prices_are_exact_within_a_percent_and_never_below(
     assert price < Rdp().epsilon(random_allocation(epochs=epochs, steps=steps, noise_multiplier=noise), delta, ADD)
 
 
+BETWEEN = {
+    (10, 1.0, 1, 1e-5): (2.16616, 2.20896),
+    (4, 0.4, 1, 1e-5): (11.79323, 11.83716),
+    (50, 2.0, 100, 1e-5): (3.11815, 3.21074),
+    (1000, 0.4, 1, 1e-6): (7.53582, 7.55676),
+}
+"""Epsilon from below and from above by the package pld-accounting 2.0, of the authors of the theorem."""
+
+
+@pytest.mark.parametrize(("setting", "bounds"), BETWEEN.items(), ids=str)
+def test_by_losses_prices_lie_between_the_bounds_of_the_package(
+    setting: tuple[int, float, int, float], bounds: tuple[float, float]
+) -> None:
+    steps, noise, epochs, delta = setting
+    price = Pld().epsilon(random_allocation(epochs=epochs, steps=steps, noise_multiplier=noise), delta, ADD)
+    assert bounds[0] < price < bounds[1]
+
+
 @pytest.mark.parametrize(("steps", "noise"), [(50, 3.6), (50, 2.0), (50, 1.2)])
 def test_a_hundred_epochs_of_paper_a_cost_less_than_poisson_samples(steps: int, noise: float) -> None:
     allocated = random_allocation(epochs=100, steps=steps, noise_multiplier=noise)
