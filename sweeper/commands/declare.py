@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.printing import escape_invisible_characters, print_line
 from dpsweep.trainers.data.columns import ColumnKind, TableColumn
@@ -73,7 +74,7 @@ def write_declaration(arguments: Sequence[str]) -> None:
             f"Expected label={label} to be a column of {file}.{nearest_name_text(label, list(kinds), 'name')}"
         )
     read = table.read_columns([column for column in kinds if column]) if is_public else None
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_and_missing_parents(path.parent)
     text = "\n".join(_yaml_lines(name, file, label, kinds, settings, read)) + "\n"
     path.write_text(text, encoding="utf-8")
     print_line(f"{path} is written, from {'all records' if is_public else 'the header alone: no record was read'}.")

@@ -45,15 +45,14 @@ def test_the_claim_is_the_tightest_and_both_are_recorded() -> None:
 
 
 def test_each_population_has_the_accountant_that_is_tightest_there() -> None:
-    """RDP has the tighter bound for the epochs, PLD for the scores: disjoint records, each with its own bound."""
-    epochs = random_allocation(epochs=20, steps=20, noise_multiplier=2.0)
-    scores = repeat(gaussian(noise_multiplier=8.0), 30)
-    quote = PANEL.quote(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
-    parts = {"training": Rdp().epsilon(epochs, 1e-5, ADD), "validation": Pld().epsilon(scores, 1e-5, ADD)}
+    """Of a replaced record RDP alone bounds the epochs; PLD is tighter for the scores: each part has its own bound."""
+    epochs = random_allocation(epochs=20, steps=20, noise_multiplier=8.0)
+    scores = repeat(gaussian(noise_multiplier=16.0), 30)
+    event, replaced = PlanEvent(training=epochs, validation=scores), Adjacency.REPLACE_ONE
+    quote = PANEL.quote(event, 1e-5, replaced)
+    parts = {"training": Rdp().epsilon(epochs, 1e-5, replaced), "validation": Pld().epsilon(scores, 1e-5, replaced)}
     assert quote.parts == parts
-    assert (
-        quote.epsilon == max(parts.values()) == PANEL.epsilon(PlanEvent(training=epochs, validation=scores), 1e-5, ADD)
-    )
+    assert quote.epsilon == max(parts.values()) == PANEL.epsilon(event, 1e-5, replaced)
     assert quote.epsilon < quote.bounds["RDP"] == Rdp().epsilon(scores, 1e-5, ADD)
     assert quote.epsilon < quote.bounds["PLD"] == Pld().epsilon(epochs, 1e-5, ADD)
     assert quote.claimed_by == "RDP and PLD"

@@ -28,7 +28,6 @@ from dpsweep.trainers.data.arrays import (
     bounded_records_in_place,
     check_features_are_finite_of_shape,
     check_features_are_real_of_shape,
-    check_labels_are_class_numbers,
     content_hash_of_features,
     read_npy,
     read_npz_arrays_and_names,
@@ -297,14 +296,19 @@ class TorchDataset(DeclaredUnits):
     earlier commands, and by the coordinator with that of a `verify` after the runs have ended: the user is told that
     they differ. Jobs do not know the digest. So what differs in jobs alone, by process, machine or time, nobody
     notices, and the author of the class has to leave it out.
+    Labels are whole numbers, numbers in a `target` range, or with `label_names` a list of 0 and 1 for each record.
     Shapes: features [n, *shape] in [0, 1], uint8 or float32.
     """
 
     source: Mapping[str, Any]
     bounds: Sequence[float]
+    target: tuple[float, float] | None = None
+    target_unit: str = ""
+    label_names: tuple[str, ...] = ()
 
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
+        check_labels_of_array_declaration(self)
         if not isinstance(self.source, Mapping) or "." not in str(self.source.get("_target_")):
             raise ValueError(f"Expected dataset.source={self.source!r} to have _target_, a class as module.Class.")
         if self.test_records:
@@ -317,7 +321,7 @@ class TorchDataset(DeclaredUnits):
     @property
     def preprocessing(self) -> Form:
         """The inputs of the user's class, clamped and scaled."""
-        return of_bounded_array(self.shape, self.bounds)
+        return form_with_target(of_bounded_array(self.shape, self.bounds), self)
 
     def locate(self, folder: Path | None) -> None:
         """Do nothing: the user's class finds its own files."""
@@ -340,14 +344,15 @@ class TorchDataset(DeclaredUnits):
     def load(self, folder: Path | None) -> tuple[Records, Records | None]:
         """All records as private records, each read once, capped per unit; there are no public records."""
         low, high = self.bounds
-        features, labels, units = self._read_features_labels_and_units(*self._dataset_and_record_count())
+        features, read, units = self._read_features_labels_and_units(*self._dataset_and_record_count())
+        labels = labels_of_array(read, len(features), self, f"the labels of {self._target_import_path}")
         return self.in_units(bounded_records(features, labels, (low, high)), units), None
 
     def _read_features_labels_and_units(
         self, source: Any, size: int
-    ) -> tuple[NDArray[np.generic], NDArray[np.int64], list[bytes] | None]:
-        """The checked features and labels, each read once, and the units' identifiers if there is a `unit_column`."""
-        labels = np.zeros(size, dtype=np.int64)
+    ) -> tuple[NDArray[np.generic], NDArray[np.generic], list[bytes] | None]:
+        """The checked features and labels as given, each read once, and the units' identifiers if there are any."""
+        labels = np.zeros((size, len(self.label_names)) if self.label_names else size, dtype=self._type_of_labels)
         features: NDArray[np.generic] = np.empty((size, *self.shape), dtype=np.float32)
         for index in range(size):
             record, labels[index] = self._read_features_and_label(source, index)
@@ -360,17 +365,18 @@ class TorchDataset(DeclaredUnits):
                 )
             features[index] = record
         check_features_are_finite_of_shape(features, self.shape, f"the inputs of {self._target_import_path}")
-        check_labels_are_class_numbers(labels, size, self.classes, f"the labels of {self._target_import_path}")
+        labels_of_array(labels, size, self, f"the labels of {self._target_import_path}")
         return features, labels, None if self.unit_column is None else self._unit_identifiers(source, size)
 
     def _check_few_are_the_same_again(
-        self, source: Any, features: NDArray[np.generic], labels: NDArray[np.int64]
+        self, source: Any, features: NDArray[np.generic], labels: NDArray[np.generic]
     ) -> None:
         """Refuse a dataset that gives another input or label at one of a few indices than it gave before."""
         few = np.unique(np.linspace(0, len(labels) - 1, min(_ASKED_AGAIN, len(labels)), dtype=np.int64))
         for index in reversed(few.tolist()):
             record, label = self._read_features_and_label(source, index)
-            if label != labels[index] or record.dtype != features.dtype or not np.array_equal(record, features[index]):
+            same = np.array_equal(label, labels[index]) and np.array_equal(record, features[index])
+            if record.dtype != features.dtype or not same:
                 raise BadInput(
                     f"Expected {self._target_import_path} to give the same at index {index} whenever it is asked: "
                     "otherwise a held-out record could be trained on in another process. Remove random transforms, and "
@@ -405,13 +411,23 @@ class TorchDataset(DeclaredUnits):
                 f"got {_error_as_one_line(error)}."
             ) from error
 
-    def _read_features_and_label(self, source: Any, index: int) -> tuple[NDArray[np.generic], int]:
+    @property
+    def _type_of_labels(self) -> type[np.generic]:
+        return np.int64 if self.target is None and not self.label_names else np.float64
+
+    def _read_features_and_label(self, source: Any, index: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        what = "a whole number" if self._type_of_labels is np.int64 else "a number"
+        if self.label_names:
+            what = f"{len(self.label_names)} numbers of 0 and 1"
         try:
             features, label = source[index]
-            return np.asarray(features), operator.index(label)
+            numbers = np.asarray(operator.index(label) if self._type_of_labels is np.int64 else label)
+            if numbers.shape != ((len(self.label_names),) if self.label_names else ()):
+                raise ValueError(f"labels of shape {list(numbers.shape)}")
+            return np.asarray(features), numbers.astype(self._type_of_labels)
         except Exception as error:  # the user's own code may raise anything
             raise BadInput(
-                f"Expected {self._target_import_path} to give an input and a whole number as label at index {index}, "
+                f"Expected {self._target_import_path} to give an input and {what} as label at index {index}, "
                 f"got {_error_as_one_line(error)}."
             ) from error
 

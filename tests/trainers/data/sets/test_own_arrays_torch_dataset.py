@@ -54,6 +54,14 @@ class Counted(Visits):
         self.reads.append(index)
         return ROWS[index % 4] + index, index % 2
 
+class Numbers(Visits):
+    def __getitem__(self, index):
+        return ROWS[index], torch.tensor(100.0 * index)
+
+class Several(Visits):
+    def __getitem__(self, index):
+        return ROWS[index], [index % 2, 1]
+
 class Shuffled(Counted):
     def __init__(self, size=4):
         super().__init__(size=size)
@@ -119,6 +127,35 @@ def test_images_stay_bytes() -> None:
     assert private.features.dtype == torch.uint8
     assert torch.allclose(private.inputs(slice(0, 4), "cpu")[:, 0], torch.tensor([0, 0.2, 0.4, 0.6]))
     assert private.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_labels_may_be_numbers_or_several() -> None:
+    numbers = dataclasses.replace(of("Numbers"), classes=1, target=(0, 200), target_unit="ms")
+    assert numbers.verify(None) == VISITS.verify(None)
+    assert numbers.load(None)[0].labels.tolist() == [0, 0.5, 1, 1]
+    assert numbers.preprocessing["target"] == [0, 200]
+    several = dataclasses.replace(of("Several"), label_names=("fever", "cough"))
+    assert several.verify(None) == VISITS.verify(None)
+    assert several.load(None)[0].labels.tolist() == [[0, 1], [1, 1], [0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "declared", "sentence"),
+    [
+        ("(ROWS[1], 0.5)", {}, r"a whole number as label at index 1"),
+        (
+            "(ROWS[1], [1.0])",
+            {"classes": 1, "target": (0, 1)},
+            r"a number as label at index 1, got ValueError: labels of shape \[1\]",
+        ),
+        ("(ROWS[1], float('nan'))", {"classes": 1, "target": (0, 1)}, r"to be finite numbers, got nan at index 1"),
+        ("(ROWS[1], [1])", {"label_names": ("a", "b")}, r"2 numbers of 0 and 1 as label at index 0"),
+        ("(ROWS[1], 1)", {"classes": 1}, r"Expected dataset\.target, the public range"),
+    ],
+)
+def test_labels_of_another_kind_are_refused(change: str, declared: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        dataclasses.replace(of("Visits", change={1: change}), **declared).verify(None)
 
 
 def test_it_is_recognised_by_its_inputs() -> None:
