@@ -170,7 +170,7 @@ def test_a_public_part_scores_at_no_cost(name: str, declared: Path, program: Pro
     assert "2 of 2 results" in verify_sweep_folder_and_describe(folder_of(done), ledger)
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("photos", 192), ("scans", 64), ("visits", 4)])
+@pytest.mark.parametrize(("name", "numbers"), [("photos", 192), ("scans", 64), ("visits", 5)])
 @pytest.mark.parametrize("tuning", ["composition", "disjoint"])
 def test_frozen_features_and_disjoint_parts_keep_patients_together(
     name: str, numbers: int, tuning: str, declared: Path, program: Program, ledger: Ledger
