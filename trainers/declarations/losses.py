@@ -201,75 +201,15 @@ class SquaredError(NumberLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbsoluteError(NumberLoss):
-    """The absolute differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
-
-    The quality of a prediction is 1 - error / cap, at least 0. Every gradient with respect to an output is -1, 0 or 1,
-    so outliers among the targets weigh no more than other records.
-    """
+class _AbsoluteErrorScore(NumberLoss):
+    """Losses that are scored by the absolute error: the quality of a prediction is 1 - absolute error / cap."""
 
     quality_name: ClassVar[str] = "1 - absolute error / cap"
     error_name: ClassVar[str] = "mean absolute error"
-    tag: ClassVar[str] = "absolute_error"
     cap: float = 1.0
 
     def __post_init__(self) -> None:
         positive("cap", self.cap)
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Summed over all examples."""
-        from torch.nn import functional
-
-        return functional.l1_loss(outputs.squeeze(1), targets.to(outputs.dtype), reduction="sum")
-
-    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The signs of the differences outputs - targets."""
-        return _differences(outputs, targets).sign()
-
-    def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """1 - error / cap, at least 0."""
-        return _closeness((outputs.squeeze(1) - targets).abs(), self.cap)
-
-    def mean_error(self, quality: float) -> float:
-        """The mean absolute error."""
-        return self.cap * (1 - quality)
-
-    @property
-    def other_error(self) -> SquaredError:
-        """The squared error."""
-        return SquaredError(cap=self.cap**2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Huber(NumberLoss):
-    """Half the squared difference up to an absolute difference of `delta`, and linear beyond it, with slope `delta`.
-
-    It trains like the squared error near the target and like the absolute error far from it. The quality of a
-    prediction is 1 - absolute error / cap, at least 0: so a score is a mean absolute error, which has the target's
-    unit, and scores with different `delta` can be compared.
-    Source: Huber 1964, Robust estimation of a location parameter.
-    """
-
-    quality_name: ClassVar[str] = "1 - absolute error / cap"
-    error_name: ClassVar[str] = "mean absolute error"
-    tag: ClassVar[str] = "huber"
-    delta: float = 0.1
-    cap: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("loss.delta", self.delta)
-        positive("cap", self.cap)
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Summed over all examples."""
-        from torch.nn import functional
-
-        numbers = targets.to(outputs.dtype)
-        return functional.huber_loss(outputs.squeeze(1), numbers, reduction="sum", delta=self.delta)
-
-    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The differences outputs - targets, clamped to [-delta, delta]."""
-        return _differences(outputs, targets).clamp(min=-self.delta, max=self.delta)
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """1 - absolute error / cap, at least 0."""
@@ -283,6 +223,56 @@ class Huber(NumberLoss):
     def other_error(self) -> SquaredError:
         """The squared error."""
         return SquaredError(cap=self.cap**2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteError(_AbsoluteErrorScore):
+    """The absolute differences of outputs [n, 1, ...] and targets [n, ...], which are numbers.
+
+    The quality of a prediction is 1 - error / cap, at least 0. Every gradient with respect to an output is -1, 0 or 1,
+    so outliers among the targets weigh no more than other records.
+    """
+
+    tag: ClassVar[str] = "absolute_error"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        return functional.l1_loss(outputs.squeeze(1), targets.to(outputs.dtype), reduction="sum")
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The signs of the differences outputs - targets."""
+        return _differences(outputs, targets).sign()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Huber(_AbsoluteErrorScore):
+    """Half the squared difference up to an absolute difference of `delta`, and linear beyond it, with slope `delta`.
+
+    It trains like the squared error near the target and like the absolute error far from it. The quality of a
+    prediction is 1 - absolute error / cap, at least 0: so a score is a mean absolute error, which has the target's
+    unit, and scores with different `delta` can be compared.
+    Source: Huber 1964, Robust estimation of a location parameter.
+    """
+
+    tag: ClassVar[str] = "huber"
+    delta: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("loss.delta", self.delta)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Summed over all examples."""
+        from torch.nn import functional
+
+        numbers = targets.to(outputs.dtype)
+        return functional.huber_loss(outputs.squeeze(1), numbers, reduction="sum", delta=self.delta)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The differences outputs - targets, clamped to [-delta, delta]."""
+        return _differences(outputs, targets).clamp(min=-self.delta, max=self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)

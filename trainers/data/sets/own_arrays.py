@@ -57,19 +57,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Npz(DeclaredUnits):
-    """The records of an .npz file, one array of features and one of labels; all of them are private.
-
-    `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
-    is the public range of every number. If there is a `unit_column`, it names an array of texts or whole numbers, and
-    records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
-    `contribution_cap` records. With a `target`, labels are numbers in this public range; with `label_names`, a record
-    has a label of 0 or 1 for each of these names. Nothing is unpickled.
-    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], float32 [n]
-    in [0, 1] with a `target`, or float32 [n, names].
-    """
-
-    is_local = True
+class _NamedArrays(DeclaredUnits):
+    """The declaration of arrays in numpy's files: `features` and `labels` name two of them, and all are private."""
 
     path: str
     features: str
@@ -82,12 +71,36 @@ class Npz(DeclaredUnits):
     def _check_declared_fields(self) -> None:
         object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
         check_labels_of_array_declaration(self)
-        _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
+        for name in ("path", "features", "labels"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise ValueError(f"Expected dataset.{name}={getattr(self, name)!r} to be a text.")
+        if self.features == self.labels:
+            raise ValueError(f"Expected dataset.features={self.features} and labels to be two arrays.")
+        if self.unit_column in (self.features, self.labels):
+            raise ValueError(f"Expected dataset.unit_column={self.unit_column} to be an array of its own.")
+        if self.test_records:
+            raise ValueError(f"Expected dataset.test_records={self.test_records} == 0: all of the file is private.")
 
     @property
     def preprocessing(self) -> Form:
         """The features, clamped and scaled."""
         return form_with_target(of_bounded_array(self.shape, self.bounds), self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz(_NamedArrays):
+    """The records of an .npz file, one array of features and one of labels; all of them are private.
+
+    `path` is relative to the user's data folder, or absolute; `features` and `labels` name the arrays in it; `bounds`
+    is the public range of every number. If there is a `unit_column`, it names an array of texts or whole numbers, and
+    records with equal values in it are one unit; `units` is the nominal number of units, and each keeps at most
+    `contribution_cap` records. With a `target`, labels are numbers in this public range; with `label_names`, a record
+    has a label of 0 or 1 for each of these names. Nothing is unpickled.
+    Shapes: features [n, *shape] in [0, 1], clamped and scaled, uint8 or float32; labels whole numbers [n], float32 [n]
+    in [0, 1] with a `target`, or float32 [n, names].
+    """
+
+    is_local = True
 
     def locate(self, folder: Path | None) -> None:
         """Find the file in the user's folder."""
@@ -152,7 +165,7 @@ _ASKED_AGAIN = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrays(DeclaredUnits):
+class Arrays(_NamedArrays):
     """The records of a folder of .npy files, which may be larger than memory; all of them are private.
 
     `path` is the folder, relative to the user's data folder, or absolute. `features` and `labels` name the files in it
@@ -165,24 +178,6 @@ class Arrays(DeclaredUnits):
     """
 
     on_disk = True
-
-    path: str
-    features: str
-    labels: str
-    bounds: Sequence[float]
-    target: tuple[float, float] | None = None
-    target_unit: str = ""
-    label_names: tuple[str, ...] = ()
-
-    def _check_declared_fields(self) -> None:
-        object.__setattr__(self, "bounds", checked_public_range("dataset.bounds", self.bounds))
-        check_labels_of_array_declaration(self)
-        _check_private_arrays_are_named(self.path, self.features, self.labels, self.unit_column, self.test_records)
-
-    @property
-    def preprocessing(self) -> Form:
-        """The features, clamped and scaled."""
-        return form_with_target(of_bounded_array(self.shape, self.bounds), self)
 
     def locate(self, folder: Path | None) -> None:
         """Find the files in the user's folder."""
@@ -258,21 +253,6 @@ def _refused_as_no_file_of_numbers(path: Path) -> Iterator[None]:
         yield
     except UnreadableArray as error:
         raise BadInput(f"Expected {path} to be a whole .npy file of numbers, got: {error}.") from error
-
-
-def _check_private_arrays_are_named(
-    path: object, features: object, labels: object, unit_column: object, test_records: int
-) -> None:
-    """Refuses a declaration of arrays, all of them private, that does not name each of them."""
-    for name, value in (("path", path), ("features", features), ("labels", labels)):
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"Expected dataset.{name}={value!r} to be a text.")
-    if features == labels:
-        raise ValueError(f"Expected dataset.features={features} and labels to be two arrays.")
-    if unit_column in (features, labels):
-        raise ValueError(f"Expected dataset.unit_column={unit_column} to be an array of its own.")
-    if test_records:
-        raise ValueError(f"Expected dataset.test_records={test_records} == 0: all of the file is private.")
 
 
 @dataclass(frozen=True, kw_only=True)
