@@ -153,7 +153,10 @@ def test_a_search_over_unlike_points_charges_their_mixture_and_says_so(compose_p
 
 
 def test_the_target_is_met_if_each_part_needs_another_accountant(compose_priced: Compose) -> None:
+    """Of replaced records RDP alone bounds epochs with random allocation, and PLD is the tighter one for scores."""
     line = ["dataset=digits", "trainer=dpsgd", "trainer.lr=1,2", "sampler=random_allocation", "steps=20"]
-    priced = compose_priced([*line, "privacy.epsilon=3"])
+    priced = compose_priced([*line, "privacy.epsilon=3", "privacy.adjacency=replace_one"])
     assert 2.99 < priced.quote.epsilon <= 3
-    assert priced.quote.claimed_by == "RDP and PLD"
+    assert set(priced.quote.bounds_by_part["training"]) == {"RDP"}
+    scores = priced.quote.bounds_by_part["validation"]
+    assert priced.quote.parts["validation"] == scores["PLD"] < scores["RDP"]

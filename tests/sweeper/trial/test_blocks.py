@@ -33,6 +33,7 @@ def points(count: int, model: str = "dpsweep.trainers.models.fully_connected.log
         "dataset": {"_target_": "dpsweep.trainers.data.sets.images.EmbeddedImages"},
         "model": {"_target_": model},
         "engine": {"_target_": "dpsweep.trainers.engines.opacus.Opacus"},
+        "loss": {"_target_": "dpsweep.trainers.declarations.losses.CrossEntropy"},
     }
     trainers = [
         {"_target_": "dpsweep.trainers.methods.named_methods.DpSgd", "lr": float(place)} for place in range(count)
