@@ -105,7 +105,7 @@ DOORS = {
     "tokenizers": {"trainers/data/vocabularies.py"},
     "efficientnet_lite_pytorch": {"trainers/features/efficientnet_lite0.py"},
     "seaborn": {"reports/figures/heatmap.py"},
-    "pyarrow": {"trainers/data/columns.py", "trainers/data/table_files.py"},
+    "pyarrow": {"trainers/data/table_files.py", "trainers/data/typed_columns.py"},
     "tensorboard": {"sweeper/loggers/libraries.py"},
     "mlflow": {"sweeper/loggers/libraries.py"},
     "wandb": {"sweeper/loggers/libraries.py"},

@@ -71,8 +71,7 @@ from dpsweep.accounting.profiles.privacy_profiles import (
     Worst,
     invert_profile,
 )
-from dpsweep.accounting.profiles.random_allocation import SMALLEST_NOISE as SMALLEST_ALLOCATED_NOISE
-from dpsweep.accounting.profiles.random_allocation import directions_of_allocated_epoch
+from dpsweep.accounting.profiles.random_allocation import profile_of_allocated_epoch
 from dpsweep.accounting.profiles.selection_envelope import clear_cached_curves, profile_of_best_try
 from dpsweep.accounting.profiles.tilted_transform import ComposedLosses
 from dpsweep.accounting.references import DOROSHENKO_2022, KOSKELA_2020, Work
@@ -409,11 +408,7 @@ class Pld:
             raise UnsupportedEvent(
                 f"{self.name} has no bound for {event_name_for_sentence(leaf)} under {adjacency.value}."
             )
-        if leaf.noise_multiplier == 0:
-            return Everything()
-        if leaf.steps == 1 or leaf.noise_multiplier < SMALLEST_ALLOCATED_NOISE:
-            return GaussianProfile(mu=1 / leaf.noise_multiplier)
-        return OneStep(directions=directions_of_allocated_epoch(leaf.steps, leaf.noise_multiplier))
+        return profile_of_allocated_epoch(leaf.steps, leaf.noise_multiplier)
 
     def _worst_profile(self, leaf: WorstDpEvent, adjacency: Adjacency) -> Profile:
         return Worst(inner=tuple(self.profile(event, adjacency) for event in leaf.events))

@@ -27,7 +27,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from dpsweep.accounting.profiles.privacy_loss import Direction
+from dpsweep.accounting.profiles.privacy_loss import Direction, OneStep
+from dpsweep.accounting.profiles.privacy_profiles import Everything, GaussianProfile, Profile
 
 SMALLEST_NOISE = 0.1
 """Below this noise an epoch is hardly private, and its bound is that of a Gaussian mechanism."""
@@ -194,6 +195,15 @@ def _law_of_sum(steps: int, noise_multiplier: float) -> tuple[GridLaw, float]:
             total = law if total is None else _sum_of_independent(total, law, step, steps % 2 ** (level + 1))
     assert total is not None
     return total, finest * 2 ** coarser[-1]
+
+
+def profile_of_allocated_epoch(steps: int, noise_multiplier: float) -> Profile:
+    """The profile of an epoch of so many steps; without noise everything may be known."""
+    if noise_multiplier == 0:
+        return Everything()
+    if steps == 1 or noise_multiplier < SMALLEST_NOISE:
+        return GaussianProfile(mu=1 / noise_multiplier)
+    return OneStep(directions=directions_of_allocated_epoch(steps, noise_multiplier))
 
 
 @lru_cache(maxsize=64)

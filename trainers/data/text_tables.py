@@ -132,7 +132,7 @@ Opened = tuple[list[str], Iterator[tuple[int, Sequence[str]]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTable(ABC):
+class TableOfTexts(ABC):
     """A table whose cells are texts; `file` is its name in messages.
 
     Errors: `BadInput`, one sentence that names the file.
@@ -223,7 +223,7 @@ _ENCODING_ADVICE = "dataset.encoding=cp1252 (or latin-1, or another) declares ho
 
 
 @dataclass(frozen=True, kw_only=True)
-class CsvTable(TextTable):
+class CsvTable(TableOfTexts):
     """A CSV file with a header, compressed or not."""
 
     def require_reader_library(self) -> None:
@@ -372,7 +372,7 @@ SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spreadsheet(TextTable):
+class Spreadsheet(TableOfTexts):
     """The one sheet of a workbook, with a header in its first row; `file` is its name in messages.
 
     Whole numbers are texts such as `17`, days are `2026-11-26`, and booleans are true and false. A row's number is that
