@@ -133,7 +133,7 @@ def test_every_sampler_has_its_own_price(samplers: tuple[SamplerRow, ...]) -> No
         (4.414, 12.153, 43.85),
         (9.018, 20.99, 74.05),
         (8.133, 16.196, 30.88),
-        (1.696, 3.429, 7.111),
+        (1.557, 3.163, 6.588),
         (15.10, 33.10, 69.46),
     ]
     for row, expected in zip(samplers, golden, strict=True):
