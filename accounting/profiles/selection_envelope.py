@@ -318,8 +318,10 @@ def tradeoff_tangents_of_curve(curve: Curve, lines: int) -> Tangents:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * lines + 1)
     slopes, heights = np.exp(grid), curve(grid)
-    crossings = np.minimum.accumulate((heights[:-1] - heights[1:]) / np.diff(slopes))
-    return Tangents(slopes=slopes, heights=heights, crossings=crossings)
+    crossings = (heights[:-1] - heights[1:]) / np.diff(
+        slopes
+    )  # of steep tangents exact, of flat ones noise below 1e-16
+    return Tangents(slopes=slopes, heights=heights, crossings=np.maximum.accumulate(crossings[::-1])[::-1])
 
 
 def lower_hull_indices(x: np.ndarray, y: np.ndarray) -> np.ndarray:

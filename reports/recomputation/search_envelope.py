@@ -46,7 +46,7 @@ def _trade_off_upper_bounds(side: Curve, ends: Array) -> Array:
         reach *= 1.25
     grid = np.linspace(-reach, reach, LINES)
     slopes, starts = np.exp(grid), side(grid)
-    crossings = np.minimum.accumulate((starts[:-1] - starts[1:]) / np.diff(slopes))
+    crossings = np.maximum.accumulate(((starts[:-1] - starts[1:]) / np.diff(slopes))[::-1])[::-1]
     nearest, tops = np.searchsorted(-crossings, -ends, side="right"), np.ones(len(ends))
     for shift in (-1, 0, 1):
         line = np.clip(nearest + shift, 0, LINES - 1)
