@@ -1,10 +1,10 @@
 """Privacy accounting: events, upper bounds on epsilon, selection rules, plans, the ledger. Neither torch nor hydra.
 
-A grid's price in five lines:
+The price of a search in four lines; docs/library.md has more:
 
->>> from dpsweep.accounting import Adjacency, Pld, poisson_gaussian, repeat
+>>> from dpsweep.accounting import Composition, poisson_gaussian, price, repeat
 >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)
->>> one, grid = (Pld().epsilon(repeat(run, runs), 1e-5, Adjacency.ADD_OR_REMOVE_ONE) for runs in (1, 35))
+>>> one, grid = (price(Composition().search(run, points=points), delta=1e-5).epsilon for points in (1, 35))
 >>> f"one run {one:.2f}, the search {grid:.2f}"
 'one run 3.21, the search 28.25'
 """
@@ -33,6 +33,7 @@ _HOMES = {
     "selection.noisy_max": "NoisyMax",
     "accountants.pld": "Pld",
     "pricing.panel": "Panel Quote",
+    "pricing.price": "EventPrice gaussian_mu price",
     "pricing.rule_prices": "Offer cheapest_offer_showing_results offer_of_each_rule",
     "selection.private_selection": "PoissonSelection PrivateSelection",
     "accountants.prv": "Prv",

@@ -51,6 +51,14 @@ def test_planning_stays_light(names: tuple[str, ...], heavy: str) -> None:
     assert loaded("; ".join(f"import dpsweep.{name}" for name in names), heavy) == []
 
 
+def test_a_price_of_the_library_needs_neither_torch_nor_hydra() -> None:
+    page = (ROOT / "docs" / "library.md").read_text()
+    program = "\n".join(line[4:] for line in page.splitlines() if line.startswith((">>> ", "... ")))
+    quiet = f"import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n    exec({program!r}, {{}})"
+    assert "price(" in program
+    assert loaded(quiet, "torch hydra omegaconf sqlalchemy pandas optuna opacus") == []
+
+
 @pytest.mark.long
 def test_pages_stay_light() -> None:
     """Seaborn draws without scipy's statistics, which can be imported afterwards."""

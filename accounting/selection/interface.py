@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from statistics import fmean
@@ -26,7 +26,7 @@ from typing import Annotated, Any
 from dpsweep.accounting import validation
 from dpsweep.accounting.codec import OMITTED, Checked, Count, Stored
 from dpsweep.accounting.errors import BadInput
-from dpsweep.accounting.events.build import PlanEvent, to_json
+from dpsweep.accounting.events.build import DpEvent, PlanEvent, to_json
 from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, class_name_as_written
 
 
@@ -229,6 +229,15 @@ class SelectionRule(Checked, ABC):
     @abstractmethod
     def event(self, trials: Sequence[PlanEvent]) -> PlanEvent:
         """The privacy event of the whole search over points with these events."""
+
+    def search(self, run: DpEvent | PlanEvent, points: int) -> PlanEvent:
+        """The privacy event of a search over so many points with the event `run`, and of a final run like them, if any.
+
+        A `DpEvent` is a run whose scores read no private record. Points that differ are priced by `event`.
+        """
+        require_at_least_one_point(points)
+        one = run if isinstance(run, PlanEvent) else PlanEvent(training=run)
+        return self.event([one if self.final_run_terms is None else replace(one, final=one.final or one)] * points)
 
     def is_event_charged_for_trials(self, event: PlanEvent, trials: Sequence[PlanEvent]) -> bool:
         """Whether `event` is the price of a plan under this rule over these points.

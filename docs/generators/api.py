@@ -24,7 +24,7 @@ is not on this page may change without notice.
 LIBRARY = """
 ## `dpsweep.accounting`, the accounting as a library
 
-It needs neither torch nor Hydra; [how-to.md](how-to.md#the-accounting-as-a-library) has an example, and each name's own
+It needs neither torch nor Hydra; [library.md](library.md) has examples, and each name's own
 docstring (`help(dpsweep.accounting.Pld)`) its guarantee, units, errors and source.
 
 | name | what it is |

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pandas as pd
-from scipy.special import log_ndtr, ndtr
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
@@ -23,6 +22,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.notation import delta_text_rounded_up, epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
+from dpsweep.accounting.pricing.price import DELTAS, gaussian_mu
 from dpsweep.accounting.pricing.rule_prices import BEST_SHARE
 from dpsweep.accounting.profiles.privacy_profiles import GaussianProfile, invert_profile
 from dpsweep.accounting.records.plan import Plan
@@ -144,11 +144,6 @@ def _total_epsilon(charged: Sequence[DpEvent], sweep: Sweep) -> float:
     return ACCOUNTANT.epsilon(events.compose(charged), sweep.plan.delta, sweep.plan.adjacency)
 
 
-DELTAS = tuple(10.0**power for power in range(-3, -11, -1))
-LARGEST_MU = 60.0
-CLOSE = 1e-9
-"""The largest rounding of a mu, upwards."""
-
 CURVE_SOURCE = "priced by the accountants from the plan's event in plan.json"
 
 
@@ -182,25 +177,6 @@ def epsilon_by_delta_exhibit(plan: Plan, charges: int) -> Exhibit | None:
         drawings=(_epsilon_by_delta_picture(bounds, plan.delta, mu),),
         sheets=(Sheet.from_cells("Epsilon by delta", ("delta", "epsilon, at most"), rows),),
     )
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu of the Gaussian mechanism with this delta at this epsilon, rounded up; infinity beyond `LARGEST_MU`.
-
-    *Source*: Balle and Wang 2018, Theorem 8: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu).
-    """
-
-    if _gaussian_delta(epsilon, LARGEST_MU) < delta:
-        return math.inf
-    low, high = 0.0, LARGEST_MU
-    while high - low > CLOSE:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _gaussian_delta(epsilon, middle) <= delta else (low, middle)
-    return high + CLOSE
-
-
-def _gaussian_delta(epsilon: float, mu: float) -> float:
-    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
 
 
 def _epsilon_bound_at_delta(plan: Plan, delta: float) -> float:

@@ -42,8 +42,8 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= LONGEST_README
 
 
-def test_the_python_of_the_how_to_page_is_run() -> None:
-    failed, attempted = doctest.testfile(str(ROOT / "docs" / "how-to.md"), module_relative=False)
+def test_the_python_of_the_library_page_is_run() -> None:
+    failed, attempted = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False)
     assert attempted > 0
     assert failed == 0
 
