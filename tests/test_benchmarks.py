@@ -14,7 +14,7 @@ from tests.waiting import HANGS
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py"))}
-QUICK = {"blocks", "ledger", "noise", "planning", "reading", "selection_gap", "small_deltas"}
+QUICK = {"blocks", "ledger", "noise", "planning", "reading", "selection_gap", "selection_orders", "small_deltas"}
 """Those whose toy run takes at most about seven seconds of the processor; others are marked long."""
 
 ONE_AIM = """

@@ -26,6 +26,7 @@ STUDIES: Mapping[str, str] = {
     "sealing": "accuracy with sealed parts and without on official files, hours",
     "searching": "accuracy of each way of searching on official files, days",
     "selection_gap": "tightness of prices, no speed, half an hour",
+    "selection_orders": "tightness of prices, no speed, a minute",
     "small_deltas": "prices beside dp-accounting's, no speed",
     "structure": "what there is to hold in the code, no speed",
 }

@@ -5,7 +5,9 @@ python docs/generators/build.py
 
 from __future__ import annotations
 
+import json
 import math
+import runpy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -62,6 +64,7 @@ GRID = one_run.GRID
 BEST = 0.1
 RATIOS = (1.0, 1.5, 2.0, 4.0)
 NEVER = "never"
+ORDERS = runpy.run_path(str(HERE.parent / "benchmarks" / "selection_orders.py"))
 ROUNDING = 1e-9
 
 COLUMNS = {
@@ -173,6 +176,24 @@ class Numbers:
     def _gap(search: DpEvent) -> tuple[str, ...]:
         attack, price = lower_bound(search, DELTA, ADD), Pld().epsilon(search, DELTA, ADD)
         return _two(attack), _two(price), f"{price / attack - 1:.1%}", _two(Rdp().epsilon(search, DELTA, ADD))
+
+    def outcomes(self) -> str:
+        """The mechanism whose outcomes were ordered."""
+        return f"a Gaussian mechanism of mu 1 that tells one of {ORDERS['OUTCOMES']} intervals"
+
+    def orders(self) -> str:
+        """The envelope bound beside the best orders that annealing found, and the best two cuts."""
+        found = {line["law"]: line for line in map(json.loads, ORDERS["RESULTS"].read_text().splitlines())}
+        return _table(
+            ("law of K, E[K]", "envelope bound", "order of quarters", "order", "two cuts", "gap"),
+            (self._order(name, law, found[name]["orders"]) for name, law in ORDERS["LAWS"].items()),
+        )
+
+    @staticmethod
+    def _order(name: str, law: Tries, orders: Sequence[Sequence[int]]) -> tuple[str, ...]:
+        bound, cuts = ORDERS["epsilon_bound"](law), ORDERS["two_cuts"](law)
+        whole, quarters = (float(ORDERS["forced"](np.array([order]), law)[0]) for order in orders)
+        return name, *(f"{one:.3f}" for one in (bound, quarters, whole, cuts)), f"{bound / quarters - 1:.2%}"
 
     def rules(self) -> str:
         """The price of K points under every rule, at noise multiplier 2."""
