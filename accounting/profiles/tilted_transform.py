@@ -183,8 +183,8 @@ FEW_POINTS = 1_000_000
 EXPECTED = 0.5
 """The number of such losses that may be expected under a tilt."""
 
-DOUBT, MOVED = 0.04, 0.01
-"""The largest part of a delta that a lower bound gives up, and the part for losses that the grid moves far."""
+DOUBT, MOVED = 0.04, (1e-2, 1e-4, 1e-6)
+"""The largest part of a delta that a lower bound gives up, and the parts of losses that the grid moves far, to try."""
 
 BELOW_GRID = 1e-38
 """More than the probability of a step's loss below its grid, which only there moves up by more than a grid step."""
@@ -245,25 +245,22 @@ class ComposedLosses:
             P(Y > e and D > t) <= E[exp(theta (Y - e) + s (D - t))] <= exp(K(theta) - theta e - s t + (a^2 + a) k),
 
         where a = theta + s, k = n h^2 / 8, and K is the log-moment of Y. With the best s the last bound is b for t =
-        2 sqrt(k (c + k theta (theta + 1))) + k (2 theta + 1), c = K(theta) - theta e - ln b. Here b is a hundredth of
-        delta, and theta is that of the tilt, or 0. So the epsilon of X at delta is at least e - t if delta_Y(e) is at
-        least delta + b, whatever rounding, infinite losses and wrapped mass add to it.
+        2 sqrt(k (c + k theta (theta + 1))) + k (2 theta + 1), c = K(theta) - theta e - ln b. Here b is one of the parts
+        `MOVED` of delta, and theta is that of the tilt, or 0. So the epsilon of X at delta is at least e - t if
+        delta_Y(e) is at least delta + b, whatever rounding, infinite losses and wrapped mass add to it.
         """
         wanted = delta * (1 + DOUBT)
         tail = self._certified_epsilon_and_tail(wanted)[1] if self._infinite < wanted < 1 else None
         if tail is None:
             return 0.0
-        moved = MOVED * delta
-        doubt = moved + tail.delta_uncertainty_at(tail.epsilon(wanted)) + self._steps * BELOW_GRID
-        if doubt > DOUBT * delta:
-            return 0.0
-        epsilon = tail.epsilon(delta + doubt)
-        spread = self._steps * self._interval**2 / 8
-        shifts = (
-            2 * math.sqrt(spread * (log - math.log(moved) + spread * theta * (theta + 1))) + spread * (2 * theta + 1)
-            for theta, log in ((0.0, 0.0), (tail.theta, tail.log_chernoff_delta(epsilon)))
-        )
-        return epsilon - min(shifts)
+        doubt = tail.delta_uncertainty_at(tail.epsilon(wanted)) + self._steps * BELOW_GRID
+        spread, best = self._steps * self._interval**2 / 8, 0.0
+        for moved in (part * delta for part in MOVED if part * delta + doubt <= wanted - delta):
+            epsilon = tail.epsilon(delta + moved + doubt)
+            for theta, log in ((0.0, 0.0), (tail.theta, tail.log_chernoff_delta(epsilon))):
+                most = spread * (log - math.log(moved) + spread * theta * (theta + 1))
+                best = max(best, epsilon - 2 * math.sqrt(most) - spread * (2 * theta + 1))
+        return best
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
