@@ -120,11 +120,6 @@ class ComposedProfile:
             return cls((ahead,))
         return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
-    @property
-    def grid_step(self) -> float:
-        """The grid step of the losses."""
-        return self.directions[0].interval
-
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Delta [n] at each of these epsilons [n]."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
@@ -275,10 +270,9 @@ class Pld:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
 
         *Guarantee*: no more than the true epsilon, including floating-point errors. One record that adds its norm bound
-        in one direction to every sum that it is in, among records that add nothing, has exactly the losses that are
-        composed here, in both directions; `ComposedLosses.epsilon_lower_bound` proves what their grid leaves. A single
-        step has no grid. There is no lower bound if noise multipliers were rounded down, if a step has no noise, or if
-        no tilt of the losses decides on which side of delta they are.
+        in one direction to every sum that it is in, among records that add nothing, has exactly the losses composed
+        here, in both directions; `ComposedLosses.epsilon_lower_bound` proves what their grid leaves. There is none if
+        noise multipliers were rounded down, if a step has no noise, or if no tilt decides on which side delta is.
         """
         steps, others = gaussian_part(event, adjacency)
         kinds = {(step.sample_rate, step.noise_multiplier) for step in steps}
@@ -302,8 +296,7 @@ class Pld:
         if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
             return self.profile(event, adjacency)
         steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
-        interval = self._grid_step(steps, (), (), _largest_loss_of_step, finer)
-        return profile_of_gaussian_steps(steps, interval, adjacency)
+        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step, finer), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""

@@ -208,7 +208,7 @@ class ComposedLosses:
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:
         self._parts = sorted(parts, key=lambda part: -part[1])
-        self.interval = self._interval = parts[0][0].interval
+        self._interval = parts[0][0].interval
         self._steps = sum(count for _, count in parts)
         self._infinite = sum(count * losses.infinite for losses, count in parts)
         self._highest = sum(count * losses.last_grid_point for losses, count in parts)
