@@ -42,7 +42,7 @@ class Accountant(Protocol):
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """A lower bound on the true epsilon by this accountant's own analysis; 0 if it has none.
 
-        It is a cross-check between accountants, never a claim.
+        It cross-checks other accountants, and is never a claim.
         """
         ...
 

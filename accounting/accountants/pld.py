@@ -50,6 +50,7 @@ from dpsweep.accounting.events.types import (
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.profiles.loss_grid import Losses
 from dpsweep.accounting.profiles.privacy_loss import (
+    CLOSED_FORM,
     Direction,
     OneStep,
     directions_of_poisson_step,
@@ -119,11 +120,6 @@ class ComposedProfile:
             return cls((ahead,))
         return cls((ahead, ComposedLosses([(part.behind, part.count) for part in parts])))
 
-    @property
-    def grid_step(self) -> float:
-        """The grid step of the losses."""
-        return self.directions[0].interval
-
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Delta [n] at each of these epsilons [n]."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
@@ -135,7 +131,7 @@ class ComposedProfile:
         return max(direction.epsilon(delta) for direction in self.directions)
 
     def epsilon_lower_bound(self, delta: float) -> float:
-        """An epsilon at which the discretised losses have at least this delta; 0 if rounding leaves it open."""
+        """The larger epsilon that the losses of a direction force, before their discretisation, at this delta."""
         return max(direction.epsilon_lower_bound(delta) for direction in self.directions)
 
 
@@ -226,6 +222,12 @@ KEPT = 4
 TAIL = 1e-34
 """Delta at which profiles that become distributions are cut off; the rest counts as an infinite loss."""
 
+FINER, FEW_POINTS = 4, 400_000
+"""How much finer the grid of a lower bound is, unless it has more points: its step costs a part of the bound."""
+
+RELATIVE = 1e-9
+"""More than the relative error of an epsilon that is the root of a closed form, or of quotients of noise."""
+
 _ADD_OR_REMOVE = Adjacency.ADD_OR_REMOVE_ONE
 
 
@@ -267,28 +269,24 @@ class Pld:
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """For Gaussian steps, the lower bound that follows from their discretisation; 0 for any other event.
 
-        The grid moves a loss X of one step to a grid point Y = X + D, with E[exp(-D) | X] = 1 and D in an interval of
-        length h. So E[D] <= h^2 / 8 (Hoeffding's lemma), and for all losses n steps move by more than t = n h^2 / 8 +
-        h sqrt(n ln(1 / b) / 2) with probability at most b (Hoeffding's inequality). Hence delta_Y(e) <= delta_X(e - t)
-        + b, and the epsilon of X at delta is at least the epsilon of Y at delta + b, minus t. Here b is a hundredth of
-        delta. A single step has no grid. There is no lower bound if noise multipliers were rounded down, if a step has
-        no noise, or if no tilt of Y decides on which side of delta + b its delta is.
+        *Guarantee*: no more than the true epsilon, including floating-point errors. One record that adds its norm bound
+        in one direction to every sum that it is in, among records that add nothing, has exactly the losses composed
+        here, in both directions; `ComposedLosses.epsilon_lower_bound` proves what their grid leaves. There is none if
+        noise multipliers were rounded down, if a step has no noise, or if no tilt decides on which side delta is.
         """
         steps, others = gaussian_part(event, adjacency)
-        if others or len(limit_noise_levels_of_steps(steps, KINDS_OF_STEP)) < len(steps):
+        kinds = {(step.sample_rate, step.noise_multiplier) for step in steps}
+        if others or len(limit_noise_levels_of_steps(steps, KINDS_OF_STEP)) < len(kinds):
             return 0.0
-        profile = self._profile_on_finest_grid(event, adjacency)
+        profile = self._profile_on_finest_grid(event, adjacency, FINER)
+        forced = 0.0
         if isinstance(profile, (GaussianProfile, OneStep)):
-            exact = profile.epsilon(delta)
-            return max(0.0, exact - 1e-9) if math.isfinite(exact) else 0.0
-        if not isinstance(profile, ComposedProfile):
-            return 0.0
-        count = sum(step.count if step.sample_rate < 1 else 1 for step in steps)
-        interval = profile.grid_step
-        shift = count * interval**2 / 8 + interval * math.sqrt(count / 2 * math.log(100 / delta))
-        return max(0.0, profile.epsilon_lower_bound(1.01 * delta) - shift - 1e-9)
+            forced = profile.epsilon(delta * (1 + 3 * CLOSED_FORM))
+        elif isinstance(profile, ComposedProfile):
+            forced = profile.epsilon_lower_bound(delta)
+        return max(0.0, forced * (1 - RELATIVE) - 1e-9) if math.isfinite(forced) else 0.0
 
-    def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency) -> Profile:
+    def _profile_on_finest_grid(self, event: DpEvent, adjacency: Adjacency, finer: int = 1) -> Profile:
         """The profile; that of sampled Gaussian steps alone is on a grid for their own reach, which is the finer one.
 
         A search asks for a whole profile, which takes too many tilts on that grid.
@@ -298,7 +296,7 @@ class Pld:
         if others or len(sampled) < max(1, len(steps)) or sum(step.count for step in steps) == 1:
             return self.profile(event, adjacency)
         steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
-        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step), adjacency)
+        return profile_of_gaussian_steps(steps, self._grid_step(steps, (), (), _largest_loss_of_step, finer), adjacency)
 
     def profile(self, event: DpEvent, adjacency: Adjacency) -> Profile:
         """The privacy profile of an event: in closed form for a single leaf, by convolution for a composition."""
@@ -361,11 +359,13 @@ class Pld:
         tops: Sequence[float],
         batches: Sequence[GaussianSteps],
         reach: Callable[[GaussianSteps], float] = lambda step: largest_gaussian_loss(1 / step.noise_multiplier),
+        finer: int = 1,
     ) -> float:
         """A grid step that is fine enough for small sample rates and coarse enough for memory; any step is pessimistic.
 
         `tops` are the largest losses of leaves other than Gaussian steps; `batches` are the fixed-size steps in them.
-        `reach` is the largest loss that the grid has of a Gaussian step.
+        `reach` is the largest loss that the grid has of a Gaussian step. The step is divided by `finer`, as far as that
+        takes few points.
         """
         span, wide = max(tops, default=0.0), 0.0
         if steps:
@@ -384,7 +384,8 @@ class Pld:
         sampled = [step for step in (*steps, *batches) if step.sample_rate < 1]
         widest = self.interval * (COARSER if len(steps) > FEW_KINDS else 1)
         finest = min((0.1 * step.sample_rate / step.noise_multiplier for step in sampled), default=widest)
-        return max(min(widest, finest), 2 * span / LARGEST_GRID, wide / LARGEST_WINDOW)
+        step = max(min(widest, finest), 2 * span / LARGEST_GRID, wide / LARGEST_WINDOW)
+        return max(step / finer, min(step, max(span, wide) / FEW_POINTS))
 
     def _black_box_profile(self, leaf: BlackBoxDpEvent, adjacency: Adjacency) -> Profile:
         if leaf.adjacency is not adjacency:

@@ -81,9 +81,10 @@ class ChargeFacts(Stored):
     `reason` is `plan` for a whole plan, `repeat` for trials that are run again. `final` is the number of spare attempts
     that are kept for a final run. `claimed_by` is the accountant whose bound is the cost, `bounds` has the upper bound
     of each accountant, `refusals` the reason of each one without a bound. `parts` has the bound for each population of
-    records, `bounds_by_part` that of each accountant. `attack` is a lower bound from an explicit attack, 0 if none is
-    known. `units` is the declared number of units, None for a charge without a plan, and `accepted_delta` the accepted
-    delta of 1 / units or more, None if no acceptance was needed.
+    records, `bounds_by_part` that of each accountant. `lower` is the largest lower bound on epsilon that is proven, 0
+    if none is known, `lower_by` names its proof, and `attack` is that from an explicit attack. `units` is the declared
+    number of units, None for a charge without a plan, and `accepted_delta` the accepted delta of 1 / units or more,
+    None if no acceptance was needed.
     """
 
     reason: Annotated[str, OMITTED] = "plan"
@@ -93,6 +94,8 @@ class ChargeFacts(Stored):
     refusals: Annotated[Mapping[str, str], OMITTED] = field(default_factory=dict)
     parts: Annotated[Mapping[str, Amount], OMITTED] = field(default_factory=dict)
     bounds_by_part: Annotated[Mapping[str, Mapping[str, Amount]], OMITTED] = field(default_factory=dict)
+    lower: Annotated[Amount, OMITTED] = 0.0
+    lower_by: Annotated[str, OMITTED] = "unnamed"
     attack: Annotated[Amount, OMITTED] = 0.0
     units: Annotated[Count | None, OMITTED] = None
     accepted_delta: Annotated[Amount | None, OMITTED] = None

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsweep.accounting.accountants.interface import Accountant
+from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.errors import AccountantsDisagree, UnsupportedEvent
 from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
 from dpsweep.accounting.lower_bounds.lower_bound import lower_bound
 from dpsweep.accounting.notation import text_with_all_digits
+
+ATTACK = "an attack"
+"""The name of the explicit attack, among those who prove a lower bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +28,10 @@ class Quote:
     `bounds` maps an accountant to its upper bound on the whole, `refusals` one to the reason why it has none for a
     part, `parts` a population (training, validation) to its share of the claim, by the accountant that is tightest
     there; the claim is the largest part. `bounds_by_part` maps a population to the upper bound of each accountant that
-    has one there: bounds on the whole that agree may be those on one population alone. `lower` is a lower bound on
-    epsilon by an explicit attack on the whole procedure (an aligned canary, the worst score); 0 if no attack is known.
+    has one there: bounds on the whole that agree may be those on one population alone.
+
+    `lower` is the largest proven lower bound on the true epsilon, 0 if there is none, and `lower_by` names its proof.
+    `attack` is that by an explicit attack on the whole procedure (an aligned canary, the worst score).
     """
 
     guarantee: Guarantee
@@ -35,6 +41,8 @@ class Quote:
     parts: Mapping[str, float] = field(default_factory=dict)
     bounds_by_part: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lower: float = 0.0
+    lower_by: str = ATTACK
+    attack: float = 0.0
 
     @property
     def epsilon(self) -> float:
@@ -73,12 +81,12 @@ class Panel:
         voices = opinions | claims
         whole = {name: parts for name, parts in voices.items() if parts.keys() == event.events_by_population.keys()}
         bounds = {name: max(parts.values()) for name, parts in whole.items()}
-        for voice in (*self.claimants, *self.witnesses):
-            if voice.name in bounds:
-                lower = max(voice.lower(part, delta, adjacency) for part in event.events_by_population.values())
-                _check_lower_below_upper_bounds(f"{voice.name} puts", lower, bounds)
-        attack = max(lower_bound(part, delta, adjacency) for part in event.events_by_population.values())
-        _check_lower_below_upper_bounds("An explicit attack puts", attack, bounds)
+        bounds_by_part = {
+            part: {name: bounds[part] for name, bounds in voices.items() if part in bounds}
+            for part in event.events_by_population
+        }
+        lower = self._proven_lower_bounds(event, delta, adjacency, bounds_by_part)
+        lower_by = max(lower, key=lambda name: lower[name])
         alone = (name for name in claims if bounds.get(name) == claim)
         return Quote(
             guarantee=Guarantee(epsilon=claim, delta=delta, adjacency=adjacency, unit=unit),
@@ -86,12 +94,31 @@ class Panel:
             bounds=bounds,
             refusals=unsupported | refusals,
             parts={part: bound for part, (_, bound) in tightest.items()},
-            bounds_by_part={
-                part: {name: bounds[part] for name, bounds in voices.items() if part in bounds}
-                for part in event.events_by_population
-            },
-            lower=attack,
+            bounds_by_part=bounds_by_part,
+            lower=lower[lower_by],
+            lower_by=lower_by,
+            attack=lower[ATTACK],
         )
+
+    def _proven_lower_bounds(
+        self, event: PlanEvent, delta: float, adjacency: Adjacency, bounds_by_part: Mapping[str, Mapping[str, float]]
+    ) -> dict[str, float]:
+        """What the attack and PLD prove of the whole, which costs at least each of its populations.
+
+        Every lower bound is compared with every upper bound on the same population. PRV's is not told further: it
+        leaves the rounding of its transform out.
+        """
+        proven = {ATTACK: 0.0}
+        for part, inner in event.events_by_population.items():
+            uppers = bounds_by_part[part]
+            able = [voice for voice in (*self.claimants, *self.witnesses) if voice.name in uppers]
+            lowers = {voice.name: voice.lower(inner, delta, adjacency) for voice in able}
+            lowers[ATTACK] = lower_bound(inner, delta, adjacency)
+            for name, lower in lowers.items():
+                _check_lower_below_upper_bounds(name, lower, uppers)
+            for name in (ATTACK, *(voice.name for voice in able if isinstance(voice, Pld))):
+                proven[name] = max(proven.get(name, 0.0), lowers[name])
+        return proven
 
 
 def _bounds_and_refusals(
@@ -128,7 +155,6 @@ def _check_lower_below_upper_bounds(who: str, lower: float, bounds: Mapping[str,
     for other, upper in bounds.items():
         if lower > upper:
             raise AccountantsDisagree(
-                f"{who} epsilon at {text_with_all_digits(lower)} or more, {other} at {text_with_all_digits(upper)} or "
-                "less: "
-                "one of them is wrong here, so neither is reported."
+                f"{who[0].upper()}{who[1:]} puts epsilon at {text_with_all_digits(lower)} or more, {other} at "
+                f"{text_with_all_digits(upper)} or less: one of them is wrong here, so neither is reported."
             )

@@ -70,7 +70,7 @@ class Tail:
     With c the loss at `centre`: `mass` sums P exp(-theta (loss - c)) above a point, and `weighted` sums the same times
     exp(-(loss - c)). Both must be multiplied by exp(`scale`). The error of delta(e) is at most `rounding` exp(-theta (e
     - c) + scale) plus the fraction `slack` of the mass; `beyond` is added for losses that are infinite or above
-    the window, and the tilted mass `wrapped` may come from losses outside it.
+    the window, and a tilted mass of at most `wrapped` comes from losses outside it.
     """
 
     theta: float
@@ -105,6 +105,10 @@ class Tail:
         exponents = self.scale - self.theta * (epsilons - self.interval * self.centre)
         return np.asarray(np.exp(np.minimum(0.0, exponents + LOG_MOMENT)) + self.beyond)
 
+    def log_chernoff_delta(self, epsilon: float) -> float:
+        """The logarithm of that bound for finite losses alone."""
+        return self.scale - self.theta * (epsilon - self.interval * self.centre) + LOG_MOMENT
+
     def chernoff_epsilon(self, delta: float) -> float:
         """The epsilon at which Chernoff's bound reaches delta; infinity without a tilt."""
         if self.theta == 0 or delta <= self.beyond:
@@ -137,10 +141,11 @@ class Tail:
     def delta_uncertainty_at(self, epsilon: float) -> float:
         """The part of the delta at `epsilon`, from `lowest` to `highest`, that the losses may not have.
 
-        These are rounding, infinite losses, those outside the window, and those that wrapped around into it.
+        These are rounding, infinite losses, those outside the window, and those that wrapped around into it. It falls
+        with epsilon. The rounding at a grid point counts up to the next one.
         """
-        wrapped = math.exp(self.scale - self.theta * (epsilon - self.interval * self.centre)) * self.wrapped
-        return 2 * self.delta_rounding_at(epsilon) + self.beyond + wrapped
+        wrapped = math.exp(self.log_chernoff_delta(epsilon)) * self.wrapped
+        return 2 * math.exp(self.theta * self.interval) * self.delta_rounding_at(epsilon) + self.beyond + wrapped
 
     @cached_property
     def _losses_from_centre(self) -> np.ndarray:
@@ -159,10 +164,7 @@ FLOOR = 1e-40
 """The smallest delta that is computed; smaller ones are reported as bounded by it."""
 
 OUTSIDE = 32.0
-"""Minus the logarithm of the tilted mass that may lie on each side of a window."""
-
-WRAPPED = 20 * math.exp(-OUTSIDE)
-"""More than the tilted mass outside a window, which wraps around into it: an outline alone places the window."""
+"""Minus the logarithm of the tilted mass that is meant to lie on each side of a window."""
 
 LARGEST_WINDOW = 12_000_000
 SMALLEST_WINDOW = 256
@@ -181,8 +183,11 @@ FEW_POINTS = 1_000_000
 EXPECTED = 0.5
 """The number of such losses that may be expected under a tilt."""
 
-DOUBT = 0.04
-"""The part of a delta that a lower bound leaves to rounding, and to losses that are infinite or outside a window."""
+DOUBT, MOVED = 0.04, (1e-2, 1e-4, 1e-6)
+"""The largest part of a delta that a lower bound gives up, and the parts of losses that the grid moves far, to try."""
+
+BELOW_GRID = 1e-38
+"""More than the probability of a step's loss below its grid, which only there moves up by more than a grid step."""
 
 Answer = tuple[float, Tail | None]
 """The least certified epsilon at a delta, and a tail that has this delta on both sides there."""
@@ -203,7 +208,7 @@ class ComposedLosses:
 
     def __init__(self, parts: Sequence[tuple[Losses, int]]) -> None:
         self._parts = sorted(parts, key=lambda part: -part[1])
-        self.interval = self._interval = parts[0][0].interval
+        self._interval = parts[0][0].interval
         self._steps = sum(count for _, count in parts)
         self._infinite = sum(count * losses.infinite for losses, count in parts)
         self._highest = sum(count * losses.last_grid_point for losses, count in parts)
@@ -229,16 +234,33 @@ class ComposedLosses:
         )
 
     def epsilon_lower_bound(self, delta: float) -> float:
-        """An epsilon at which the delta of these losses is at least `delta`; 0 if no tilt decides it.
+        """An epsilon that the losses before they were put on the grid force at `delta`; 0 if no tilt decides it.
 
-        Infinite losses are left out, and so are those that were cut off: they only increase delta.
+        The grid moves a loss X of one step to a grid point Y = X + D, with E[exp(-D) | X] = 1 and D in an interval of
+        length h. So 0 <= E[D | X] (Jensen), and ln E[exp(a D) | X] <= (a^2 + a) h^2 / 8 for a >= 0 (Hoeffding's lemma,
+        at a and at -1). Losses above the grid move down or are infinite; infinite ones are left out, and so are those
+        that were cut off: they only increase delta. For the sums of n steps, and for all theta, s >= 0,
+
+            delta_Y(e) <= delta_X(e - t) + P(Y > e and D > t),
+            P(Y > e and D > t) <= E[exp(theta (Y - e) + s (D - t))] <= exp(K(theta) - theta e - s t + (a^2 + a) k),
+
+        where a = theta + s, k = n h^2 / 8, and K is the log-moment of Y. With the best s the last bound is b for t =
+        2 sqrt(k (c + k theta (theta + 1))) + k (2 theta + 1), c = K(theta) - theta e - ln b. Here b is one of the parts
+        `MOVED` of delta, and theta is that of the tilt, or 0. So the epsilon of X at delta is at least e - t if
+        delta_Y(e) is at least delta + b, whatever rounding, infinite losses and wrapped mass add to it.
         """
         wanted = delta * (1 + DOUBT)
         tail = self._certified_epsilon_and_tail(wanted)[1] if self._infinite < wanted < 1 else None
         if tail is None:
             return 0.0
-        epsilon = tail.epsilon(wanted)
-        return epsilon if tail.delta_uncertainty_at(epsilon) <= DOUBT * delta else 0.0
+        doubt = tail.delta_uncertainty_at(tail.epsilon(wanted)) + self._steps * BELOW_GRID
+        spread, best = self._steps * self._interval**2 / 8, 0.0
+        for moved in (part * delta for part in MOVED if part * delta + doubt <= wanted - delta):
+            epsilon = tail.epsilon(delta + moved + doubt)
+            for theta, log in ((0.0, 0.0), (tail.theta, tail.log_chernoff_delta(epsilon))):
+                most = spread * (log - math.log(moved) + spread * theta * (theta + 1))
+                best = max(best, epsilon - 2 * math.sqrt(most) - spread * (2 * theta + 1))
+        return best
 
     def delta(self, epsilons: np.ndarray) -> np.ndarray:
         """Upper bounds on delta at each epsilon >= 0, by the first tilt of a fixed sequence that covers the epsilon.
@@ -300,7 +322,7 @@ class ComposedLosses:
         """
         if delta not in self._answers:
             theta = self._theta_of_delta(delta) * _RATIO
-            first, last, _ = self._window_and_log_mass_beyond(theta)
+            first, last, *_ = self._window_and_log_mass_outside(theta)
             taken = last - first > FEW_POINTS and (
                 self._outline.expected_number_of_largest_losses(CUTS[0] * delta, theta) > EXPECTED
             )
@@ -383,25 +405,34 @@ class ComposedLosses:
     def _theta_of_epsilon(self, epsilon: float) -> float:
         return zero_of_decreasing(lambda theta: epsilon - self._outline.cumulants(theta)[1], self._steepest)
 
-    def _window_and_log_mass_beyond(self, theta: float) -> tuple[int, int, float]:
-        """First and last grid point of the window, and the logarithm of the untilted mass beyond the last."""
+    def _window_and_log_mass_outside(self, theta: float) -> tuple[int, int, float, float]:
+        """First and last grid point of the window, and logarithms of bounds on mass outside (Chernoff's, at one point).
+
+        The first is the mean of exp(theta loss) over losses below the window, the second the mass above it, untilted.
+        """
         log, _, variance = self._outline.cumulants(theta)
         unit = 1 / math.sqrt(max(variance, self._interval**2))
         shifts = unit * 2.0 ** np.arange(-4, 6)
         ahead = [(self._outline.cumulants(theta + shift)[0] - log + OUTSIDE) / shift for shift in shifts]
         behind = [(self._outline.cumulants(theta - shift)[0] - log + OUTSIDE) / shift for shift in shifts]
-        first = max(self._lowest, math.floor(-min(behind) / self._interval) - 8)
-        shift = float(shifts[int(np.argmin(ahead))])
-        last = math.ceil(min(ahead) / self._interval) + 8
-        if last >= self._highest:
-            return min(first, self._highest), self._highest, -math.inf
-        log_moment = sum(count * losses.log_moment(theta + shift) for losses, count in self._parts)
-        last = max(last, first + SMALLEST_WINDOW)
-        return first, last, log_moment - (theta + shift) * self._interval * (last + 1)
+        first = min(max(self._lowest, math.floor(-min(behind) / self._interval) - 8), self._highest)
+        below = above = -math.inf
+        if first > self._lowest:
+            shift = float(shifts[int(np.argmin(behind))])
+            below = self._log_moment(theta - shift) + shift * self._interval * (first - 1)
+        last = min(self._highest, math.ceil(min(ahead) / self._interval) + 8)
+        if last < self._highest:
+            last = max(last, first + SMALLEST_WINDOW)
+            point = theta + float(shifts[int(np.argmin(ahead))])
+            above = self._log_moment(point) - point * self._interval * (last + 1)
+        return first, last, below, above
+
+    def _log_moment(self, theta: float) -> float:
+        return sum(count * losses.log_moment(theta) for losses, count in self._parts)
 
     def _tail_at_theta(self, theta: float, tolerance: float) -> Tail | None:
         """The tail at this theta, where rounding is below `tolerance`; None if the window has too many points."""
-        first, last, beyond = self._window_and_log_mass_beyond(theta)
+        first, last, below, beyond = self._window_and_log_mass_outside(theta)
         size = fft.next_fast_len(max(SMALLEST_WINDOW, last - first + 1), real=True)
         if size > LARGEST_WINDOW:
             return None
@@ -446,7 +477,10 @@ class ComposedLosses:
             rounding=rounding,
             slack=slack,
             beyond=self._infinite + past,
-            wrapped=WRAPPED,
+            wrapped=sum(
+                math.exp(min(0.0, outside - log + LOG_MOMENT))
+                for outside in (below, beyond + theta * self._interval * (last + 1))
+            ),
         )
 
 

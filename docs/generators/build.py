@@ -63,6 +63,12 @@ POINTS = (1, 2, 6, 10, 20, 35, 100)
 GRID = one_run.GRID
 BEST = 0.1
 RATIOS = (1.0, 1.5, 2.0, 4.0)
+LOWER_BOUNDS = (
+    (1e-4, 1.0, 10_000, 1e-10),
+    (1e-3, 1.0, 1000, 1e-9),
+    (0.02, 2.0, 175_000, DELTA),
+    (0.5, 0.5, 3710, DELTA),
+)
 NEVER = "never"
 ORDERS = runpy.run_path(str(HERE.parent / "benchmarks" / "selection_orders.py"))
 ROUNDING = 1e-9
@@ -143,6 +149,20 @@ class Numbers:
         bounds = {one.name: (one.lower(run, DELTA, ADD), one.epsilon(run, DELTA, ADD)) for one in (Prv(), Pld(), Rdp())}
         return _table(
             ("accountant", "at least", "at most"), ((name, *map(_two, both)) for name, both in bounds.items())
+        )
+
+    def lower_bounds(self) -> str:
+        """What the attack and PLD prove of a few runs, beside the price."""
+        return _table(
+            ("sample rate", "noise", "steps", "delta", "attack: at least", "PLD: at least", "PLD: at most"),
+            (
+                (f"{rate:g}", f"{noise:g}", f"{steps:,}", f"{delta:g}", *map(_two_or_three, bounds))
+                for rate, noise, steps, delta in LOWER_BOUNDS
+                for run in (repeat(poisson_gaussian(sample_rate=rate, noise_multiplier=noise), steps),)
+                for bounds in (
+                    (lower_bound(run, delta, ADD), Pld().lower(run, delta, ADD), Pld().epsilon(run, delta, ADD)),
+                )
+            ),
         )
 
     def samplers(self) -> str:
@@ -420,6 +440,10 @@ def _bounds(accountant: Accountant, event: DpEvent, adjacency: Adjacency) -> boo
 
 def _two(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _two_or_three(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else _two(value)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -9,7 +9,7 @@ lines of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpsweep.accounting.cautions import (
@@ -19,6 +19,7 @@ from dpsweep.accounting.cautions import (
     odds_sentence,
 )
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.bodies import ChargeFacts
 from dpsweep.accounting.notation import (
     accountants_upper_bounds_text,
     delta_text_rounded_up,
@@ -63,9 +64,10 @@ from dpsweep.reports.statement.what_ran import (
     script_rounding_line,
 )
 
-_FORCED = (
-    "No accountant can claim less than {epsilon}: an explicit attack on this search (an aligned canary among records "
-    "that contribute nothing, the worst possible score) proves this lower bound."
+_FORCED = "No accountant can claim less than {epsilon}: {proof} proves this lower bound."
+_ATTACK = (
+    "an explicit attack on this search (an aligned canary among records that contribute nothing, the worst possible "
+    "score)"
 )
 
 LUCK = (
@@ -218,8 +220,7 @@ def _accountants_line(context: Context) -> Line:
     }
     refusals = [f"{name}: {reason}" for charge in charges for name, reason in charge.charge_facts.refusals.items()]
     claimants = enumeration_text(sorted({charge.charge_facts.claimed_by for charge in charges}))
-    attack = max(charge.charge_facts.attack for charge in charges)
-    lower_bound = [_FORCED.format(epsilon=epsilon_text_rounded_down(attack))] if attack > 0 else []
+    lower_bound = _lower_bound_sentences([charge.charge_facts for charge in charges])
     alone = [f"{short_population_name(part)} {unit}s" for part, bounds in totals.items() if len(bounds) < 2]
     if len(alone) == len(totals):
         return EvidenceLevel.ASSUMED.make_statement_line(
@@ -245,6 +246,16 @@ def _accountants_line(context: Context) -> Line:
             *dict.fromkeys(refusals),
         ),
     )
+
+
+def _lower_bound_sentences(charges: Sequence[ChargeFacts]) -> list[str]:
+    """The largest lower bound on epsilon that is proven for a charge, with its proof, and that by the attack."""
+    lower, proof = max((charge.lower, charge.lower_by) for charge in charges)
+    attack = max(charge.attack for charge in charges)
+    if lower > attack:
+        forced = _FORCED.format(epsilon=epsilon_text_rounded_down(lower), proof=proof)
+        return [forced + (f" A{_ATTACK[1:]} proves {epsilon_text_rounded_down(attack)}." if attack > 0 else "")]
+    return [_FORCED.format(epsilon=epsilon_text_rounded_down(attack), proof=_ATTACK)] if attack > 0 else []
 
 
 def _scores_line(context: Context) -> Line:

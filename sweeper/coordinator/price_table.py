@@ -20,6 +20,7 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
+from dpsweep.accounting.pricing.panel import ATTACK
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
@@ -179,7 +180,7 @@ def short_disclosure_name(discloses: frozenset[Disclosure]) -> str:
 
 
 def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[tuple[str, str]]:
-    """The price of the search, the accountants' bounds, and the lower bound by an attack."""
+    """The price of the search, the accountants' bounds, the best lower bound, and that by an attack."""
     plan, quote = priced.plan, priced.quote
     what = (
         f"epsilon {epsilon_text_rounded_up(quote.epsilon)} at delta {text_with_all_digits(plan.delta)} per "
@@ -192,10 +193,12 @@ def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[t
             "the same search",
             f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound, as under private_selection",
         )
-    if quote.lower > 0:
+    if quote.lower > quote.attack:
+        yield "at least", f"epsilon {epsilon_text_rounded_down(quote.lower)}, by {quote.lower_by}"
+    if quote.attack > 0:
         yield (
-            "at least",
-            f"epsilon {epsilon_text_rounded_down(quote.lower)}, by an attack (aligned canary, worst score)",
+            "" if quote.lower > quote.attack else "at least",
+            f"epsilon {epsilon_text_rounded_down(quote.attack)}, by {ATTACK} (aligned canary, worst score)",
         )
 
 

@@ -247,7 +247,9 @@ def _charge_details_for_ledger(priced: PricedPlan, quote: Quote, reason: str) ->
         "refusals": dict(quote.refusals),
         "parts": dict(quote.parts),
         "bounds_by_part": {part: dict(bounds) for part, bounds in quote.bounds_by_part.items()},
-        "attack": quote.lower,
+        "lower": quote.lower,
+        "lower_by": quote.lower_by,
+        "attack": quote.attack,
         "units": priced.units,
     }
 

@@ -326,3 +326,45 @@ def test_a_guess_at_the_canary_finds_no_more_than_the_price() -> None:
         delta = values.mean() - 4 * values.std() / math.sqrt(trials)
         assert Rdp().delta(event, epsilon, ADD) > delta
         assert float(Pld().profile(event, ADD).delta(np.array([epsilon]))[0]) > delta
+
+
+def likelihood_ratios_of_allocation(
+    steps: int, times: int, noise: float, *, present: bool, rng: np.random.Generator, draws: int
+) -> np.ndarray:
+    """Draws of the ratio for a record in `times` of `steps` steps: the mean over subsets of products of lognormals.
+
+    By symmetry a record that is present may be in the first steps.
+    """
+    sums = [np.ones(draws), *(np.zeros(draws) for _ in range(times))]
+    for step in range(steps):
+        number = noise * rng.standard_normal(draws) + (1 if present and step < times else 0)
+        factor = np.exp((2 * number - 1) / (2 * noise**2))
+        for size in range(times, 0, -1):
+            sums[size] += factor * sums[size - 1]
+    return sums[times] / math.comb(steps, times)
+
+
+@pytest.mark.parametrize(
+    ("steps", "times", "noise"),
+    [
+        (10, 3, 1.0),
+        pytest.param(12, 3, 1.0, marks=pytest.mark.long),
+        pytest.param(10, 3, 1.5, marks=pytest.mark.long),
+        pytest.param(24, 6, 2.0, marks=pytest.mark.long),
+        pytest.param(9, 2, 0.6, marks=pytest.mark.long),
+    ],
+)
+def test_epochs_of_one_step_bound_several_steps_of_one_epoch(steps: int, times: int, noise: float) -> None:
+    """k of t steps are never dearer than k epochs of floor(t / k): a floor on delta, 5 deviations below its mean."""
+    rng, draws = np.random.default_rng(5), 1_000_000
+    ahead, behind = (
+        likelihood_ratios_of_allocation(steps, times, noise, present=present, rng=rng, draws=draws)
+        for present in (True, False)
+    )
+    bound = random_allocation(epochs=times, steps=steps // times, noise_multiplier=noise)
+    for epsilon in (0.25, 0.5, 1.0, 2.0):
+        removed = np.maximum(0.0, 1 - math.exp(epsilon) / ahead)
+        added = np.maximum(0.0, 1 - math.exp(epsilon) * behind)
+        floor = max(float(delta.mean() - 5 * delta.std() / math.sqrt(draws)) for delta in (removed, added))
+        assert floor > 1e-4
+        assert epsilon <= Pld().epsilon(bound, floor, ADD) < 1.7 * epsilon + 0.1

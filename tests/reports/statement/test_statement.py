@@ -48,6 +48,36 @@ def test_the_claim_and_both_accountants_are_the_ledgers_numbers(sweep_of: SweepO
         assert f"n the {name} records: {accountants_upper_bounds_text(by_part[part])}." in lines["Accountants"].text
 
 
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            {"lower": 1.25, "lower_by": "PLD", "attack": 0.5},
+            "No accountant can claim less than 1.250: PLD proves this lower bound. An explicit attack on this search "
+            "(an aligned canary among records that contribute nothing, the worst possible score) proves 0.500.",
+        ),
+        (
+            {"lower": 0.5, "lower_by": "an attack", "attack": 0.5},
+            "No accountant can claim less than 0.500: an explicit attack on this search (an aligned canary among "
+            "records that contribute nothing, the worst possible score) proves this lower bound.",
+        ),
+        ({"lower": 0.0, "attack": 0.0}, None),
+    ],
+)
+def test_the_largest_lower_bound_is_told_with_its_proof(
+    sweep_of: SweepOf, facts: Mapping[str, Any], words: str | None
+) -> None:
+    made = sweep_of(AXES)
+    sweep = read_sweep(made.folder, made.ledger)
+    bill = read_bill(sweep)
+    (charge,) = bill.charges
+    bill = replace(bill, charges=(replace(charge, record={**charge.record, **facts}),))
+    context = Context(sweep=sweep, bill=bill, facts=page_facts_by_name(sweep, bill), audience=Audience.CURATOR)
+    (line,) = (line for line in statement_lines_of_private_data(context) if line.topic == "Accountants")
+    told = [sentence for sentence in line.evidence if "can claim less than" in sentence]
+    assert told == ([] if words is None else [words])
+
+
 def test_a_population_with_one_accountant_alone_is_said_to_be_unchecked(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     sweep = read_sweep(made.folder, made.ledger)
