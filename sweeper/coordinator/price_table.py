@@ -20,7 +20,7 @@ from dpsweep.accounting.notation import (
 )
 from dpsweep.accounting.pricing.alternatives import RequiredNoise
 from dpsweep.accounting.pricing.outlook import Outlook, RuleOutlook, RuleOutlooks
-from dpsweep.accounting.pricing.panel import ATTACK
+from dpsweep.accounting.pricing.panel import ATTACK, Quote
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.rule_prices import cheapest_offer_showing_results
 from dpsweep.accounting.printing import print_line
@@ -193,13 +193,14 @@ def _search_price_rows(priced: PricedPlan, envelope: float | None) -> Iterator[t
             "the same search",
             f"epsilon {epsilon_text_rounded_up(envelope)} by the envelope bound, as under private_selection",
         )
-    if quote.lower > quote.attack:
-        yield "at least", f"epsilon {epsilon_text_rounded_down(quote.lower)}, by {quote.lower_by}"
-    if quote.attack > 0:
-        yield (
-            "" if quote.lower > quote.attack else "at least",
-            f"epsilon {epsilon_text_rounded_down(quote.attack)}, by {ATTACK} (aligned canary, worst score)",
-        )
+    if proofs := _lower_bounds_with_proofs(quote):
+        yield "at least", f"epsilon {'; '.join(proofs)}"
+
+
+def _lower_bounds_with_proofs(quote: Quote) -> list[str]:
+    """The largest proven lower bound with the name of its proof, and the attack's; none that is 0."""
+    bounds = {quote.lower_by: quote.lower, ATTACK: quote.attack}
+    return [f"{epsilon_text_rounded_down(bound)}, by {proof}" for proof, bound in bounds.items() if bound > 0]
 
 
 def _final_run_rows(priced: PricedPlan) -> Iterator[tuple[str, str]]:
