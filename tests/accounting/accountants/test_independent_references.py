@@ -186,7 +186,7 @@ def assert_run_between(
 ) -> None:
     """As `assert_between`, with the floor of steps of a little more noise and the ceiling of steps of a little less."""
     dear, cheap = grouped(noises, KINDS)
-    points = 2**14 if len(dear) <= FEW_KINDS else 2**12
+    points = 2**14 if len(dear) <= FEW_KINDS else 2**13
     floors, ceilings = (
         [
             epsilons_between([(law(case.rate, noise), count) for noise, count in steps], case.delta, points)[end]
@@ -197,7 +197,7 @@ def assert_run_between(
     prices = prices_of_event(event, case.delta, adjacency)
     assert min(prices) >= max(floors)
     assert min(prices) <= 1.02 * max(ceilings) + 1e-6
-    assert max(ceilings) <= 1.1 * max(floors) + 1e-5, "the bracket is narrow"
+    assert max(ceilings) <= 1.15 * max(floors) + 1e-5, "the bracket is narrow"
 
 
 FALLING = [
@@ -207,6 +207,7 @@ FALLING = [
 ]
 
 
+SMALL_RATE = 1e-3
 MANY_KINDS = [
     (Linear(least=0.5), Draw(0.01, 1.2, 3000, 1e-5)),
     (Geometric(rate=0.001, least=0.5), Draw(0.3, 20.0, 2000, 1e-2)),
@@ -218,21 +219,21 @@ def of_long_runs(case: object) -> object:
 
 
 def falling_draws(n: int, seed: int) -> list[object]:
-    """Schedules of all kinds over all settings, among them some with as many kinds of step as steps."""
+    """Schedules of all kinds over all settings; at small rates such as have few kinds of step, which take minutes."""
     rng = np.random.Generator(np.random.Philox(seed))
     found: list[object] = []
     for place, case in enumerate(draws(n, seed)):
-        least, over = float(rng.uniform(0.1, 0.9)), int(rng.integers(1, 20))
+        least, over = float(rng.uniform(0.1, 0.9)), int(rng.integers(1, 9))
         bounds = (
             Linear(least=least),
             Linear(least=least, over=over),
             Geometric(rate=float(10 ** rng.uniform(-4, -0.5)), least=least),
-        )[place % 3]
+        )[place % 3 if case.rate > SMALL_RATE else 1]
         found.append(pytest.param((bounds, case), marks=pytest.mark.long, id=str(place)))
     return found
 
 
-@pytest.mark.parametrize("run", [*FALLING, *map(of_long_runs, MANY_KINDS), *falling_draws(60, 43)], ids=str)
+@pytest.mark.parametrize("run", [*FALLING, *map(of_long_runs, MANY_KINDS), *falling_draws(30, 43)], ids=str)
 def test_runs_with_falling_clip_norms_cost_the_sequence_of_their_steps(run: tuple[Linear | Geometric, Draw]) -> None:
     bounds, case = run
     size = max(1, round(case.rate * RECORDS))
@@ -241,7 +242,7 @@ def test_runs_with_falling_clip_norms_cost_the_sequence_of_their_steps(run: tupl
     assert_run_between(event, noises_in_turn(bounds, case), (Removed, Added), case, ADD)
 
 
-@pytest.mark.parametrize("run", [FALLING[1], *map(of_long_runs, MANY_KINDS), *falling_draws(30, 47)], ids=str)
+@pytest.mark.parametrize("run", [FALLING[1], *map(of_long_runs, MANY_KINDS), *falling_draws(15, 47)], ids=str)
 def test_runs_with_falling_clip_norms_on_batches_of_a_fixed_size(run: tuple[Linear | Geometric, Draw]) -> None:
     bounds, case = run
     size = max(1, round(case.rate * RECORDS))
