@@ -318,7 +318,9 @@ def tradeoff_tangents_of_curve(curve: Curve, lines: int) -> Tangents:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * lines + 1)
     slopes, heights = np.exp(grid), curve(grid)
-    crossings = np.minimum.accumulate((heights[:-1] - heights[1:]) / np.diff(slopes))
+    crossings = (heights[:-1] - heights[1:]) / np.diff(slopes)
+    # from the steepest on: heights near 1, of the flattest, are equal but for rounding, and so is where they cross
+    crossings = np.maximum.accumulate(crossings[::-1])[::-1]
     return Tangents(slopes=slopes, heights=heights, crossings=crossings)
 
 
