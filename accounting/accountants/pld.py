@@ -341,7 +341,9 @@ class Pld:
             for profile, count in profiles
         ]
         interval = self._grid_step(
-            (*steps, *_truncated_steps_as_plain_steps(others)), tops, _fixed_batches_as_sampled_steps(others)
+            (*steps, *_truncated_steps_as_plain_steps(others)),
+            tops,
+            (*_fixed_batches_as_sampled_steps(others), *_allocated_epochs_as_sampled_steps(others)),
         )
         parts = [equal_mechanisms_of_gaussian_steps(step, interval, adjacency) for step in steps]
         parts += [
@@ -475,6 +477,15 @@ def _fixed_batches_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) -> li
     return [
         GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
         for (size, records, noise), count in ((step, count) for step, count in batches if step is not None)
+    ]
+
+
+def _allocated_epochs_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
+    """Epochs of random allocation, as steps with losses of the same scale, 1 / (noise sqrt(steps))."""
+    return [
+        GaussianSteps(sample_rate=1 / math.sqrt(leaf.steps), noise_multiplier=leaf.noise_multiplier, count=count)
+        for leaf, count in leaves
+        if isinstance(leaf, RandomAllocationDpEvent)
     ]
 
 

@@ -193,6 +193,18 @@ def test_a_plan_of_sampled_steps_costs_what_it_may_cost(
     assert 0.995 <= price_over_target(rule, points, target, rate, steps) <= 1
 
 
+def test_the_best_of_runs_of_allocated_epochs_costs_what_it_may_cost() -> None:
+    """An epoch's profile never falls to nothing: its tangents end where it is flat."""
+    terms = SearchTerms(rule=PrivateSelection(eta=1.0), panel=PANEL, delta=1e-5, adjacency=ADD)
+
+    def price(noise: float) -> float:
+        epochs = random_allocation(epochs=2, steps=20, noise_multiplier=noise)
+        return terms.epsilon([PlanEvent(training=epochs)] * 35)
+
+    assert 0.98 <= price(400.0) / price(390.0) * 400 / 390 <= 1.01
+    assert price(200.0) < 2.2 * price(400.0)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("rate", "steps"), [(0.01, 1000), (0.1, 100), (1.0, 10), (1e-4, 20_000), (0.02, 1)])
 @pytest.mark.parametrize("points", [1, 2, 10, 35, 100, 1000])
