@@ -10,7 +10,7 @@ again if it is composed with other mechanisms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -339,7 +339,7 @@ class Pld:
             for profile, count in profiles
         ]
         interval = self._grid_step(
-            (*steps, *_truncated_steps_as_plain_steps(others)), tops, _fixed_batches_as_sampled_steps(others)
+            (*steps, *_truncated_steps_as_plain_steps(others)), tops, _batches_and_epochs_as_sampled_steps(others)
         )
         parts = [equal_mechanisms_of_gaussian_steps(step, interval, adjacency) for step in steps]
         parts += [
@@ -357,7 +357,7 @@ class Pld:
         self,
         steps: tuple[GaussianSteps, ...],
         tops: Sequence[float],
-        batches: Sequence[GaussianSteps],
+        batches: Iterable[GaussianSteps],
         reach: Callable[[GaussianSteps], float] = lambda step: largest_gaussian_loss(1 / step.noise_multiplier),
         finer: int = 1,
     ) -> float:
@@ -470,13 +470,14 @@ def _truncated_steps_as_plain_steps(leaves: Iterable[tuple[DpEvent, int]]) -> li
     ]
 
 
-def _fixed_batches_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) -> list[GaussianSteps]:
-    """Steps on batches of a fixed size, as steps with the sample rate size / records."""
-    batches = [(size_records_and_noise_of_fixed_step(leaf), count) for leaf, count in leaves]
-    return [
-        GaussianSteps(sample_rate=size / records, noise_multiplier=noise, count=count)
-        for (size, records, noise), count in ((step, count) for step, count in batches if step is not None)
-    ]
+def _batches_and_epochs_as_sampled_steps(leaves: Iterable[tuple[DpEvent, int]]) -> Iterator[GaussianSteps]:
+    """Steps on batches of a fixed size, at their rate, and allocated epochs, as steps with losses of the same scale."""
+    for leaf, count in leaves:
+        if isinstance(leaf, RandomAllocationDpEvent):
+            rate, noise = 1 / math.sqrt(leaf.steps), leaf.noise_multiplier
+            yield GaussianSteps(sample_rate=rate, noise_multiplier=noise, count=count)
+        elif step := size_records_and_noise_of_fixed_step(leaf):
+            yield GaussianSteps(sample_rate=step[0] / step[1], noise_multiplier=step[2], count=count)
 
 
 def _largest_loss_of_step(step: GaussianSteps) -> float:

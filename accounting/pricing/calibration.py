@@ -12,8 +12,13 @@ from dpsweep.accounting.root_finding import brent
 
 LARGEST_NOISE = 1e6
 SMALLEST_NOISE = 1e-2
-DIGITS = 4
-"""Significant digits of a calibrated noise multiplier: an error of .1 % at most, and stable across platforms."""
+DIGITS, MORE_DIGITS = 4, 6
+"""Significant digits of a calibrated noise multiplier: an error of .1 % at most, and stable across platforms.
+
+It has more digits where the price is so steep that rounding makes it less than `TIGHT` of its target.
+"""
+
+TIGHT = 0.995
 
 SMALLEST_EPSILON = 1e-12
 LARGEST_COUNT = 10**9
@@ -36,23 +41,31 @@ def calibrate_noise(epsilon_of: Callable[[float], float], epsilon: float, start:
 
     *Guarantee*: `epsilon_of(calibrate_noise(epsilon_of, epsilon)) <= epsilon`, checked before returning, for any
     `epsilon_of` that does not grow with its argument. The search begins at `start`, which changes only its length.
-    Raises `BadInput` if no noise is enough.
+    Where four digits leave more than .5 % of `epsilon`, there are six. Raises `BadInput` if no noise is enough.
 
-    >>> calibrate_noise(lambda noise: 1 / noise, 3.0)
-    0.3334
+    >>> calibrate_noise(lambda noise: 1 / noise, 3.0), calibrate_noise(lambda noise: 1 / noise**8, 1 - 1e-4)
+    (0.3334, 1.00002)
     """
     _check_target_epsilon(epsilon)
     price = lru_cache(maxsize=None)(epsilon_of)
+    noise = _least_noise_of_digits(price, epsilon, start, DIGITS)
+    if price(noise) >= TIGHT * epsilon:
+        return noise
+    return min(noise, _least_noise_of_digits(price, epsilon, noise, MORE_DIGITS))
+
+
+def _least_noise_of_digits(price: Callable[[float], float], epsilon: float, start: float, digits: int) -> float:
+    """The noise multiplier, rounded up to so many significant digits, at which the price is at most epsilon."""
     root = _noise_by_secants(price, epsilon, start)
-    near = None if root is None else _first_sufficient_noise_above(price, epsilon, root, CORRECTIONS)
+    near = None if root is None else _first_sufficient_noise_above(price, epsilon, root, digits)
     if near is not None:
         return near
     low, high = _noise_bracket(price, epsilon, start)
     if low == high:
         return high
-    noise = _round_up_to_significant_digits(_noise_in_bracket(price, epsilon, low, high))
+    noise = _round_up_to_significant_digits(_noise_in_bracket(price, epsilon, low, high), digits)
     while price(noise) > epsilon:
-        noise = _next_larger_rounded_noise(noise)
+        noise = _next_larger_rounded_noise(noise, digits)
     return noise
 
 
@@ -139,20 +152,20 @@ def _noise_by_secants(price: Callable[[float], float], epsilon: float, start: fl
 
 
 def _first_sufficient_noise_above(
-    price: Callable[[float], float], epsilon: float, root: float, corrections: int
+    price: Callable[[float], float], epsilon: float, root: float, digits: int
 ) -> float | None:
     """The first noise from a root on at which the price is at most epsilon; None if it is not within some steps."""
-    noise = _round_up_to_significant_digits(root)
-    for _ in range(corrections):
+    noise = _round_up_to_significant_digits(root, digits)
+    for _ in range(CORRECTIONS):
         if price(noise) <= epsilon:
             return noise
-        noise = _next_larger_rounded_noise(noise)
+        noise = _next_larger_rounded_noise(noise, digits)
     return None
 
 
-def _next_larger_rounded_noise(noise: float) -> float:
+def _next_larger_rounded_noise(noise: float, digits: int) -> float:
     """The next larger noise of so many digits."""
-    return _round_up_to_significant_digits(noise * (1 + 10.0 ** (1 - DIGITS)))
+    return _round_up_to_significant_digits(noise * (1 + 10.0 ** (1 - digits)), digits)
 
 
 def _next_smaller_rounded_noise(noise: float) -> float:
@@ -205,11 +218,11 @@ def _noise_bracket(price: Callable[[float], float], epsilon: float, start: float
     return dear, cheap
 
 
-def _round_up_to_significant_digits(value: float) -> float:
-    """`value` rounded up to `DIGITS` significant digits.
+def _round_up_to_significant_digits(value: float, digits: int) -> float:
+    """`value` rounded up to this number of significant digits.
 
-    >>> _round_up_to_significant_digits(2.00001), _round_up_to_significant_digits(0.5)
+    >>> _round_up_to_significant_digits(2.00001, 4), _round_up_to_significant_digits(0.5, 4)
     (2.001, 0.5)
     """
-    scale = DIGITS - 1 - math.floor(math.log10(value))
-    return float(f"{math.ceil(round(value * 10.0**scale, 6)) / 10.0**scale:.{DIGITS}g}")
+    scale = digits - 1 - math.floor(math.log10(value))
+    return float(f"{math.ceil(round(value * 10.0**scale, 6)) / 10.0**scale:.{digits}g}")

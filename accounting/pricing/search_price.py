@@ -105,11 +105,12 @@ def solve_and_price_search(spec: SearchSpec) -> PricedSearch:
         raise BadInput(refusal)
     event = terms.search_event(trial.event_with_final_run for trial in trials)
     quote = terms.panel.quote(event, spec.delta, spec.budget.adjacency, spec.budget.unit)
-    if spec.steps_are_open and spec.target is not None and quote.epsilon > spec.target:
+    if spec.target is not None and quote.epsilon > spec.target:
         raise BadInput(
             f"Expected privacy.epsilon={text_with_all_digits(spec.target)} to pay for the scores as well as for the "
             "steps, got "
-            f"{demand_and_remainder_texts(quote.epsilon, spec.target)[0]} at this score.noise_std."
+            f"{demand_and_remainder_texts(quote.epsilon, spec.target)[0]} at the noise that scores or their comparison "
+            "have."
         )
     alone = distinct_single_run_events(trials)
     if len(alone) > 1 and (spec.proposed or terms.rule.hides_losers):

@@ -14,6 +14,7 @@ from dpsweep.accounting.events.build import PlanEvent, leaves_with_counts
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import demand_and_remainder_texts, text_with_all_digits
 from dpsweep.accounting.pricing.calibration import (
+    TIGHT,
     calibrate_noise,
     largest_affordable_count,
     least_sufficient_noise_near,
@@ -75,7 +76,9 @@ class SearchTerms:
             return self.epsilon(trials_at(noise))
 
         rough_at = rough_at or trials_at
-        start = self.rough_noise_for_target(rough_at, epsilon)
+        start = 1.0
+        with suppress(BadInput):  # Renyi curves have no bound for some searches whose profiles have one
+            start = self.rough_noise_for_target(rough_at, epsilon)
         if self._has_many_kinds_of_step(self.search_event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
                 start, quicker = self._terms_with_few_orders.least_noise_and_cost(rough_at, epsilon, start)
@@ -83,8 +86,9 @@ class SearchTerms:
                     return start  # the same accountant claims, and the noise is already the least by its bound
         elif self._is_composition(self.search_event(rough_at(start))):
             with suppress(BadInput, UnsupportedEvent):
-                near, _ = self._terms_with_coarse_grid.least_noise_and_cost(rough_at, epsilon, start)
-                if (least := least_sufficient_noise_near(price, epsilon, near)) is not None:
+                start, _ = self._terms_with_coarse_grid.least_noise_and_cost(rough_at, epsilon, start)
+                least = least_sufficient_noise_near(price, epsilon, start)
+                if least is not None and price(least) >= TIGHT * epsilon:
                     return least
         return calibrate_noise(price, epsilon, start)
 

@@ -76,6 +76,9 @@ LOG = 1e-11
 FARTHEST = 5000.0
 """Divergences at larger epsilons are bounded by the one here."""
 
+FLAT = 1.01
+"""A curve that is at most so many times the probability of an infinite loss hardly falls any more."""
+
 FEW_RUNS = 4
 """The number of profiles of one try whose curves are cached, because a run is priced with several laws of tries."""
 
@@ -313,15 +316,15 @@ class Tangents:
 @lru_cache(maxsize=2 * FEW_RUNS)
 def tradeoff_tangents_of_curve(curve: Curve, lines: int) -> Tangents:
     """The tangents over a grid of `lines` e >= 0, and as many below, out to where the curve is negligible."""
-    reach = 1.0
-    while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA:
+    reach, infinite = 1.0, float(curve(np.array([FARTHEST]))[0])
+    while reach < FARTHEST / 8 and float(curve(np.array([reach]))[0]) > SMALLEST_DELTA + FLAT * infinite:
         reach *= 1.25
     grid = np.linspace(-reach, reach, 2 * lines + 1)
     slopes, heights = np.exp(grid), curve(grid)
-    crossings = (heights[:-1] - heights[1:]) / np.diff(
-        slopes
-    )  # of steep tangents exact, of flat ones noise below 1e-16
-    return Tangents(slopes=slopes, heights=heights, crossings=np.maximum.accumulate(crossings[::-1])[::-1])
+    crossings = (heights[:-1] - heights[1:]) / np.diff(slopes)
+    # from the steepest on: heights near 1, of the flattest, are equal but for rounding, and so is where they cross
+    crossings = np.maximum.accumulate(crossings[::-1])[::-1]
+    return Tangents(slopes=slopes, heights=heights, crossings=crossings)
 
 
 def lower_hull_indices(x: np.ndarray, y: np.ndarray) -> np.ndarray:

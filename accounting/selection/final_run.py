@@ -83,11 +83,6 @@ class Final(SelectionRule):
         )
 
     @property
-    def rule_to_solve_score_noise_under(self) -> SelectionRule:
-        """The search's own; the final run's score is solved for by itself."""
-        return self.rule.rule_to_solve_score_noise_under
-
-    @property
     def curator_assertion_sentence(self) -> str | None:
         """The search's own."""
         return self.rule.curator_assertion_sentence

@@ -34,9 +34,11 @@ from dpsweep.sweeper.job.machine import (
 from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, require_known_launcher_in_config
 from dpsweep.sweeper.launchers.workers import Workers, is_fork_launcher
 from dpsweep.sweeper.loggers.interface import Loggers
+from dpsweep.sweeper.planning.cheapest_sampler import AUTO
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
+from dpsweep.sweeper.planning.resolution import chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import refuse_keys_without_value, wrong_override_sentence
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
@@ -264,6 +266,7 @@ def plan_settings(
         show=str(config.show),
         keys=keys,
         offered=offered,
+        is_sampler_open=chosen_option_of_group(config, "sampler") == AUTO,
     )
 
 

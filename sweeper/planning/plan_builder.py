@@ -23,6 +23,8 @@ from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.sweeper.planning import search_options as asked
+from dpsweep.sweeper.planning.cheapest_sampler import AUTO as AUTO_SAMPLER
+from dpsweep.sweeper.planning.cheapest_sampler import plan_with_cheapest_sampler
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_point_of_trial
 from dpsweep.sweeper.planning.grid import carry_learning_rate_to_final_run, points_with_final_runs
 from dpsweep.sweeper.planning.plan_settings import (
@@ -56,12 +58,23 @@ def compose_priced_plan(
 
     `earlier` has what each charge of the account says of sealed parts.
     """
+    every = list(points)
+    if not settings.is_sampler_open and all(point.axes.get("sampler") != AUTO_SAMPLER for point in every):
+        return _compose_plan_with_samplers(every, settings, earlier)
+    return plan_with_cheapest_sampler(
+        every, settings.solve, lambda sampled: _compose_plan_with_samplers(sampled, settings, earlier)
+    )
+
+
+def _compose_plan_with_samplers(
+    every: Sequence[Point], settings: PlanSettings, earlier: Sequence[SealedCharge | None]
+) -> PricedPlan:
+    """The priced plan of points whose samplers are fixed."""
     privacy, budget = settings.privacy, budget_from_settings(settings.budget)
     delta = require_valid_epsilon_or_delta("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     repeats = asked.repeats_per_point(settings)
-    every = list(points)
     sealed = sealed_terms_of_account(settings, every, earlier) if every else SealedTerms()
     distinct, notes = _distinct_points_and_note(_repeat_points(sealed.with_sealed_parts_left_out(every), repeats))
     require_settings_within_limits(distinct)

@@ -127,7 +127,7 @@ class PlanSettings:
     """The configuration of a plan: groups that name classes as mappings, single values as they were typed.
 
     `sealed` are the sealed parts that a new account sets aside. `keys` are the keys that the command line names;
-    `offered` are the rules that `tuning=auto` may choose.
+    `offered` are the rules that `tuning=auto` may choose. `is_sampler_open` says that prices choose the sampler.
     """
 
     account: object
@@ -149,3 +149,4 @@ class PlanSettings:
     show: str
     keys: frozenset[str]
     offered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    is_sampler_open: bool = False

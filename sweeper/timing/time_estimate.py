@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dpsweep.accounting.durable_files import short_digest_of_json, write_json
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.trial_result import TrialResult
-from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.validation import DAMAGE, non_negative
 from dpsweep.trainers.methods.script import is_script_config
 
@@ -171,8 +171,9 @@ def time_shapes_in_background(
 
 
 def timing_key_of_config(config: Config) -> str:
-    """The settings that determine how long a step takes, as text."""
-    parts = {name: config[name] for name in ("dataset", "model", "sampler", "engine")}
+    """The settings that determine how long a step takes, as text; of our samplers only their batch size does."""
+    parts = {name: config[name] for name in ("dataset", "model", "engine")}
+    parts |= {"sampler": {name: value for name, value in config["sampler"].items() if name != KIND}}
     parts |= {name: config[name] for name in ("augmentation", "features", "adapter") if config.get(name)}
     script = {"script": config["trainer"]["sha256"]} if is_script_config(config) else {}
     return json.dumps(parts | {"trainer": tag_or_path_of_class(config["trainer"])} | script, sort_keys=True)

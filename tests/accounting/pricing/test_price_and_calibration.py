@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -25,9 +26,14 @@ from dpsweep.accounting.pricing.calibration import calibrate_noise, least_suffic
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.search_terms import SearchTerms
 from dpsweep.accounting.profiles.selection_envelope import tradeoff_tangents_of_curve
+from dpsweep.accounting.selection.best_of_grid import BestOfGrid
 from dpsweep.accounting.selection.composition import Composition
-from dpsweep.accounting.selection.interface import Disclosure, rule_from_config
-from dpsweep.accounting.selection.private_selection import PrivateSelection
+from dpsweep.accounting.selection.disjoint_parts import DisjointParts
+from dpsweep.accounting.selection.interface import Disclosure, SelectionRule, rule_from_config
+from dpsweep.accounting.selection.private_selection import PoissonSelection, PrivateSelection
+from dpsweep.accounting.selection.random_stopping import RandomStopping
+from dpsweep.accounting.selection.subsampled import Subsampled
+from dpsweep.accounting.selection.threshold import Threshold
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 PANEL = Panel(claimants=(Pld(), Rdp()))
@@ -143,6 +149,74 @@ def test_the_noise_of_a_search_is_the_least_of_four_digits(target: float, steps:
     noise = terms.least_noise_for_target(lambda value: [run(value, steps, rate)] * 6, target)
     less = noise - 10 ** (math.floor(math.log10(noise)) - 3)
     assert terms.epsilon([run(noise, steps, rate)] * 6) <= target < terms.epsilon([run(less, steps, rate)] * 6)
+
+
+RULES: dict[str, Callable[[int], SelectionRule]] = {
+    "composition": lambda points: Composition(),
+    "disjoint": lambda points: DisjointParts(share=0.2),
+    "best_of_grid": lambda points: BestOfGrid(),
+    "geometric": lambda points: PrivateSelection(eta=1.0),
+    "logarithmic": lambda points: PrivateSelection(eta=0.0),
+    "limited": lambda points: PrivateSelection(eta=1.0, limit=3 * points),
+    "poisson": lambda points: PoissonSelection(),
+    "random_stopping": lambda points: RandomStopping(delta=1e-5),
+    "threshold": lambda points: Threshold(threshold=0.9, delta=1e-5),
+    "subsampled": lambda points: Subsampled(rule=PrivateSelection(eta=1.0), rate=0.1),
+}
+
+
+def price_over_target(rule: str, points: int, target: float, rate: float, steps: int) -> float:
+    """The price at the noise that is found, as a part of the target."""
+    terms = SearchTerms(rule=RULES[rule](points), panel=PANEL, delta=1e-5, adjacency=ADD)
+    noise = terms.least_noise_for_target(lambda value: [run(value, steps, rate)] * points, target)
+    return terms.epsilon([run(noise, steps, rate)] * points) / target
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "subsampled"])
+@pytest.mark.parametrize(("points", "target"), [(1, 0.01), (1000, 50.0)])
+def test_a_plan_costs_what_it_may_cost(rule: str, points: int, target: float) -> None:
+    assert 0.995 <= price_over_target(rule, points, target, 1.0, 10) <= 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "points", "target", "rate", "steps"),
+    [
+        ("poisson", 2, 8.0, 0.01, 1000),  # noise below .65: tangents near 1 are equal but for rounding
+        ("limited", 2, 1.0, 0.1, 100),  # without a Renyi curve
+        ("subsampled", 1, 1.0, 1.0, 10),
+        ("composition", 35, 0.01, 1e-4, 20_000),
+    ],
+)
+def test_a_plan_of_sampled_steps_costs_what_it_may_cost(
+    rule: str, points: int, target: float, rate: float, steps: int
+) -> None:
+    assert 0.995 <= price_over_target(rule, points, target, rate, steps) <= 1
+
+
+def test_the_best_of_runs_of_allocated_epochs_costs_what_it_may_cost() -> None:
+    """An epoch's profile never falls to nothing: its tangents end where it is flat."""
+    terms = SearchTerms(rule=PrivateSelection(eta=1.0), panel=PANEL, delta=1e-5, adjacency=ADD)
+
+    def price(noise: float) -> float:
+        epochs = random_allocation(epochs=2, steps=20, noise_multiplier=noise)
+        return terms.epsilon([PlanEvent(training=epochs)] * 35)
+
+    assert 0.98 <= price(400.0) / price(390.0) * 400 / 390 <= 1.01
+    assert price(200.0) < 2.2 * price(400.0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("rate", "steps"), [(0.01, 1000), (0.1, 100), (1.0, 10), (1e-4, 20_000), (0.02, 1)])
+@pytest.mark.parametrize("points", [1, 2, 10, 35, 100, 1000])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_plan_costs_what_it_may_cost(rule: str, points: int, rate: float, steps: int) -> None:
+    for target in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 8.0, 20.0, 50.0):
+        assert 0.995 <= price_over_target(rule, points, target, rate, steps) <= 1, target
+
+
+def test_a_steep_price_has_more_digits_and_a_jump_keeps_its_distance() -> None:
+    assert calibrate_noise(lambda noise: noise**-8, 1 - 1e-4) == 1.00002
+    assert 1.2345678 <= calibrate_noise(lambda noise: 3.0 if noise < 1.2345678 else 0.3, 1.0) <= 1.23459
 
 
 def test_a_noise_that_is_not_enough_is_not_the_least() -> None:

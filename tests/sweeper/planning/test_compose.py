@@ -259,6 +259,7 @@ def test_every_choice_composes_into_a_plan(compose_priced: Compose, choice: str)
     light = [] if choice.startswith("accountant") else ["accountant=rdp", "accountant.witnesses=[]"]
     more = {
         "tuning=public": ["tuning.sweep=0123abcd"],
+        "sampler=auto": ["steps=81"],  # no whole epochs, so the cheapest is Poisson, as until prices are known
         "sampler=fixed_size": ["privacy.adjacency=replace_one"],
         "sampler=shuffle": ["steps=80"],
         "sampler=random_allocation": ["steps=80"],

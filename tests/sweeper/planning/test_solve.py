@@ -160,3 +160,28 @@ def test_the_target_is_met_if_each_part_needs_another_accountant(compose_priced:
     assert set(priced.quote.bounds_by_part["training"]) == {"RDP"}
     scores = priced.quote.bounds_by_part["validation"]
     assert priced.quote.parts["validation"] == scores["PLD"] < scores["RDP"]
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 30.0])
+@pytest.mark.parametrize(
+    "words",
+    [["final=true"], ["final=true", "tuning=private_selection"], ["tuning=subsampled"], ["tuning=disjoint"]],
+    ids=" ".join,
+)
+def test_scores_and_steps_cost_what_they_may_cost_with_a_final_run(
+    compose_priced: Compose, words: list[str], epsilon: float
+) -> None:
+    """The final run's score reads the records that the scores of the search read."""
+    line = [*FAST, "trainer.lr=1,2", "trainer.clip_norm=1", *words]
+    parts = compose_priced([*line, f"privacy.epsilon={epsilon}"]).quote.parts
+    assert {"training", "validation"} <= parts.keys()
+    assert all(0.995 * epsilon <= part <= epsilon for part in parts.values())
+
+
+@pytest.mark.parametrize(
+    "words", [["tuning=noisy_max", "privacy.epsilon=.05"], ["score.noise_std=1", "privacy.epsilon=1"]], ids=" ".join
+)
+def test_scores_that_cost_more_than_the_plan_may_are_refused(compose_priced: Compose, words: list[str]) -> None:
+    line = [*FAST, "trainer.lr=1,2", "trainer.clip_norm=1"]
+    with pytest.raises(BadInput, match=r"^Expected privacy.epsilon=\S+ to pay for the scores as well as for the steps"):
+        compose_priced([*line, *words])
