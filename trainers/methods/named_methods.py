@@ -21,18 +21,27 @@ from dpsweep.accounting.references import (
     KINGMA_2015,
     KOSKELA_2020_ADADP,
     MOHAPATRA_2022,
+    TANG_2024,
     YANG_2022,
     Work,
 )
 from dpsweep.accounting.validation import positive
 from dpsweep.trainers.methods.method import Method, Trainer
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
-from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, HalfSteps, Momentum, Sgd
+from dpsweep.trainers.methods.updates import (
+    Adam,
+    AdamWithoutNoiseBias,
+    AdamWithoutSecondMoments,
+    HalfSteps,
+    Momentum,
+    Sgd,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LR = "lr"
+WEIGHT_DECAY = "weight_decay"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,8 @@ class NamedMethod:
     def __post_init__(self) -> None:
         numbers = [one for part in (self.transform, self.update) for one in fields(part) if one.name != LR]
         parameters = [Parameter(LR, Parameter.KEYWORD_ONLY), *_signature_parameters_from_fields(numbers)]
+        if not self.update.moves_weights_alone:
+            parameters.append(Parameter(WEIGHT_DECAY, Parameter.KEYWORD_ONLY, default=Trainer.weight_decay))
         object.__setattr__(self, "__signature__", Signature(parameters))
 
     def __call__(self, **numbers: float) -> Method:
@@ -60,6 +71,7 @@ class NamedMethod:
             update=_dataclass_from_named_numbers(self.update, bound.arguments),
             noiseless=self.noiseless,
             label=self.label,
+            weight_decay=bound.arguments.get(WEIGHT_DECAY, Trainer.weight_decay),
         )
 
 
@@ -90,6 +102,9 @@ Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 
 
 DpAdam = NamedMethod(label="DP-Adam", transform=Clip, update=Adam, works=(MOHAPATRA_2022, KINGMA_2015))
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
+
+DpAdamBc = NamedMethod(label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=(TANG_2024, KINGMA_2015))
+"""Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC); Kingma & Ba 2015, Algorithm 1."""
 
 DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam, works=(YANG_2022, KINGMA_2015))
 """The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.
