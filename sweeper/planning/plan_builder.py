@@ -123,7 +123,11 @@ def compose_priced_plan(
         else (priced, None)
     )
     require_table_for_threshold(sealed.threshold, priced.rule, priced.trials)
-    trials = [carry_learning_rate_to_final_run(trial, priced.rule) for trial in priced.trials]
+    automatic = {point.method for point in distinct if point.rate_factor is not None}
+    trials = [
+        trial if trial.method in automatic else carry_learning_rate_to_final_run(trial, priced.rule)
+        for trial in priced.trials
+    ]
     plan = Plan(
         account=_require_account_name(settings.account),
         budget=budget,
