@@ -18,7 +18,7 @@ from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
-from dpsweep.accounting.records.plan import REPEAT, Plan
+from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
@@ -26,6 +26,7 @@ from dpsweep.sweeper.planning import search_options as asked
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_point_of_trial
 from dpsweep.sweeper.planning.grid import carry_learning_rate_to_final_run, points_with_final_runs
 from dpsweep.sweeper.planning.plan_settings import (
+    RATE,
     BudgetSettings,
     PlanSettings,
     Point,
@@ -140,7 +141,10 @@ def compose_priced_plan(
         spares=search.spares,
         card=card,
         about=asked.require_valid_about_text(settings.about),
-        notes=(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct), *priced.notes),
+        notes=(
+            *(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct)),
+            *(*_automatic_rates_note(distinct, trials), *priced.notes),
+        ),
     )
     return PricedPlan(
         plan=plan,
@@ -226,6 +230,15 @@ def _default_axes_note(points: Sequence[Point]) -> Iterator[str]:
         ones = "its default ones" if len(methods) == 1 else "their default ones"
         plural = "s" if len(default) > 1 else ""
         yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."
+
+
+def _automatic_rates_note(points: Sequence[Point], trials: Sequence[Trial]) -> Iterator[str]:
+    """A note that has the numbers in place of automatic learning rates."""
+    methods = {point.method for point in points if point.rate_factor is not None}
+    rates = {trial.config["trainer"]["lr"] for trial in trials if trial.method in methods}
+    if rates:
+        numbers = ", ".join(f"{one:g}" for one in sorted(rates))
+        yield f"{RATE}=auto follows the noise of {', '.join(sorted(methods))}: {numbers}."
 
 
 def _require_finite_values(point: Point) -> Mapping[str, Any]:
