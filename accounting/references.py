@@ -261,6 +261,13 @@ PAPERNOT_2022 = Work(
     year=2022,
     venue={"booktitle": "International Conference on Learning Representations"},
 )
+TANG_2024 = Work(
+    key="tang2024dpadambc",
+    authors=("Qiaoyue Tang", "Frederick Shpilevskiy", "Mathias L{\\'e}cuyer"),
+    title="{DP-AdamBC}: Your {DP-Adam} Is Actually {DP-SGD} (Unless You Apply Bias Correction)",
+    year=2024,
+    venue={"booktitle": "Proceedings of the AAAI Conference on Artificial Intelligence", "volume": "38"},
+)
 WANG_2019 = Work(
     key="wang2019subsampled",
     authors=(_WANG, _BALLE, "Shiva Prasad Kasiviswanathan"),

@@ -89,13 +89,13 @@ def _ways(settings: Mapping[str, Any], data: str, epsilon: float, turn: int) -> 
     return (*settings["pictured"], ORACLE) if turn < rounds else ()
 
 
-def swept(words: Sequence[str], folder: Path) -> Path:
-    """The folder of a sweep that the program makes with these words, in a ledger of its own."""
+def swept(words: Sequence[str], folder: Path, verb: str = "sweep") -> Path:
+    """The folder of a sweep, or of a plan, that the program makes with these words, in a ledger of its own."""
     from dpsweep.sweeper.commands.cli import main
 
     os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
     os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features
-    sys.argv = ["dpsweep", "sweep", *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
+    sys.argv = ["dpsweep", verb, *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -112,7 +112,7 @@ def one_run_noise(words: Sequence[str], epsilon: float) -> float:
 
     one_run = (f"privacy.epsilon={epsilon:g}", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
     with tempfile.TemporaryDirectory() as place:
-        plan = Plan.read(swept((*words, *one_run), Path(place)) / "plan.json")
+        plan = Plan.read(swept((*words, *one_run), Path(place), "plan") / "plan.json")
     return float(plan.trials[0].config["privacy"]["noise_multiplier"])
 
 
@@ -124,29 +124,36 @@ def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...
 
 
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
-    """The accuracy of the model that is handed over, on public test records; of every run where the oracle chooses."""
+    """The accuracy of the model that is handed over, on public test records; of every run where the oracle chooses.
+
+    A data set without any is told by the records that its runs did not train on.
+    """
     from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.content.sweep_table import read_sweep
-    from dpsweep.sweeper.trial.build import make_model
+    from dpsweep.sweeper.trial.build import load_split_records, make_model
     from dpsweep.sweeper.trial.spec import declaration_from_config
     from dpsweep.trainers.declarations.scores import quality_per_record
     from dpsweep.trainers.models.weights import load_weights_into_model
 
     sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
     found = {}
+    held_out = None
     for run in sweep.runs.search_and_final_run_records:
         if run.result is not None and (every or run.trial.id == sweep.winner_id):
             model = load_weights_into_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
             source = {name: run.trial.config[name] for name in ("dataset", "features") if name in run.trial.config}
+            declared = declaration_from_config(run.trial.config)
             records = public_test(json.dumps(source), folder)
-            loss = declaration_from_config(run.trial.config).loss
-            found[str(sorted(run.trial.axes.items()))] = float(quality_per_record(model, records, "cpu", loss).mean())
+            if records is None and held_out is None:
+                held_out = load_split_records(run.trial.config, declared.adjacency, Path(folder)).holdout
+            quality = quality_per_record(model, records or held_out, "cpu", declared.loss)
+            found[str(sorted(run.trial.axes.items()))] = float(quality.mean())
     return found
 
 
 @lru_cache(maxsize=1)
 def public_test(config: str, folder: str) -> Any:
-    """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k."""
+    """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k; None without any."""
     import torch
 
     from dpsweep.accounting.ledger.private_store import FEATURES
@@ -162,13 +169,14 @@ def public_test(config: str, folder: str) -> Any:
         assert test is not None
         cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
         return dataset.replace_inputs_by_features(test, cache) if isinstance(dataset, Extracted) else test
+    if not isinstance(dataset, EmbeddedImages):
+        return None
     shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
     images, labels = (
         parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)
         for part, shape in shapes.items()
     )
     pooled = images.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype="float32")
-    assert isinstance(dataset, EmbeddedImages)
     return Records(
         features=torch.from_numpy(pooled),
         labels=torch.from_numpy(labels.astype("int64")),

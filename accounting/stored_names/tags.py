@@ -63,6 +63,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "adam": "dpsweep.trainers.methods.named_methods.PlainAdam",
         "clipped_sgd": "dpsweep.trainers.methods.named_methods.ClippedSgd",
         "dp_adam": "dpsweep.trainers.methods.named_methods.DpAdam",
+        "dp_adam_bc": "dpsweep.trainers.methods.named_methods.DpAdamBc",
         "dp_adam_wosm": "dpsweep.trainers.methods.named_methods.DpAdamWosm",
         "dp_momentum": "dpsweep.trainers.methods.named_methods.DpMomentum",
         "dp_nadam": "dpsweep.trainers.methods.named_methods.DpNadam",
@@ -82,6 +83,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
     },
     "update": {
         "adam_update": "dpsweep.trainers.methods.updates.Adam",
+        "adam_bc_update": "dpsweep.trainers.methods.updates.AdamWithoutNoiseBias",
         "adam_wosm_update": "dpsweep.trainers.methods.updates.AdamWithoutSecondMoments",
         "half_steps_update": "dpsweep.trainers.methods.updates.HalfSteps",
         "momentum_update": "dpsweep.trainers.methods.updates.Momentum",
@@ -97,6 +99,7 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "constant_lr": "dpsweep.trainers.declarations.lr_schedules.Constant",
         "cosine_lr": "dpsweep.trainers.declarations.lr_schedules.Cosine",
         "cyclic_lr": "dpsweep.trainers.declarations.lr_schedules.Cyclic",
+        "power_decay_lr": "dpsweep.trainers.declarations.lr_schedules.PowerDecay",
         "step_decay_lr": "dpsweep.trainers.declarations.lr_schedules.StepDecay",
         "warm_up_lr": "dpsweep.trainers.declarations.lr_schedules.WarmUp",
     },

@@ -22,12 +22,14 @@ STUDIES: Mapping[str, str] = {
     "carrying": "accuracy of disjoint parts on official files, hours",
     "defaults": "accuracy of each default on official files, days",
     "learning": "accuracy of each method on official files, hours",
+    "learning_rates": "the best learning rate against the noise on official files, hours",
     "published": "accuracy beside published results on official files, hours",
     "sealing": "accuracy with sealed parts and without on official files, hours",
     "searching": "accuracy of each way of searching on official files, days",
     "selection_gap": "tightness of prices, no speed, half an hour",
     "selection_orders": "tightness of prices, no speed, a minute",
     "small_deltas": "prices beside dp-accounting's, no speed",
+    "small_changes": "accuracy with small changes and without on official files, an hour",
     "structure": "what there is to hold in the code, no speed",
 }
 """The scripts that measure no speed, and are run by hand."""

@@ -15,6 +15,7 @@ VOWELS = frozenset("aeiouy")
 MINUS = "\N{MINUS SIGN}"
 SPELLED = {
     "dpnadam": "DP-NAdam",
+    "dpadambc": "DP-AdamBC",
     "dpadamwosm": "DP-AdamWOSM",
     "auto_s": "AUTO-S",
     "adadp": "ADADP",

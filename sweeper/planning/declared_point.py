@@ -13,10 +13,13 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
 from dpsweep.accounting.records.plan import Trial
-from dpsweep.sweeper.planning.plan_settings import NOISE, Point, require_positive_number
+from dpsweep.accounting.stored_names.stored_classes import KIND
+from dpsweep.accounting.stored_names.tags import class_of_tag
+from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, Point, require_positive_number
 from dpsweep.sweeper.trial.spec import Declaration, build_object_of_config_part, declaration_from_config
 from dpsweep.trainers.declarations.batch_sampling import privacy_event_counts_of_run
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_counts_by_noise_factor
+from dpsweep.trainers.methods.rate_laws import DIGITS
 
 KINDS = 64
 """The most kinds of step with which the search for a noise begins: as many as the PLD accountant tells apart."""
@@ -92,8 +95,25 @@ class DeclaredPoint:
         if score_noise is not None:
             config = {**config, "score": {**config["score"], "noise_std": score_noise}}
             declared = _declaration_with_score_replaced(declared, config["score"])
-        axes = {**point.axes, NOISE: noise} if NOISE in point.axes else point.axes
+        found = {NOISE: noise}
+        if point.rate_factor is not None:
+            found[RATE] = self._automatic_rate(noise)
+            config = {**config, "trainer": {**config["trainer"], "lr": found[RATE]}}
+        axes = {key: found.get(key, value) for key, value in point.axes.items()}
         return Trial(method=point.method, axes=axes, config=config, event=declared.training_and_scoring_dp_event(noise))
+
+    def _automatic_rate(self, noise_multiplier: float) -> float:
+        """The learning rate that the method's law finds at this noise, times the point's factor."""
+        one, trainer = self.declaration, self.point.config["trainer"]
+        law = getattr(class_of_tag(trainer[KIND], "trainer"), "rate_law", None) if KIND in trainer else None
+        if law is None:
+            raise BadInput(
+                f"Expected {RATE} to be a number with trainer={self.point.method}: nobody has measured how its best "
+                "learning rate depends on the noise, so there is no automatic one."
+            )
+        noise_std = noise_multiplier * one.trainer.transform.norm_bound
+        rate = law.rate(noise_std=noise_std, batch_size=one.sampler.batch_size, steps=one.steps)
+        return float(f"{self.point.rate_factor * rate:.{DIGITS}g}")
 
 
 @lru_cache(maxsize=16)

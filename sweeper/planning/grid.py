@@ -30,11 +30,12 @@ from dpsweep.accounting.records.plan import FINAL, Trial
 from dpsweep.accounting.selection.interface import SelectionRule, Use
 from dpsweep.accounting.stored_names.stored_classes import KIND, TARGET, class_name_without_module
 from dpsweep.sweeper.planning.keys import is_root_of_key_known
-from dpsweep.sweeper.planning.plan_settings import LIMITS, Point
+from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
 from dpsweep.sweeper.trial.script_run import config_with_script_checksum
 from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_training_units_of_config
+from dpsweep.trainers.methods.rate_laws import factor_of_automatic_rate
 
 DEFAULTS = "defaults"
 """The key of Hydra's defaults list in a file."""
@@ -125,11 +126,21 @@ class Grid:
                 choices = dict(zip(others, choice, strict=True))
                 config = self._compose_config_of_method(method, choices)
                 axes, default_axes = self._axes_of_method(config, method.name)
-                resolution = Resolution(config, method.name, axes)
+                given_rate = OmegaConf.select(config, RATE)
+                resolution = Resolution(config, method.name, (*axes, RATE) if isinstance(given_rate, str) else axes)
                 for combination in itertools.product(*axes.values()):
                     values = dict(zip(axes, combination, strict=True))
-                    resolved = config_with_script_checksum(resolution.resolved_config_with_values(values), request.keys)
-                    yield Point(method=method.name, axes=choices | values, config=resolved, default_axes=default_axes)
+                    point = self._point_with_resolved_config(resolution, method.name, values, given_rate)
+                    yield replace(point, axes=choices | values, default_axes=default_axes)
+
+    def _point_with_resolved_config(
+        self, resolution: Resolution, method: str, values: Mapping[str, Any], given_rate: object
+    ) -> Point:
+        """The point with these values; an automatic learning rate has its factor in its place."""
+        factor = factor_of_automatic_rate(values.get(RATE, given_rate))
+        config = resolution.resolved_config_with_values(values if factor is None else {**values, RATE: factor})
+        resolved = config_with_script_checksum(config, self.request.keys)
+        return Point(method=method, axes=values, config=resolved, rate_factor=factor)
 
     def _axes_of_method(self, config: DictConfig, method: str) -> tuple[dict[str, tuple[Any, ...]], bool]:
         """The axes of one method, and whether default ones of the method are among them.
@@ -177,13 +188,8 @@ class Grid:
         choices = {key: str(value) for key, value in own.items() if self.loader.get_group_options(key)}
         config = self._compose_config_of_method(_Method(name=method, chosen_by=(f"trainer={method}",)), choices)
         others = {key: value for key, value in own.items() if key not in choices}
-        return Point(
-            method=method,
-            axes=own,
-            config=config_with_script_checksum(
-                Resolution(config, method, others).resolved_config_with_values(others), self.request.keys
-            ),
-        )
+        resolution = Resolution(config, method, (*others, RATE))
+        return replace(self._point_with_resolved_config(resolution, method, others, config.trainer.get("lr")), axes=own)
 
     def selection_rule_configs_by_name(self) -> dict[str, Mapping[str, Any]]:
         """The selection rules of `conf/tuning` by name, as configured here; rules with missing values are left out.
@@ -280,7 +286,7 @@ def _unquoted_value(value: Any) -> Any:
     return value.text if isinstance(value, QuotedString) else value
 
 
-RATE, UNSCORED = "trainer.lr", "unscored"
+UNSCORED = "unscored"
 DIGITS = 4
 """Significant digits of a carried learning rate."""
 

@@ -18,7 +18,7 @@ from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
-from dpsweep.accounting.records.plan import REPEAT, Plan
+from dpsweep.accounting.records.plan import REPEAT, Plan, Trial
 from dpsweep.accounting.selection.composition import Composition
 from dpsweep.accounting.selection.interface import Proposals, Search, rule_from_config
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
@@ -28,6 +28,7 @@ from dpsweep.sweeper.planning.cheapest_sampler import plan_with_cheapest_sampler
 from dpsweep.sweeper.planning.declared_point import DeclaredPoint, declared_point_of_trial
 from dpsweep.sweeper.planning.grid import carry_learning_rate_to_final_run, points_with_final_runs
 from dpsweep.sweeper.planning.plan_settings import (
+    RATE,
     BudgetSettings,
     PlanSettings,
     Point,
@@ -136,7 +137,11 @@ def _compose_plan_with_samplers(
         else (priced, None)
     )
     require_table_for_threshold(sealed.threshold, priced.rule, priced.trials)
-    trials = [carry_learning_rate_to_final_run(trial, priced.rule) for trial in priced.trials]
+    automatic = {point.method for point in distinct if point.rate_factor is not None}
+    trials = [
+        trial if trial.method in automatic else carry_learning_rate_to_final_run(trial, priced.rule)
+        for trial in priced.trials
+    ]
     plan = Plan(
         account=_require_account_name(settings.account),
         budget=budget,
@@ -149,7 +154,10 @@ def _compose_plan_with_samplers(
         spares=search.spares,
         card=card,
         about=asked.require_valid_about_text(settings.about),
-        notes=(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct), *priced.notes),
+        notes=(
+            *(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct)),
+            *(*_automatic_rates_note(distinct, trials), *priced.notes),
+        ),
     )
     return PricedPlan(
         plan=plan,
@@ -235,6 +243,15 @@ def _default_axes_note(points: Sequence[Point]) -> Iterator[str]:
         ones = "its default ones" if len(methods) == 1 else "their default ones"
         plural = "s" if len(default) > 1 else ""
         yield f"The grid has no axes for {', '.join(methods)}: {ones} (trainer/axes) make {len(default)} point{plural}."
+
+
+def _automatic_rates_note(points: Sequence[Point], trials: Sequence[Trial]) -> Iterator[str]:
+    """A note that has the numbers in place of automatic learning rates."""
+    methods = {point.method for point in points if point.rate_factor is not None}
+    rates = {trial.config["trainer"]["lr"] for trial in trials if trial.method in methods}
+    if rates:
+        numbers = ", ".join(f"{one:g}" for one in sorted(rates))
+        yield f"{RATE}=auto follows the noise of {', '.join(sorted(methods))}: {numbers}."
 
 
 def _require_finite_values(point: Point) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.notation import text_with_all_digits
 
-NOISE = "privacy.noise_multiplier"
+NOISE, RATE = "privacy.noise_multiplier", "trainer.lr"
 
 LIMITS: Mapping[str, tuple[float, float]] = {
     "trainer.lr": (1e-9, 1e6),
@@ -95,7 +95,8 @@ class Point:
     """One point of the grid: its method, its swept values, its resolved configuration.
 
     `final` is the run that follows the search if this point wins. `default_axes` says that the grid has no axes for
-    the method, so that it runs over default ones.
+    the method, so that it runs over default ones. `rate_factor` is the factor on the learning rate that follows from
+    the noise, and stands in its place in `config`; None where the rate was given.
     """
 
     method: str
@@ -103,6 +104,7 @@ class Point:
     config: Mapping[str, Any]
     final: Point | None = None
     default_axes: bool = False
+    rate_factor: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dpsweep.accounting.notation import noise_text_rounded_up
 from dpsweep.accounting.printing import has_only_visible_characters
 from dpsweep.accounting.records.plan import Proposed, Trial
 from dpsweep.sweeper.planning.optuna_samplers import chooser_from_config
-from dpsweep.sweeper.planning.plan_settings import NOISE, PlanSettings, Point
+from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, PlanSettings, Point
 
 INDEPENDENT, SHARED = "independent", "shared"
 WHEN_BUDGET_SPENT = "when_budget_spent"
@@ -54,6 +54,8 @@ def points_repeated_at_noise_of_each_phase(points: Sequence[Point], proposed: Pr
         return
     if any(point.config["privacy"]["noise_multiplier"] is not None for point in points):
         raise BadInput(f"Expected {NOISE} to be left out: {proposed.sampler_name} says the noise of its runs.")
+    if any(point.rate_factor is not None for point in points):
+        raise BadInput(f"Expected {RATE} to be numbers: {proposed.sampler_name} finds how the rate follows the noise.")
     for phase in proposed.phases:
         for point in points:
             privacy = {**point.config["privacy"], "noise_multiplier": phase.noise_multiplier}

@@ -317,6 +317,10 @@ def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[s
         raise BadInput(
             "Expected loss.class_weights to be null with trainer=output_perturbation: its price is for weights of 1."
         )
+    if config["loss"].get("label_smoothing"):
+        raise BadInput(
+            "Expected loss.label_smoothing to be 0 with trainer=output_perturbation: what it fits has whole targets."
+        )
     if parts["dataset"].unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
     adjacency = Adjacency(config["privacy"]["adjacency"])

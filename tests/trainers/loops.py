@@ -16,6 +16,7 @@ from dpsweep.trainers.declarations.lr_schedules import StepDecay
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import (
     DpAdam,
+    DpAdamBc,
     DpAdamWosm,
     DpMomentum,
     DpNadam,
@@ -34,6 +35,7 @@ TRAINERS = [
     DpSgd(lr=0.5, clip_norm=0.3),
     DpNsgd(lr=0.5, regularizer=0.2),
     DpAdam(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, eps=1e-4),
+    DpAdamBc(lr=0.05, clip_norm=0.3, beta1=0.8, beta2=0.9, least=1e-4),
     DpMomentum(lr=0.5, clip_norm=0.3, momentum=0.8),
     DpNadam(lr=0.05, regularizer=0.2, beta1=0.8, beta2=0.9, eps=1e-4),
     DpAdamWosm(lr=0.05, clip_norm=0.3, beta1=0.8, eps=0.01),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dpsweep.accounting.validation import positive
+from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.data.records import IGNORED
 
 if TYPE_CHECKING:
@@ -62,14 +62,18 @@ class CrossEntropy(Loss):
 
     `class_weights` [classes] are declared constants that multiply the losses of each class's records, so that a rare
     class can be trained for; None for weights of 1. A record's gradient is clipped after it is weighted.
+    `label_smoothing` is the share of each target that all classes get in equal parts.
+    Source: Szegedy, Vanhoucke, Ioffe, Shlens, Wojna 2016, Section 7 (label smoothing).
     """
 
     labels: ClassVar[str] = "int64"
     quality_name: ClassVar[str] = "accuracy"
     has_binary_quality: ClassVar[bool] = True
     class_weights: tuple[float, ...] | None = None
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        decay_rate("loss.label_smoothing", self.label_smoothing)
         if self.class_weights is None:
             return
         if isinstance(self.class_weights, str) or not isinstance(self.class_weights, Sequence):
@@ -94,14 +98,18 @@ class CrossEntropy(Loss):
         """Summed over all examples."""
         from torch.nn import functional
 
-        weights = None if self.class_weights is None else outputs.new_tensor(self.class_weights)
-        return functional.cross_entropy(outputs, targets, weight=weights, reduction="sum")
+        if self.class_weights is None:
+            return functional.cross_entropy(outputs, targets, reduction="sum", label_smoothing=self.label_smoothing)
+        losses = functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.label_smoothing)
+        return (losses * outputs.new_tensor(self.class_weights)[targets]).sum()
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The gradient with respect to the logits: softmax(outputs) - one_hot(targets), times the class's weight."""
+        """The gradient with respect to the logits: softmax(outputs) - smoothed targets, times the class's weight."""
         probabilities = outputs.softmax(dim=1)
-        right = targets.expand(len(outputs), *outputs.shape[2:])[:, None]
-        gradient = probabilities.scatter_add_(1, right, probabilities.new_full((), -1.0).expand(right.shape))
+        if self.label_smoothing:
+            probabilities -= self.label_smoothing / outputs.shape[1]
+        right, share = targets.expand(len(outputs), *outputs.shape[2:])[:, None], self.label_smoothing - 1.0
+        gradient = probabilities.scatter_add_(1, right, probabilities.new_full((), share).expand(right.shape))
         return gradient if self.class_weights is None else gradient * outputs.new_tensor(self.class_weights)[right]
 
     def quality(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -109,6 +109,28 @@ class Cyclic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PowerDecay:
+    """The factor at step t, counted from 1, is t to the power of minus `exponent`.
+
+    Optimization theory has 1/2 for convex losses, with trainer.lr = R / G for a ball of radius R and gradients of norm
+    up to G, and 1 for strongly convex ones, with trainer.lr = 1 / s for a strong convexity of s.
+    Source: Shamir & Zhang 2013 (Stochastic Gradient Descent for Non-smooth Optimization).
+
+    >>> [round(PowerDecay(exponent=0.5).factor(step, 4), 3) for step in range(4)]
+    [1.0, 0.707, 0.577, 0.5]
+    """
+
+    exponent: float
+
+    def __post_init__(self) -> None:
+        positive("exponent", self.exponent)
+
+    def factor(self, step: int, steps: int) -> float:
+        """The power of the step's number."""
+        return float((step + 1) ** -self.exponent)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WarmUp:
     """The factor rises linearly over the fraction `share` of the run and then follows the schedule `then`.
 

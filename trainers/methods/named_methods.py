@@ -21,33 +21,49 @@ from dpsweep.accounting.references import (
     KINGMA_2015,
     KOSKELA_2020_ADADP,
     MOHAPATRA_2022,
+    TANG_2024,
     YANG_2022,
     Work,
 )
 from dpsweep.accounting.validation import positive
 from dpsweep.trainers.methods.method import Method, Trainer
+from dpsweep.trainers.methods.rate_laws import RateLaw
 from dpsweep.trainers.methods.transforms import Clip, Normalize, Unbounded
-from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, HalfSteps, Momentum, Sgd
+from dpsweep.trainers.methods.updates import (
+    Adam,
+    AdamWithoutNoiseBias,
+    AdamWithoutSecondMoments,
+    HalfSteps,
+    Momentum,
+    Sgd,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LR = "lr"
+WEIGHT_DECAY = "weight_decay"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedMethod:
-    """Makes a `Method` from the hyperparameters of its transform and its update, which are dataclasses of numbers."""
+    """Makes a `Method` from the hyperparameters of its transform and its update, which are dataclasses of numbers.
+
+    `rate_law` is what `trainer.lr=auto` stands for, None for a method whose rate was not measured.
+    """
 
     label: str
     transform: type[Any]
     update: type[Any]
     noiseless: bool = False
     works: tuple[Work, ...] = ()
+    rate_law: RateLaw | None = None
 
     def __post_init__(self) -> None:
         numbers = [one for part in (self.transform, self.update) for one in fields(part) if one.name != LR]
         parameters = [Parameter(LR, Parameter.KEYWORD_ONLY), *_signature_parameters_from_fields(numbers)]
+        if not self.update.moves_weights_alone:
+            parameters.append(Parameter(WEIGHT_DECAY, Parameter.KEYWORD_ONLY, default=Trainer.weight_decay))
         object.__setattr__(self, "__signature__", Signature(parameters))
 
     def __call__(self, **numbers: float) -> Method:
@@ -60,6 +76,7 @@ class NamedMethod:
             update=_dataclass_from_named_numbers(self.update, bound.arguments),
             noiseless=self.noiseless,
             label=self.label,
+            weight_decay=bound.arguments.get(WEIGHT_DECAY, Trainer.weight_decay),
         )
 
 
@@ -73,23 +90,32 @@ def _dataclass_from_named_numbers(part: type[Any], numbers: dict[str, Any]) -> A
     return part(**{one.name: numbers[one.name] for one in fields(part)})
 
 
-DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd, works=(ABADI_2016,))
+DpSgd = NamedMethod(label="DP-SGD", transform=Clip, update=Sgd, works=(ABADI_2016,), rate_law=RateLaw(first=2.0))
 """Source: Abadi et al. 2016, Algorithm 1."""
 
-DpNsgd = NamedMethod(label="DP-NSGD", transform=Normalize, update=Sgd, works=(YANG_2022, BU_2023))
+DpNsgd = NamedMethod(
+    label="DP-NSGD", transform=Normalize, update=Sgd, works=(YANG_2022, BU_2023), rate_law=RateLaw(first=8.0)
+)
 """Automatic clipping, AUTO-S, is this method with a regularizer of 0.01, which AUTO-S calls gamma and does not tune.
 
 Source: Yang, Zhang, Chen, Liu 2022, Algorithm 1; Bu, Wang, Zha, Karypis 2023 (AUTO-S).
 """
 
-DpMomentum = NamedMethod(label="DP-Momentum", transform=Clip, update=Momentum, works=(MOHAPATRA_2022,))
+DpMomentum = NamedMethod(
+    label="DP-Momentum", transform=Clip, update=Momentum, works=(MOHAPATRA_2022,), rate_law=RateLaw(first=0.4)
+)
 """The noise in a velocity has up to 1 / (1 - momentum^2) times a gradient's variance; Yu et al. use momentum 0.6.
 
 Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPMomentum); Yu, Zhang, Chen 2019, Equation 5.
 """
 
-DpAdam = NamedMethod(label="DP-Adam", transform=Clip, update=Adam, works=(MOHAPATRA_2022, KINGMA_2015))
+DpAdam = NamedMethod(
+    label="DP-Adam", transform=Clip, update=Adam, works=(MOHAPATRA_2022, KINGMA_2015), rate_law=RateLaw(first=0.03)
+)
 """Source: Mohapatra, Sasy, He, Kamath, Thakkar 2022 (DPAdam); Kingma & Ba 2015, Algorithm 1."""
+
+DpAdamBc = NamedMethod(label="DP-AdamBC", transform=Clip, update=AdamWithoutNoiseBias, works=(TANG_2024, KINGMA_2015))
+"""Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC); Kingma & Ba 2015, Algorithm 1."""
 
 DpNadam = NamedMethod(label="DP-NAdam", transform=Normalize, update=Adam, works=(YANG_2022, KINGMA_2015))
 """The N stands for normalization, as in DP-NSGD: this is not Nesterov's variant of Adam, also called NAdam.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, Work
+from dpsweep.accounting.references import KINGMA_2015, MOHAPATRA_2022, TANG_2024, Work
 from dpsweep.accounting.validation import decay_rate, positive
 from dpsweep.trainers.declarations.lr_schedules import Constant, LearningRate
 
@@ -25,7 +25,10 @@ class Update(ABC, Generic[State]):
 
     A state is None, or a frozen dataclass of tensors and numbers that a checkpoint can hold. Gradients may belong to
     several runs at the same step, one row per run: the result for a row depends on that row alone.
+    `moves_weights_alone` is true where the state relies on nothing else changing the weights between two steps.
     """
+
+    moves_weights_alone: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, weights: Tensor) -> State:
@@ -95,6 +98,18 @@ class Moments:
     second: Tensor
     steps: int = 0
 
+    def without_bias_of_start(self, beta1: float, beta2: float) -> tuple[Tensor, Tensor]:
+        """The mean and the mean square, corrected for their start at 0."""
+        return self.first / (1 - beta1**self.steps), self.second / (1 - beta2**self.steps)
+
+
+def _add_gradient_to_moments(moments: Moments, gradient: Tensor, beta1: float, beta2: float) -> Moments:
+    return Moments(
+        first=moments.first.lerp(gradient, 1 - beta1),
+        second=moments.second.lerp(gradient.square(), 1 - beta2),
+        steps=moments.steps + 1,
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(Update[Moments]):
@@ -120,12 +135,39 @@ class Adam(Update[Moments]):
 
     def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
         """The corrected mean divided by the root of the corrected mean square plus eps."""
-        steps = state.steps + 1
-        first = state.first.lerp(gradient, 1 - self.beta1)
-        second = state.second.lerp(gradient.square(), 1 - self.beta2)
-        root = (second / (1 - self.beta2**steps)).sqrt()
-        direction = first / (1 - self.beta1**steps) / (root + self.eps)
-        return Moments(first=first, second=second, steps=steps), direction
+        moments = _add_gradient_to_moments(state, gradient, self.beta1, self.beta2)
+        mean, mean_square = moments.without_bias_of_start(self.beta1, self.beta2)
+        return moments, mean / (mean_square.sqrt() + self.eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamWithoutNoiseBias(Update[Moments]):
+    """Adam with the noise's variance subtracted from the mean square, which it is a constant part of.
+
+    The difference, which may be negative by chance, is at least `least`, a mean square.
+    Source: Tang, Shpilevskiy, Lecuyer 2024, Algorithm 1 (DP-AdamBC; gamma' is `least`).
+    """
+
+    works: ClassVar[tuple[Work, ...]] = (TANG_2024,)
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    least: float = 1e-8
+
+    def __post_init__(self) -> None:
+        decay_rate("beta1", self.beta1)
+        decay_rate("beta2", self.beta2)
+        positive("least", self.least)
+
+    def start(self, weights: Tensor) -> Moments:
+        """Both averages at 0."""
+        return Moments(first=weights.new_zeros(weights.shape), second=weights.new_zeros(weights.shape))
+
+    def direction(self, state: Moments, gradient: Tensor, noise_std: Tensor) -> tuple[Moments, Tensor]:
+        """The corrected mean divided by the root of the corrected mean square less the noise's variance."""
+        moments = _add_gradient_to_moments(state, gradient, self.beta1, self.beta2)
+        mean, mean_square = moments.without_bias_of_start(self.beta1, self.beta2)
+        return moments, mean / (mean_square - noise_std.square()).clamp(min=self.least).sqrt()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -247,6 +289,7 @@ class HalfSteps(Update[Iteration]):
     tolerance of 1 are from the authors' program.
     """
 
+    moves_weights_alone: ClassVar[bool] = True
     lr: float
     tolerance: float = 1.0
 

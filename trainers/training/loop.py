@@ -85,8 +85,9 @@ def train(
 ) -> Outcome:
     """Trains `model` in place on `device`, and calls `on_step` after each step with the number of steps done.
 
-    A step is x <- x - lr * factor * direction((sum_i h_i g_i + z) / batch_size), z ~ N(0, (noise_multiplier *
-    bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and bound of the step.
+    A step is x <- x - lr * factor * (direction((sum_i h_i g_i + z) / batch_size) + weight_decay * x), z ~ N(0,
+    (noise_multiplier * bound)^2), then a projection if the method has one; `run.bounds` gives the noise multiplier and
+    bound of the step.
     The noisy sum is rounded to the lattice of `dpsweep.trainers.randomness` before any other code reads it.
     If the run declares an average, `model` ends with the average. A run with non-finite parameters stops, and its
     outcome is flagged without an exception. `should_stop` is called after each step, or epoch; a stop saves the
@@ -226,6 +227,8 @@ class _Group:
         )
         lattices, scale = Lattices.from_noise_stds(deviations, weights.device), 1.0
         directions = Directions([run.trainer.update for run in runs], [progress.state for progress in progresses])
+        decay = rate * _floats_as_column_vector_like([run.trainer.weight_decay for run in runs], weights)
+        decays = any(run.trainer.weight_decay for run in runs)
         project = Projection([run.trainer for run in runs], weights)
         averages = Averages(run.ema, [progress.average for progress in progresses])
         first, tally, factors = progresses[0].step, Tally(len(runs)), Counter[float]()
@@ -246,8 +249,10 @@ class _Group:
             if any(deviations):
                 noisy = lattices.add_noise_to_sums(noisy, source.draw_standard_normal_noise(weights))
             means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, lattices.stds))
-            direction = directions(*means)
-            weights -= rate * run.schedule.factor(step, run.steps) * direction
+            direction, part = directions(*means), run.schedule.factor(step, run.steps)
+            if decays:
+                weights *= 1 - decay * part
+            weights -= rate * part * direction
             project(weights)
             averages.add_weights(weights, step)
             if self.on_step is not None:

@@ -23,6 +23,8 @@ from dpsweep.trainers.declarations.losses import (
 LOSSES = {
     "cross-entropy": (CrossEntropy(), 3),
     "weighted cross-entropy": (CrossEntropy(class_weights=(1.0, 5.0, 0.4)), 3),
+    "smoothed cross-entropy": (CrossEntropy(label_smoothing=0.3), 3),
+    "weighted and smoothed": (CrossEntropy(class_weights=(1.0, 5.0, 0.4), label_smoothing=0.3), 3),
     "squared error": (SquaredError(cap=4.0), 1),
     "absolute error": (AbsoluteError(cap=2.0), 1),
     "Huber": (Huber(delta=0.5, cap=2.0), 1),
@@ -69,6 +71,8 @@ def test_the_quality_of_several_labels_is_the_share_of_right_ones() -> None:
 def test_losses_are_the_papers() -> None:
     outputs = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
     assert float(CrossEntropy()(outputs, torch.tensor([1, 0]))) == pytest.approx(math.log(4 / 3) + math.log(2))
+    smoothed = CrossEntropy(label_smoothing=0.2, class_weights=(1.0, 3.0))(outputs[:1], torch.tensor([1]))
+    assert float(smoothed) == pytest.approx(3 * (0.9 * math.log(4 / 3) + 0.1 * math.log(4))), "targets of .1 and .9"
     numbers = torch.tensor([[1.0], [2.5]])
     targets = torch.tensor([0.0, 2.0])
     assert float(SquaredError()(numbers, targets)) == pytest.approx((1 + 0.25) / 2)

@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from dpsweep.trainers.declarations import lr_schedules as schedules
-from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine, Cyclic, StepDecay, WarmUp
-from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Directions, Momentum, Sgd
+from dpsweep.trainers.declarations.lr_schedules import Constant, Cosine, Cyclic, PowerDecay, StepDecay, WarmUp
+from dpsweep.trainers.methods.updates import (
+    Adam,
+    AdamWithoutNoiseBias,
+    AdamWithoutSecondMoments,
+    Directions,
+    Momentum,
+    Sgd,
+)
 
 NOISE = torch.ones(1, dtype=torch.float64)
 
@@ -93,6 +100,16 @@ def test_adam_on_noise_alone_converges_to_the_step_without_second_moments() -> N
     assert early > 1.2 * late, "it has to get there: its first step is one by signs"
 
 
+def test_adam_without_the_noises_bias_takes_steps_by_the_signal_alone() -> None:
+    """A constant signal of .3 and noise of std 1: the mean square less the noise's is near .09, and not 1.09."""
+    update, noise = AdamWithoutNoiseBias(beta1=0.9, beta2=0.9999, least=1e-6), torch.Generator().manual_seed(3)
+    state = update.start(torch.zeros(400, dtype=torch.float64))
+    for _ in range(20_000):
+        gradient = 0.3 + torch.randn(400, dtype=torch.float64, generator=noise)
+        state, direction = update.direction(state, gradient, NOISE)
+    assert float(direction.mean()) == pytest.approx(1.0, rel=0.05)
+
+
 def test_runs_side_by_side_have_each_its_own_noise() -> None:
     """Four runs of two rules, whose noise differs between all."""
     rules = [AdamWithoutSecondMoments(beta1=0.0, eps=1.0), Sgd()] * 2
@@ -102,7 +119,7 @@ def test_runs_side_by_side_have_each_its_own_noise() -> None:
 
 
 def test_a_direction_never_changes_its_arguments() -> None:
-    for update in (Sgd(), Adam(), Momentum(), AdamWithoutSecondMoments()):
+    for update in (Sgd(), Adam(), AdamWithoutNoiseBias(), Momentum(), AdamWithoutSecondMoments()):
         gradient = torch.ones(3)
         state = update.start(gradient)
         first = update.direction(state, gradient, NOISE.float())[1].clone()
@@ -137,6 +154,7 @@ each_length = pytest.mark.parametrize("steps", [1, 2, 3, 7, 100, 999, 5000])
         StepDecay(milestones=[0.5], factors=[0.1]),
         Cosine(final=0.01),
         Cyclic(lowest=0.02, highest=1.0, cycles=3),
+        PowerDecay(exponent=1.0),
         WarmUp(share=0.1, then=Cosine(final=0.01)),
         WarmUp(share=0.999, then=WarmUp(share=0.5, then=Constant())),
     ],
@@ -202,4 +220,4 @@ def test_a_schedule_that_makes_no_sense_is_refused(make, sentence) -> None:
 
 
 def test_examples_hold() -> None:
-    assert doctest.testmod(schedules) == (0, 5)
+    assert doctest.testmod(schedules) == (0, 6)

@@ -93,10 +93,10 @@ def test_a_composed_method_is_stored_by_tags_and_hashed_with_all_of_its_numbers(
     ("change", "message"),
     [
         ({"transform": {"_target_": COMPOSED["update"]["_target_"]}}, "transform=adam_wosm_update to be one of clip"),  # type: ignore[index]
-        ({"update": {"kind": "clip"}}, "update=clip to be one of adam_update"),
+        ({"update": {"kind": "clip"}}, "update=clip to be one of adam_bc_update, adam_update"),
         ({"update": {"kind": "sgd_update", "momentum": 1}}, "update.momentum to be left out"),
         ({"transform": {"kind": "clip", "clip": 1}}, "transform.clip to be one of clip_norm"),
-        ({"clip_norm": 1.0}, "trainer.clip_norm to be one of label, lr, noiseless, transform, update"),
+        ({"clip_norm": 1.0}, "trainer.clip_norm to be one of label, lr, noiseless, transform, update, weight_decay"),
     ],
 )
 def test_a_part_of_another_family_or_a_number_of_nobody_is_refused(change: dict[str, Any], message: str) -> None:

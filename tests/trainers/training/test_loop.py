@@ -18,9 +18,9 @@ from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
-from dpsweep.trainers.methods.named_methods import DpSgd, ProjectedDpSgd
+from dpsweep.trainers.methods.named_methods import DpAdam, DpSgd, ProjectedDpSgd
 from dpsweep.trainers.methods.transforms import Normalize
-from dpsweep.trainers.methods.updates import Adam, AdamWithoutSecondMoments, Momentum
+from dpsweep.trainers.methods.updates import Adam, AdamWithoutNoiseBias, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.loop import train
 from dpsweep.trainers.training.run import BatchSizes, Run
@@ -62,12 +62,17 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             second = update.beta2 * second + (1 - update.beta2) * mean**2
             corrected = (second / (1 - update.beta2 ** (step + 1))).sqrt() + update.eps
             mean = first / (1 - update.beta1 ** (step + 1)) / corrected
+        if isinstance(update, AdamWithoutNoiseBias):
+            first = update.beta1 * first + (1 - update.beta1) * mean
+            second = update.beta2 * second + (1 - update.beta2) * mean**2
+            difference = second / (1 - update.beta2 ** (step + 1)) - (std / run.sampler.batch_size) ** 2
+            mean = first / (1 - update.beta1 ** (step + 1)) / difference.clamp(min=update.least).sqrt()
         if isinstance(update, Momentum):
             mean = first = update.momentum * first + mean
         if isinstance(update, AdamWithoutSecondMoments):
             first = update.beta1 * first + (1 - update.beta1) * mean
             mean = first / (1 - update.beta1 ** (step + 1)) / (0.7 * 0.3 / 30 + update.eps)
-        weights -= trainer.lr * run.schedule.factor(step, run.steps) * mean
+        weights -= trainer.lr * run.schedule.factor(step, run.steps) * (mean + trainer.weight_decay * weights)
         if isinstance(trainer, ProjectedDpSgd):
             weights *= min(1.0, trainer.radius / float(weights.norm()))
     return weights
@@ -89,6 +94,17 @@ def test_each_method_takes_the_steps_of_its_paper(trainer, steps) -> None:
     theirs = by_hand(run, records, reproducible_streams(1, "trial"))
     start = flat(fresh_model()).double()
     assert float((ours.double() - theirs).norm()) < 1e-5 * float((theirs - start).norm())
+
+
+@pytest.mark.parametrize("trainer", [DpSgd, partial(DpAdam, beta1=0.8, beta2=0.9, eps=1e-4)], ids=["DP-SGD", "DP-Adam"])
+def test_weights_decay_by_their_own_share_of_the_rate(trainer) -> None:
+    run = replace(RUN, trainer=trainer(lr=0.5, clip_norm=0.3, weight_decay=0.2))
+    records = some_records(80)
+    ours, _ = trained(run, records, reproducible_streams(1, "trial"))
+    theirs = by_hand(run, records, reproducible_streams(1, "trial"))
+    plain = by_hand(replace(run, trainer=trainer(lr=0.5, clip_norm=0.3)), records, reproducible_streams(1, "trial"))
+    assert float((ours.double() - theirs).norm()) < 1e-5 * float(theirs.norm())
+    assert float(theirs.norm()) < 0.95 * float(plain.norm())
 
 
 def test_the_hand_written_gradient_is_the_gradient() -> None:
