@@ -35,6 +35,8 @@ from searching import accuracies, asked, margin, one_run_noise, swept, workers, 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
 RATE = "trainer.lr"
+PARAMETERS = 4096
+"""What stands for the number of parameters in a law without it, so that both laws have numbers of one size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,9 @@ class Law:
     def rate(self, x: float) -> float:
         return float(min(self.most, self.first * x**self.exponent))
 
+    def __str__(self) -> str:
+        return f"min({self.most:g}, {self.first:g} x^{self.exponent:g})"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cell:
@@ -158,8 +163,10 @@ class Cell:
         return float(self.logs[mean >= mean.max() - 0.005].mean())
 
 
-def cells_of_method(method: str, settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    """The cells of a method that have two rounds or more."""
+def cells_of_method(
+    method: str, settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, by_parameters: bool = True
+) -> list[Cell]:
+    """The cells of a method that have two rounds or more; x has the number of parameters only if told."""
     bound = settings["methods"][method].get("trainer.clip_norm", 1.0)
     groups: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
     for line in found:
@@ -168,7 +175,7 @@ def cells_of_method(method: str, settings: Mapping[str, Any], found: Sequence[Ma
     cells = []
     for (data, epsilon), own in groups.items():
         one = own[0]
-        scale = one["noise"] * bound * math.sqrt(one["steps"] * one["parameters"])
+        scale = one["noise"] * bound * math.sqrt(one["steps"] * (one["parameters"] if by_parameters else PARAMETERS))
         cells.append(
             Cell(
                 data=data,
@@ -194,23 +201,27 @@ def law_of_largest_accuracy(cells: Sequence[Cell], default: float, grid: Mapping
 
 def exponent_with_interval(cells: Sequence[Cell]) -> tuple[float, float, float]:
     """The slope of the best rate's logarithm in that of x, and the 95 % interval of resampled noises and rounds."""
-    draw, slopes = np.random.default_rng(0), []
+    draw = np.random.default_rng(0)
     cells = [cell for cell in cells if not _is_at_edge(cell)]
     if len(cells) < 3:
         return math.nan, math.nan, math.nan
-    for turn in range(1001):
-        rows = np.arange(len(cells)) if not turn else draw.integers(len(cells), size=len(cells))
-        every = range(len(cells[0].rounds))
-        places = [
-            (
-                math.log(cells[row].x),
-                cells[row].best_log_rate(np.array(every) if not turn else draw.integers(len(every), size=len(every))),
-            )
-            for row in rows
-        ]
-        if len({place for place, _ in places}) > 1:
-            slopes.append(float(np.polyfit(*zip(*places, strict=True), 1)[0]))
-    return slopes[0], *map(float, np.quantile(slopes[1:], (0.025, 0.975)))
+    places = np.log([cell.x for cell in cells])
+    slope = _slope(places, np.array([cell.best_log_rate(np.arange(len(cell.rounds))) for cell in cells]))
+    resampled = []
+    for _ in range(1000):
+        rows = draw.integers(len(cells), size=len(cells))
+        rounds = [draw.integers(len(cells[row].rounds), size=len(cells[row].rounds)) for row in rows]
+        if np.ptp(places[rows]):
+            best = [cells[row].best_log_rate(some) for row, some in zip(rows, rounds, strict=True)]
+            resampled.append(_slope(places[rows], np.array(best)))
+    low, high = np.quantile(resampled, (0.025, 0.975))
+    return slope, float(low), float(high)
+
+
+def _slope(places: np.ndarray, values: np.ndarray) -> float:
+    """The slope of the least-squares line."""
+    away = places - places.mean()
+    return float(away @ values / (away @ away))
 
 
 def _is_at_edge(cell: Cell) -> bool:
@@ -220,36 +231,38 @@ def _is_at_edge(cell: Cell) -> bool:
 
 def table(settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
     """For each method: slopes by data set, losses of the fixed default and of the others' law, and their difference."""
-    written = []
-    for method, own in settings["methods"].items():
-        cells, default = cells_of_method(method, settings, found), own[RATE]
-        judged = [cell for cell in cells if cell.epsilon in settings["judged_at"]]
-        written.append(f"{method:<18}{'exponent':>22}{'fixed loses':>22}{'law loses':>22}   the others' law")
-        gains = []
-        for data in dict.fromkeys(cell.data for cell in cells):
-            rest = [cell for cell in cells if cell.data != data]
-            if not rest:
-                continue
-            law = law_of_largest_accuracy(rest, default, settings["law"])
-            mine = [cell for cell in judged if cell.data == data]
-            fixed = [100 * cell.loss(default) for cell in mine]
-            lawful = [100 * cell.loss(law.rate(cell.x)) for cell in mine]
-            slope = "{:.2f} [{:.2f}, {:.2f}]".format(
-                *exponent_with_interval([cell for cell in cells if cell.data == data])
-            )
-            written.append(
-                f"  {data:<16}{slope:>22}{_numbers(fixed):>22}{_numbers(lawful):>22}   "
-                f"min({law.most:g}, {law.first:g} x^{law.exponent:g})"
-            )
-            gains.append(statistics.fmean(fixed) - statistics.fmean(lawful))
-        if len(gains) > 2:
-            half = margin(gains)
-            mean = statistics.fmean(gains)
-            written.append(f"  the law gains {mean:.2f} points [{mean - half:.2f}, {mean + half:.2f}]")
-            law = law_of_largest_accuracy(cells, default, settings["law"])
-            written.append(f"  all data sets' law: min({law.most:g}, {law.first:g} x^{law.exponent:g})")
-        written.append("")
-    return "\n".join(written)
+    return "\n\n".join(
+        "\n".join(_lines_of_law(method, settings, found, by_parameters=by_parameters))
+        for method in settings["methods"]
+        for by_parameters in (True, False)
+    )
+
+
+def _lines_of_law(
+    method: str, settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]], *, by_parameters: bool
+) -> Iterator[str]:
+    default, grid = settings["methods"][method][RATE], settings["law"]
+    cells = cells_of_method(method, settings, found, by_parameters=by_parameters)
+    name = f"{method}, x {'with' if by_parameters else 'without'} d"
+    yield f"{name:<26}{'exponent':>20}{'fixed rate loses':>22}{'law loses':>22}   the others' law"
+    gains = []
+    for data in dict.fromkeys(cell.data for cell in cells):
+        own, rest = ([cell for cell in cells if (cell.data == data) is same] for same in (True, False))
+        if not rest:
+            continue
+        law = law_of_largest_accuracy(rest, default, grid)
+        judged = [cell for cell in own if cell.epsilon in settings["judged_at"]]
+        fixed, lawful = (
+            [100 * cell.loss(rate) for cell, rate in zip(judged, rates, strict=True)]
+            for rates in ([default] * len(judged), [law.rate(cell.x) for cell in judged])
+        )
+        slope = "{:.2f} [{:.2f}, {:.2f}]".format(*exponent_with_interval(own))
+        yield f"  {data:<24}{slope:>20}{_numbers(fixed):>22}{_numbers(lawful):>22}   {law}"
+        gains.append(statistics.fmean(fixed) - statistics.fmean(lawful))
+    if len(gains) > 2:
+        mean, half = statistics.fmean(gains), margin(gains)
+        yield f"  the law gains {mean:+.2f} points [{mean - half:+.2f}, {mean + half:+.2f}]"
+        yield f"  the law of all data sets: {law_of_largest_accuracy(cells, default, grid)}"
 
 
 def _numbers(values: Sequence[float]) -> str:

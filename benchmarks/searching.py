@@ -146,7 +146,9 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
             records = public_test(json.dumps(source), folder)
             if records is None and held_out is None:
                 held_out = load_split_records(run.trial.config, declared.adjacency, Path(folder)).holdout
-            quality = quality_per_record(model, records or held_out, "cpu", declared.loss)
+            unseen = held_out if records is None else records
+            assert unseen is not None, "a sweep without public test records holds some out"
+            quality = quality_per_record(model, unseen, "cpu", declared.loss)
             found[str(sorted(run.trial.axes.items()))] = float(quality.mean())
     return found
 
