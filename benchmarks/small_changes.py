@@ -41,7 +41,12 @@ def accuracies_at_best_rate(
     }
 
 
-def table(settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
+def table() -> str:
+    """The gains in the results."""
+    return table_of_gains(configured(), lines(RESULTS))
+
+
+def table_of_gains(settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
     """The gain of each change in points, by data set and epsilon, and its mean with a 95 % interval over these."""
     cells = sorted({(line["data"], line["epsilon"]) for line in found})
     written = [f"{'':<28}" + "".join(f"{f'{data} {epsilon:g}':>14}" for data, epsilon in cells) + f"{'mean':>22}"]
@@ -54,10 +59,11 @@ def table(settings: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> st
             )
             continue
         plain = accuracies_at_best_rate(base, settings, found)
-        gains = [own[cell] - plain[cell] for cell in cells if cell in own and cell in plain]
+        gained = {cell: own[cell] - plain[cell] for cell in cells if cell in own and cell in plain}
+        gains = list(gained.values())
         if len(gains) > 2:
             mean, half = statistics.fmean(gains), margin(gains)
-            shown = "".join(f"{gain:>+14.1f}" for gain in gains)
+            shown = "".join(f"{gained[cell]:>+14.1f}" if cell in gained else f"{'':>14}" for cell in cells)
             written.append(f"{method:<28}{shown}{f'{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]':>22}")
     return "\n".join(written)
 
@@ -77,7 +83,7 @@ def toy() -> None:
         settings, results = {**few, "methods": methods, "bases": {}}, Path(place, "results.jsonl")
         run(folder, [], settings, results)
         found = lines(results)
-        print(table(settings, found))
+        print(table_of_gains(settings, found))
     if len(found) != 4:
         sys.exit(f"4 axes were asked for, {len(found)} have a result")
 
@@ -89,6 +95,6 @@ if __name__ == "__main__":
         case ["run", folder, *only]:
             run(str(Path(folder).resolve()), only, configured(), RESULTS)
         case ["table"]:
-            print(table(configured(), lines(RESULTS)))
+            print(table())
         case _:
             sys.exit(__doc__)

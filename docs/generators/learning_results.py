@@ -1,4 +1,4 @@
-"""Writes the table of docs/learning.md, from benchmarks/published.jsonl.
+"""Writes the tables of docs/learning.md, from the results of studies in benchmarks/.
 
 python docs/generators/learning_results.py
 """
@@ -10,14 +10,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "learning.md"
-BEGIN, END = "<!-- begin table: python docs/generators/learning_results.py -->\n", "<!-- end table -->\n"
-BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "published.py"), run_name="imported")
+BEGIN, END = "<!-- begin table: python docs/generators/learning_results.py {} -->\n", "<!-- end table -->\n"
+STUDIES = ("published", "learning_rates", "small_changes")
 
 
 def insert(page: str) -> str:
-    """The page with the table of what was trained."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}```\n{BENCHMARK['table']()}\n```\n{END}{rest.partition(END)[2]}"
+    """The page with the table of each study in `benchmarks/`."""
+    for study in STUDIES:
+        table = runpy.run_path(str(ROOT / "benchmarks" / f"{study}.py"), run_name="imported")["table"]
+        before, begin, rest = page.partition(BEGIN.format(study))
+        page = f"{before}{begin}```\n{table()}\n```\n{END}{rest.partition(END)[2]}"
+    return page
 
 
 if __name__ == "__main__":
