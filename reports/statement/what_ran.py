@@ -299,7 +299,14 @@ def pretrained_weights_sentences(context: Context) -> tuple[str, ...]:
 def frozen_features_line(context: Context) -> Iterator[Line]:
     """The line on frozen features: their extractor, its public training data and its checksum."""
     features = FrozenFeatures.from_trial_config(context.sweep.plan.trials[0].config)
-    if features is not None:
+    if features is not None and not features.has_weights:
+        yield EvidenceLevel.STATED.make_statement_line(
+            "Features",
+            f"A model's inputs are features by {features.extractor_class}, a formula for which no data were used.",
+            "The features of each record are computed from this record alone and scaled to norm "
+            f"{text_with_all_digits(features.row_norm)}.",
+        )
+    elif features is not None:
         yield EvidenceLevel.ASSUMED.make_statement_line(
             "Features",
             f"A model's inputs are frozen features by {features.extractor_class}, which was trained on "

@@ -87,12 +87,27 @@ def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
     form = json.loads((released / "preprocessing.json").read_text())
     assert form["features"]["settings"]["sha256"] == digest
     card = last_line(program("export", str(folder), module=CLI))
-    text = card.read_text()
-    assert digest in text
-    code = text.partition("```python\n")[2].partition("```")[0]
+    assert digest in card.read_text()
+    assert label_by_code_of_card(card) in range(10)
+
+
+@pytest.mark.long
+def test_of_features_by_a_formula_the_page_says_that_no_data_were_used_and_the_card_computes_them(
+    program: Program, pages: None
+) -> None:
+    page = last_line(program("sweep", "dataset=digits", "features=scattering", *QUICK, *PRICE, module=CLI))
+    assert "features by Scattering, a formula for which no data were used" in page.read_text()
+    card = last_line(program("export", str(page.parents[1]), module=CLI))
+    assert "a formula, for which no data were used" in card.read_text()
+    assert label_by_code_of_card(card) in range(10)
+
+
+def label_by_code_of_card(card: Path) -> int:
+    """What the code of a card prints, without dpsweep, beside the files of its export."""
+    code = card.read_text().partition("```python\n")[2].partition("```")[0]
     ran = subprocess.run([sys.executable, "-c", code], cwd=card.parent, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert int(ran.stdout) in range(10)
+    return int(ran.stdout)
 
 
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in WRONG])
