@@ -40,6 +40,11 @@ class FrozenFeatures:
         return class_name_without_module(self.node)
 
     @property
+    def label(self) -> str:
+        """The extractor as a page names it: its class, and the model's name where a folder gives one."""
+        return f"{self.extractor_class} ({self.node['weights']})" if "path" in self.node else self.extractor_class
+
+    @property
     def has_weights(self) -> bool:
         """Whether the extractor was trained; otherwise it is a formula."""
         return self.node.get("weights") is not None
@@ -80,6 +85,8 @@ class FrozenFeatures:
     def settings_for_release(self) -> dict[str, Any]:
         """The settings as they are released: of a file or a class of the user's only the name, and no path."""
         settings = {key: value for key, value in fields_without_class_name(self.node).items() if key != "source"}
+        if "path" in settings:
+            settings["path"] = PurePath(str(settings["path"])).name
         if not self.has_weights:
             return {"kind": tag_or_path_of_class(self.node), "settings": settings}
         weights = settings["weights"]

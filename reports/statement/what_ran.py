@@ -302,14 +302,14 @@ def frozen_features_line(context: Context) -> Iterator[Line]:
     if features is not None and not features.has_weights:
         yield EvidenceLevel.STATED.make_statement_line(
             "Features",
-            f"A model's inputs are features by {features.extractor_class}, a formula for which no data were used.",
+            f"A model's inputs are features by {features.label}, a formula for which no data were used.",
             "The features of each record are computed from this record alone and scaled to norm "
             f"{text_with_all_digits(features.row_norm)}.",
         )
     elif features is not None:
         yield EvidenceLevel.ASSUMED.make_statement_line(
             "Features",
-            f"A model's inputs are frozen features by {features.extractor_class}, which was trained on "
+            f"A model's inputs are frozen features by {features.label}, which was trained on "
             f"{features.trained_on}. These data are declared public: no guarantee covers them.",
             f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
             f"alone and scaled to norm {text_with_all_digits(features.row_norm)}.",

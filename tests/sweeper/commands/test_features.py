@@ -20,6 +20,7 @@ from tests.randomized import TRAINS
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, weights_file
+from tests.trainers.pretrained_folders import picture_folder
 from tests.waiting import strike_when
 
 pytestmark = TRAINS
@@ -243,3 +244,15 @@ def test_the_models_of_frozen_features_name_their_features(program: Program) -> 
         assert features in shown
         assert "fully_connected.logistic" in shown
     assert "efficientnet_lite0" not in program("--cfg", "job", "dataset=cifar10", "model=resnet20").stdout
+
+
+def test_an_encoder_in_a_folder_takes_its_path_alone_and_no_page_that_may_leave_has_it(
+    program: Program, tmp_path: Path, pages: None
+) -> None:
+    folder = picture_folder(tmp_path / "models" / "eye", "vit")[0]
+    words = ("dataset=digits", "features=hf", f"features.path={folder}", *QUICK, *PRICE)
+    page = last_line(program("sweep", *words, module=CLI))
+    assert "frozen features by HfEncoder (tiny-eye), which was trained on imagenet-1k" in page.read_text()
+    released = last_line(program("release", str(page.parents[1]), module=CLI)).parent
+    assert str(tmp_path) not in "".join(file.read_text() for file in released.glob("*.[jyh]*"))
+    assert json.loads((released / "preprocessing.json").read_text())["features"]["settings"]["path"] == "eye"
