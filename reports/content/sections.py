@@ -194,7 +194,7 @@ def search_headline_text(sweep: Sweep, facts: Mapping[str, Fact]) -> str:
         + point_and_run_counts_text(sweep.plan, methods)
         + (" and a final run" if sweep.rule.final_run_terms else ""),
         notation.enumeration_text([model for model in models if model]),
-        "" if features is None else f"frozen features by {features.extractor_class}",
+        "" if features is None else f"frozen features by {features.label}",
         f"{facts['steps'].text} steps" if "steps" in facts else "",
         f"expected batch size {notation.enumeration_text(sizes)}" if sizes else "",
     ]

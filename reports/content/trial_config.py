@@ -40,6 +40,16 @@ class FrozenFeatures:
         return class_name_without_module(self.node)
 
     @property
+    def label(self) -> str:
+        """The extractor as a page names it: its class, and the model's name where a folder gives one."""
+        return f"{self.extractor_class} ({self.node['weights']})" if "path" in self.node else self.extractor_class
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the extractor was trained; otherwise it is a formula."""
+        return self.node.get("weights") is not None
+
+    @property
     def trained_on(self) -> str:
         """The data that the weights were trained on, declared public."""
         return str(self.node["trained_on"])
@@ -49,6 +59,11 @@ class FrozenFeatures:
         """The checksum of the weights."""
         weights = self.node["weights"]
         return str(weights["sha256"] if isinstance(weights, Mapping) else self.node["sha256"])
+
+    @property
+    def can_be_rebuilt_by_readers(self) -> bool:
+        """Whether the code of ours and a published package suffice to compute the features."""
+        return not self.has_weights or self.weights_package is not None
 
     @property
     def feature_count(self) -> int:
@@ -63,13 +78,17 @@ class FrozenFeatures:
     @property
     def weights_package(self) -> str | None:
         """The package with the weights; None if they are a file of the curator's, which no reader has."""
-        weights = self.node["weights"]
+        weights = self.node.get("weights")
         return weights.get("package") if isinstance(weights, Mapping) else None
 
     @property
     def settings_for_release(self) -> dict[str, Any]:
         """The settings as they are released: of a file or a class of the user's only the name, and no path."""
         settings = {key: value for key, value in fields_without_class_name(self.node).items() if key != "source"}
+        if "path" in settings:
+            settings["path"] = PurePath(str(settings["path"])).name
+        if not self.has_weights:
+            return {"kind": tag_or_path_of_class(self.node), "settings": settings}
         weights = settings["weights"]
         if not isinstance(weights, Mapping):
             settings["weights"] = PurePath(str(weights)).name

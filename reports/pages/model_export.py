@@ -149,7 +149,7 @@ def _write_export_while_locked(folder: Path, ledger: Ledger, formats: Sequence[R
         code = snippet.prediction_snippet(config, dataset, form, MODEL_FILE, features)
         base = BaseModel.from_trial_config(config)
         modules = {snippet.MODEL_CODE: snippet.name_of_module_that_builds_model(config["model"])} if own else {}
-        if features is not None and features.weights_package is not None:
+        if features is not None and features.can_be_rebuilt_by_readers:
             modules[snippet.EXTRACTOR] = current_path_of_class(features.node).rpartition(".")[0]
         if config.get("adapter"):
             modules[snippet.ADAPTER] = snippet.ADAPTER_MODULE

@@ -287,7 +287,7 @@ def prediction_snippet(
     if config.get("adapter"):
         source, call = _import_line_and_call_with_adapter(source, call, config["adapter"])
     extracted, example = [], _example_row_code(form, dataset)
-    if features and form is not None and features.weights_package is not None:
+    if features and form is not None and features.can_be_rebuilt_by_readers:
         name = features.extractor_class
         source += f"\nfrom {EXTRACTOR.removesuffix('.py')} import {name}, InputForm  # {EXTRACTOR} lies beside it"
         extracted = [

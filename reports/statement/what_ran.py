@@ -299,10 +299,17 @@ def pretrained_weights_sentences(context: Context) -> tuple[str, ...]:
 def frozen_features_line(context: Context) -> Iterator[Line]:
     """The line on frozen features: their extractor, its public training data and its checksum."""
     features = FrozenFeatures.from_trial_config(context.sweep.plan.trials[0].config)
-    if features is not None:
+    if features is not None and not features.has_weights:
+        yield EvidenceLevel.STATED.make_statement_line(
+            "Features",
+            f"A model's inputs are features by {features.label}, a formula for which no data were used.",
+            "The features of each record are computed from this record alone and scaled to norm "
+            f"{text_with_all_digits(features.row_norm)}.",
+        )
+    elif features is not None:
         yield EvidenceLevel.ASSUMED.make_statement_line(
             "Features",
-            f"A model's inputs are frozen features by {features.extractor_class}, which was trained on "
+            f"A model's inputs are frozen features by {features.label}, which was trained on "
             f"{features.trained_on}. These data are declared public: no guarantee covers them.",
             f"The weights have sha256 {features.sha256}. The features of each record are computed from this record "
             f"alone and scaled to norm {text_with_all_digits(features.row_norm)}.",

@@ -1,4 +1,4 @@
-"""What a plan states of pretrained folders: planning writes it into each point's configuration where it is null.
+"""What a plan states of pretrained folders and extractors: planning writes it where a point's configuration has null.
 
 The checksum makes the weights part of a plan's identity; the architecture is what a job builds; name and licence are
 shown on the page.
@@ -11,20 +11,22 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
+from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.stored_names.stored_classes import build_from_stored_form, tag_or_path_of_class
 from dpsweep.trainers.data.published_files import (
     PretrainedFolder,
     number_of_tokenizer_entries,
     require_installed_package,
 )
+from dpsweep.trainers.features.interface import ExtractorWithFacts
 
-PATH, CLASSES = "path", "classes"
+PATH, CLASSES, FEATURES = "path", "classes", "features"
 
 Facts = Callable[[PretrainedFolder], Mapping[str, Callable[[], object]]]
 
 
 def config_with_base_weight_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A point's configuration with the facts of the folders that its model and its vocabulary name.
+    """A point's configuration with the facts of the folders that its model and vocabulary name, and of its extractor.
 
     A data set's number of classes that is null becomes the number of words of its model, or of its vocabulary.
 
@@ -35,6 +37,8 @@ def config_with_base_weight_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     dataset = config["dataset"]
     if isinstance(dataset.get("vocabulary"), Mapping):
         completed["dataset"] = {**dataset, "vocabulary": _add_facts_to_part(dataset["vocabulary"])}
+    if config.get(FEATURES):
+        completed[FEATURES] = _add_extractor_settings(config[FEATURES], dataset)
     if dataset.get(CLASSES, 0) is None:
         completed["dataset"] = {
             **completed["dataset"],
@@ -47,6 +51,17 @@ def _vocabulary_size(model: Mapping[str, Any], dataset: Mapping[str, Any]) -> ob
     """The number of words whose logits a language model gives: its architecture's, else the vocabulary's."""
     words = model.get("architecture", {}).get("vocab_size")
     return dataset.get("vocabulary", {}).get("words") if words is None else words
+
+
+def _add_extractor_settings(node: Mapping[str, Any], dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        extractor = build_from_stored_form(node, FEATURES, lambda node, family: None)
+        if not isinstance(extractor, ExtractorWithFacts):
+            return node
+        known = extractor.settings_from_shape(tuple(dataset.get("shape") or ()))
+    except (ValueError, TypeError) as cause:
+        raise BadInput(str(cause)) from cause
+    return {**node, **{key: value for key, value in known.items() if node.get(key) is None}}
 
 
 def _add_facts_to_part(node: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -80,3 +80,43 @@ def write_tokenizer(place: Path) -> None:
     marks = [(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=marks)
     tokenizer.save(str(place / "tokenizer.json"))
+
+
+_WIDTHS = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
+VISION = {**_WIDTHS, "image_size": 16, "patch_size": 8}
+PICTURES = {
+    "vit": ("ViTConfig", "ViTModel", VISION, "ViTImageProcessorPil", {"size": {"height": 16, "width": 16}}),
+    "dinov2": (
+        *("Dinov2Config", "Dinov2Model", VISION, "BitImageProcessorPil"),
+        {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}},
+    ),
+    "clip_vision_model": (
+        *("CLIPVisionConfig", "CLIPVisionModel", VISION, "CLIPImageProcessorPil"),
+        {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}},
+    ),
+    "clip": (
+        *("CLIPConfig", "CLIPModel"),
+        {"vision_config": VISION, "text_config": {**_WIDTHS, "vocab_size": 14, "bos_token_id": 1, "eos_token_id": 2}},
+        *("CLIPImageProcessorPil", {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}),
+    ),
+}
+"""Tiny encoders of pictures: configuration, model, settings, and the processor with its settings."""
+
+PICTURE_CARD = "---\nlicense: mit\ndatasets:\n- imagenet-1k\n---\n\n# tiny-eye\n"
+
+
+def picture_folder(place: Path, kind: str) -> tuple[Path, torch.nn.Module, Any]:
+    """A folder of a tiny encoder of pictures, the model in it, and its processor."""
+    transformers = pytest.importorskip("transformers", reason="pip install 'dpsweep[hf]'")
+    config, model, settings, processor, declared = PICTURES[kind]
+    place.mkdir(parents=True, exist_ok=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        network = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
+        for parameter in network.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+    network.save_pretrained(place)
+    prepare = getattr(transformers, processor)(**declared)
+    prepare.save_pretrained(place)
+    (place / "README.md").write_text(PICTURE_CARD)
+    return place, network, prepare

@@ -112,17 +112,19 @@ _RUNTIME = ("transformers_version", "torch_dtype", "dtype", "_name_or_path", "au
 class PretrainedFolder:
     """A folder of a pretrained model; `path` is absolute, or begins with the user's home folder (~).
 
-    Errors: `BadInput`, one sentence that names the folder and the missing file.
+    Errors: `BadInput`, one sentence that names the folder by its `key` in the configuration, and the missing file.
     """
 
     path: str
+    key: str = "model.path"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str) or not self._expanded_folder_path.is_absolute():
-            raise BadInput(f"Expected model.path={self.path} to be an absolute path of a folder.")
+        if not isinstance(self.path, str) or not self.expanded_path.is_absolute():
+            raise BadInput(f"Expected {self.key}={self.path} to be an absolute path of a folder.")
 
     @property
-    def _expanded_folder_path(self) -> Path:
+    def expanded_path(self) -> Path:
+        """The folder."""
         return Path(self.path).expanduser()
 
     @property
@@ -131,11 +133,9 @@ class PretrainedFolder:
         _, _, body = self._model_card_split_at_header()
         if (heading := _HEADING.search(body)) is not None:
             return heading[1].strip()
-        cached = self._expanded_folder_path.parents[1].name if len(self._expanded_folder_path.parents) > 1 else ""
+        cached = self.expanded_path.parents[1].name if len(self.expanded_path.parents) > 1 else ""
         return (
-            cached.removeprefix(_CACHED).replace("--", "/")
-            if cached.startswith(_CACHED)
-            else self._expanded_folder_path.name
+            cached.removeprefix(_CACHED).replace("--", "/") if cached.startswith(_CACHED) else self.expanded_path.name
         )
 
     @property
@@ -148,24 +148,42 @@ class PretrainedFolder:
     @property
     def architecture_settings(self) -> dict[str, Any]:
         """The architecture in `config.json`, without what only describes how the file was made."""
-        config = {key: value for key, value in self._read_config_json().items() if key not in _RUNTIME}
+        config = {key: value for key, value in self.json_file(CONFIG).items() if key not in _RUNTIME}
         if not isinstance(config.get("model_type"), str):
-            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to name a model_type.")
+            raise BadInput(f"Expected {self.expanded_path / CONFIG} to name a model_type.")
         return config
+
+    @property
+    def names_code_of_its_own(self) -> bool:
+        """Whether `config.json` names classes in the folder or elsewhere, which nobody here runs."""
+        return bool(self.json_file(CONFIG).get("auto_map"))
+
+    @property
+    def names_of_training_data(self) -> tuple[str, ...]:
+        """The data sets that the model card names at its top; empty if it names none."""
+        import yaml
+
+        _, head, _ = self._model_card_split_at_header()
+        try:
+            keys = yaml.safe_load(head)
+        except yaml.YAMLError:
+            return ()
+        names = keys.get("datasets") if isinstance(keys, Mapping) else None
+        return tuple(map(str, [names] if isinstance(names, str) else names or ()))
 
     @property
     def padding_token_number(self) -> int:
         """The token number after a text's last word: that of padding, else of the end of a text, else 0."""
-        config = self._read_config_json()
+        config = self.json_file(CONFIG)
         numbers = (config.get("pad_token_id"), config.get("eos_token_id"), 0)
         return next(number for number in numbers if isinstance(number, int))
 
     def checksum_of_weights(self) -> str:
         """The SHA-256 of the names and SHA-256 of the files of weights, in order."""
-        files = sorted(self._expanded_folder_path.glob(WEIGHTS)) if self._expanded_folder_path.is_dir() else []
+        files = sorted(self.expanded_path.glob(WEIGHTS)) if self.expanded_path.is_dir() else []
         if not files:
             raise BadInput(
-                f"Expected model.path={self.path} to be a folder with weights, {WEIGHTS}: nothing is downloaded."
+                f"Expected {self.key}={self.path} to be a folder with weights, {WEIGHTS}: nothing is downloaded."
             )
         lines = "".join(f"{sha256_of_file_or_folder(file)}  {file.name}\n" for file in files)
         return hashlib.sha256(lines.encode()).hexdigest()
@@ -176,28 +194,29 @@ class PretrainedFolder:
 
     def _model_card_split_at_header(self) -> tuple[str, str, str]:
         """The model card as the text before, in and after its header of keys; empty texts where there is none."""
-        card = self._expanded_folder_path / CARD
+        card = self.expanded_path / CARD
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         parts = text.split("---", 2)
         return (parts[0], parts[1], parts[2]) if text.startswith("---") and len(parts) == 3 else ("", "", text)
 
-    def _read_config_json(self) -> Mapping[str, Any]:
-        content = self._read_file_bytes(CONFIG)
+    def json_file(self, name: str) -> Mapping[str, Any]:
+        """The object in a file of JSON."""
+        content = self._read_file_bytes(name)
         try:
             config = json.loads(content)
         except ValueError as cause:
-            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to be JSON: {cause}.") from cause
+            raise BadInput(f"Expected {self.expanded_path / name} to be JSON: {cause}.") from cause
         if not isinstance(config, Mapping):
-            raise BadInput(f"Expected {self._expanded_folder_path / CONFIG} to be a JSON object.")
+            raise BadInput(f"Expected {self.expanded_path / name} to be a JSON object.")
         return config
 
     def _read_file_bytes(self, name: str) -> bytes:
-        path = self._expanded_folder_path / name
+        path = self.expanded_path / name
         try:
             return path.read_bytes()
         except OSError as cause:
             raise BadInput(
-                f"Expected model.path={self.path} to be a folder with {name}: nothing is downloaded."
+                f"Expected {self.key}={self.path} to be a folder with {name}: nothing is downloaded."
             ) from cause
 
 

@@ -71,7 +71,7 @@ class EfficientNetLite0:
             torch.load(self._weights_file_and_checksum().verified_path(), map_location="cpu", weights_only=True)
         )
         network = network.to(memory_format=torch.channels_last)
-        low, high = input_range(form)
+        low, high = form.input_range
 
         def mean_of_last_channels(images: torch.Tensor) -> torch.Tensor:
             """Of images [n, 1 or 3, height, width] the mean of each of the network's last channels."""
@@ -84,16 +84,3 @@ class EfficientNetLite0:
 
     def _weights_file_and_checksum(self) -> Published:
         return Published(**self.weights)
-
-
-def input_range(form: InputForm) -> tuple[float, float]:
-    """The lowest and the highest input of an image: of its declared bounds, or of bytes, after the data set's scaling.
-
-    >>> pixels = {"kind": "array", "bounds": None, "scale": 255.0, "mean": 0.5, "std": 0.5}
-    >>> input_range(InputForm(shape=(3, 32, 32), preprocessing=pixels))
-    (-1.0, 1.0)
-    """
-    declared = form.preprocessing or {}
-    low, high = declared["bounds"] or (0.0, 255.0)
-    scale, mean, std = (float(declared[name]) for name in ("scale", "mean", "std"))
-    return (low / scale - mean) / std, (high / scale - mean) / std

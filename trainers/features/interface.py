@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dpsweep.accounting.validation import positive
 
@@ -29,13 +29,26 @@ class InputForm:
         """The kind of a raw record: `array`, `tokens`, ... (`trainers/data/preprocessing.py`)."""
         return None if self.preprocessing is None else str(self.preprocessing["kind"])
 
+    @property
+    def input_range(self) -> tuple[float, float]:
+        """The lowest and the highest number of an array: of its declared bounds, or of bytes, after its scaling.
+
+        >>> pixels = {"kind": "array", "bounds": None, "scale": 255.0, "mean": 0.5, "std": 0.5}
+        >>> InputForm(shape=(3, 32, 32), preprocessing=pixels).input_range
+        (-1.0, 1.0)
+        """
+        declared = self.preprocessing or {}
+        low, high = declared["bounds"] or (0.0, 255.0)
+        scale, mean, std = (float(declared[name]) for name in ("scale", "mean", "std"))
+        return (low / scale - mean) / std, (high / scale - mean) / std
+
 
 class Extractor(Protocol):
     """A declared extractor; building it reads no file and does not import torch."""
 
     @property
     def size(self) -> int:
-        """The number of features of a record."""
+        """The number of features of a record; None before planning, if the extractor has `settings_from_shape`."""
         ...
 
     @property
@@ -49,8 +62,8 @@ class Extractor(Protocol):
         ...
 
     @property
-    def trained_on(self) -> str:
-        """The public data that the weights were trained on."""
+    def trained_on(self) -> str | None:
+        """The public data that the weights were trained on; None if there are no weights."""
         ...
 
     def check(self, form: InputForm) -> None:
@@ -67,6 +80,18 @@ class Extractor(Protocol):
 
     def module(self, form: InputForm) -> nn.Module:
         """The extractor with its weights, in evaluation mode: inputs [n, *form.shape] to features [n, size]."""
+        ...
+
+
+@runtime_checkable
+class ExtractorWithFacts(Protocol):
+    """An extractor whose settings of value None planning fills in; it may read its own public files, no record."""
+
+    def settings_from_shape(self, shape: tuple[int, ...]) -> Mapping[str, object]:
+        """The settings for inputs of this shape, by name.
+
+        Errors: ValueError or `BadInput`, one sentence.
+        """
         ...
 
 

@@ -69,12 +69,16 @@ class SentenceEncoder:
             )
 
         def encode_without_padding(tokens: Tensor) -> Tensor:
-            """Of token numbers [n, length] without the columns that are padding in every text: the same means."""
-            used = (tokens != self.padding).any(dim=0).nonzero()
-            rows: Tensor = frozen(tokens[:, : int(used.max()) + 1 if len(used) else 1])
+            rows: Tensor = frozen(without_common_padding(tokens, self.padding))
             return rows
 
         return ScaledRows(frozen, self.norm, encode_without_padding)
 
     def _weights_file_and_checksum(self) -> Published:
         return Published(**self.weights)
+
+
+def without_common_padding(tokens: Tensor, padding: int) -> Tensor:
+    """Token numbers [n, length] without the last columns that are padding in every text: an encoder's means stay."""
+    used = (tokens != padding).any(dim=0).nonzero()
+    return tokens[:, : int(used.max()) + 1 if len(used) else 1]

@@ -41,7 +41,7 @@ def random_network_and_config(architecture: Mapping[str, Any], family: str) -> t
         network: nn.Module = getattr(transformers, family).from_config(config, **settings)
     except ValueError as cause:
         kind = type(config).__name__
-        raise ValueError(f"Expected model.path to have an architecture of {family}, got {kind}.") from cause
+        raise ValueError(f"Expected config.json to describe an architecture of {family}, got {kind}.") from cause
     return network, config
 
 
@@ -59,12 +59,7 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     The body of a network may have been published as part of a larger model, or without the head that it has here. A
     tensor with several names (tied weights) is read once, by the first.
     """
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(folder.glob(WEIGHTS)):
-        try:
-            tensors.update(load_file(file))
-        except SafetensorError as cause:
-            raise ValueError(f"Expected {file} to be a whole file of weights, got: {cause}.") from cause
+    tensors = _tensors_in_folder(folder)
     own = network.state_dict()
     first = {name: next(other for other in own if own[other].data_ptr() == own[name].data_ptr()) for name in own}
     places = _name_in_files_by_tensor_name(network, own, tensors)
@@ -81,6 +76,50 @@ def load_weights(network: nn.Module, folder: Path) -> None:
     network.load_state_dict({name: tensors[places[first[name]]] for name in own})
 
 
+def encoder_with_weights_of_folder(architecture: Mapping[str, Any], folder: Path) -> nn.Module:
+    """The encoder of this architecture with the folder's weights, and without a pooler that has weights.
+
+    transformers itself gives the tensors their places, since it knows the names that they had in earlier versions.
+    Raises ValueError that names the first weight that the folder lacks.
+    """
+    random, config = random_network_and_config(architecture, ENCODER)
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        network, report = type(random).from_pretrained(  # type: ignore[attr-defined]
+            None,
+            config=config,
+            state_dict=_tensors_in_folder(folder),
+            output_loading_info=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+        )
+    except RuntimeError as cause:
+        line = " ".join(str(cause).split())
+        raise ValueError(f"Expected the weights in {folder} to be those of {type(random).__name__}: {line}.") from cause
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()
+    if missing := sorted(name for name in report["missing_keys"] if not name.startswith(f"{_POOLER}.")):
+        raise ValueError(f"Expected the weights in {folder} to have {missing[0]}, as {type(random).__name__} needs.")
+    drop_trained_pooler(network)
+    encoder: nn.Module = network
+    return encoder
+
+
+def _tensors_in_folder(folder: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for file in sorted(folder.glob(WEIGHTS)):
+        try:
+            tensors.update(load_file(file))
+        except SafetensorError as cause:
+            raise ValueError(f"Expected {file} to be a whole file of weights, got: {cause}.") from cause
+    return tensors
+
+
 def _name_in_files_by_tensor_name(
     network: nn.Module, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]
 ) -> dict[str, str]:
@@ -95,8 +134,8 @@ def _name_in_files_by_tensor_name(
 
 
 CLASSIFIER_PARTS = ("head", "encoder")
-_UNUSED = ("pooler",)
-"""Parts of published encoders that the pooling here does not need."""
+_POOLER = "pooler"
+"""A layer on an encoder's first vector, which many folders lack, and the pooling here does not need."""
 
 
 def build_random_text_classifier(
@@ -178,12 +217,16 @@ POOLINGS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _random_encoder_and_config(architecture: Mapping[str, Any]) -> tuple[nn.Module, Any]:
     """A published architecture with random weights, without dropout, and its configuration."""
     encoder, config = random_network_and_config(architecture, ENCODER)
-    for part in _UNUSED:
-        if getattr(encoder, part, None) is not None:
-            setattr(encoder, part, None)
+    drop_trained_pooler(encoder)
     if not hasattr(config, "vocab_size") or not hasattr(config, "hidden_size"):
         raise ValueError(f"Expected model.path to be an encoder of texts, got {type(encoder).__name__}.")
     return encoder, config
+
+
+def drop_trained_pooler(encoder: nn.Module) -> None:
+    """Leaves out the encoder's pooler, if it has weights."""
+    if getattr(encoder, _POOLER, None) is not None and any(True for _ in encoder.pooler.parameters()):  # type: ignore[union-attr]
+        setattr(encoder, _POOLER, None)
 
 
 CAUSAL_PARTS = ("none", "head", "decoder")

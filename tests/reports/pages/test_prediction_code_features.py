@@ -19,6 +19,7 @@ from dpsweep.reports.pages.prediction_code import (
     prediction_snippet,
     source_of_module_and_imports,
 )
+from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
 from dpsweep.sweeper.trial.spec import dataset_from_config
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights as build_model
@@ -32,7 +33,8 @@ def config_of(dataset: str, features: str) -> dict[str, Any]:
         "dataset": OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / f"{dataset}.yaml").dataset),
         "features": OmegaConf.to_container(OmegaConf.load(CONF / "features" / f"{features}.yaml")),
     }
-    return {name: stored_form_of_config_part(node, name) for name, node in nodes.items()}
+    parts = {name: stored_form_of_config_part(node, name) for name, node in nodes.items()}
+    return config_with_base_weight_facts({"model": {}, **parts})
 
 
 def pictures() -> tuple[list[Any], torch.Tensor]:
@@ -52,7 +54,11 @@ def sentences() -> tuple[list[Any], torch.Tensor]:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("dataset", "features", "examples"),
-    [("cifar10", "efficientnet_lite0", pictures), ("sst2_tokens", "minilm", sentences)],
+    [
+        ("cifar10", "efficientnet_lite0", pictures),
+        ("cifar10", "scattering", pictures),
+        ("sst2_tokens", "minilm", sentences),
+    ],
 )
 def test_labels_are_those_of_our_pipeline(dataset: str, features: str, examples: Any, tmp_path: Path) -> None:
     config = config_of(dataset, features)

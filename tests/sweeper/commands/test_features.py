@@ -20,6 +20,7 @@ from tests.randomized import TRAINS
 from tests.sweeper.trial.test_units import PATIENTS, TABLE, write_visits
 from tests.trainers import extractors
 from tests.trainers.extractors import SIZE, WRONG, weights_file
+from tests.trainers.pretrained_folders import picture_folder
 from tests.waiting import strike_when
 
 pytestmark = TRAINS
@@ -87,12 +88,27 @@ def test_the_page_and_the_card_name_the_extractor_its_data_and_its_checksum(
     form = json.loads((released / "preprocessing.json").read_text())
     assert form["features"]["settings"]["sha256"] == digest
     card = last_line(program("export", str(folder), module=CLI))
-    text = card.read_text()
-    assert digest in text
-    code = text.partition("```python\n")[2].partition("```")[0]
+    assert digest in card.read_text()
+    assert label_by_code_of_card(card) in range(10)
+
+
+@pytest.mark.long
+def test_of_features_by_a_formula_the_page_says_that_no_data_were_used_and_the_card_computes_them(
+    program: Program, pages: None
+) -> None:
+    page = last_line(program("sweep", "dataset=digits", "features=scattering", *QUICK, *PRICE, module=CLI))
+    assert "features by Scattering, a formula for which no data were used" in page.read_text()
+    card = last_line(program("export", str(page.parents[1]), module=CLI))
+    assert "a formula, for which no data were used" in card.read_text()
+    assert label_by_code_of_card(card) in range(10)
+
+
+def label_by_code_of_card(card: Path) -> int:
+    """What the code of a card prints, without dpsweep, beside the files of its export."""
+    code = card.read_text().partition("```python\n")[2].partition("```")[0]
     ran = subprocess.run([sys.executable, "-c", code], cwd=card.parent, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert int(ran.stdout) in range(10)
+    return int(ran.stdout)
 
 
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in WRONG])
@@ -228,3 +244,15 @@ def test_the_models_of_frozen_features_name_their_features(program: Program) -> 
         assert features in shown
         assert "fully_connected.logistic" in shown
     assert "efficientnet_lite0" not in program("--cfg", "job", "dataset=cifar10", "model=resnet20").stdout
+
+
+def test_an_encoder_in_a_folder_takes_its_path_alone_and_no_page_that_may_leave_has_it(
+    program: Program, tmp_path: Path, pages: None
+) -> None:
+    folder = picture_folder(tmp_path / "models" / "eye", "vit")[0]
+    words = ("dataset=digits", "features=hf", f"features.path={folder}", *QUICK, *PRICE)
+    page = last_line(program("sweep", *words, module=CLI))
+    assert "frozen features by HfEncoder (tiny-eye), which was trained on imagenet-1k" in page.read_text()
+    released = last_line(program("release", str(page.parents[1]), module=CLI)).parent
+    assert str(tmp_path) not in "".join(file.read_text() for file in released.glob("*.[jyh]*"))
+    assert json.loads((released / "preprocessing.json").read_text())["features"]["settings"]["path"] == "eye"

@@ -241,7 +241,10 @@ def test_a_body_without_a_head_will_do_if_the_head_is_tied(tmp_path: Path) -> No
         ({"padding": 99}, r"^Expected 0 <= model\.padding=99 < 14\.$"),
         ({"sha256": "0" * 64}, r"^Expected model\.path=.* to have weights with sha256=0000"),
         ({"length": 13}, r"^Expected dataset\.shape=\[13\] to be \[length\], at most 12 tokens\.$"),
-        ({"architecture": {"model_type": "t5"}}, r"to have an architecture of AutoModelForCausalLM, got T5Config\.$"),
+        (
+            {"architecture": {"model_type": "t5"}},
+            r"to describe an architecture of AutoModelForCausalLM, got T5Config\.$",
+        ),
         ({"architecture": {**CAUSAL, "vocab_size": 15}}, r"^Expected dataset\.classes=14 == 15, the words of the lang"),
     ],
 )

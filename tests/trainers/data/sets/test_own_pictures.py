@@ -15,7 +15,6 @@ from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.trainers.data.sets.own_pictures import ImageFolder
 from dpsweep.trainers.data.split import pseudo_random_part_mask
-from dpsweep.trainers.features.efficientnet_lite0 import input_range
 from dpsweep.trainers.features.interface import InputForm
 
 SHAPE = (3, 4, 5)
@@ -221,7 +220,7 @@ def test_pictures_of_16_bits_are_read_in_full_where_the_scale_says_so(tmp_path: 
     assert (form["bounds"], form["scale"]) == ([0.0, 65_535.0], 65_535.0)
     assert PHOTOS.preprocessing["bounds"] is None
     extracted = InputForm(shape=(1, 4, 5), preprocessing=form)
-    assert input_range(extracted) == (-1.0, 1.0), "an extractor of bytes gets the range of bytes"
+    assert extracted.input_range == (-1.0, 1.0), "an extractor of bytes gets the range of bytes"
     picture(tmp_path / "photos" / "sick" / "b.png", pixels(0))
     with pytest.raises(BadInput, match=r"^Expected sick/b\.png in photos to have 16 bits a channel, as .* got 8"):
         grey.verify(tmp_path)
