@@ -45,7 +45,7 @@ def runs(settings: Mapping[str, Any]) -> Iterator[Run]:
     """All runs, round after round."""
     for turn in range(settings["rounds"]):
         for reference, own in settings["references"].items():
-            for line in own["runs"]:
+            for line in own.get("runs", ()):
                 yield Run(reference=reference, settings=line, round=turn)
 
 
@@ -102,7 +102,9 @@ def table_of(settings: Mapping[str, Any], found: Sequence[dict[str, Any]]) -> st
         written.append(f"{reference:<72}{'epsilon':>8}{'accuracy':>20}{'minutes':>9}")
         for one in own["published"]:
             written.append(f"  published: {one['source']:<59}{one['epsilon']:>8.2f}{one['accuracy']:>13.1f}")
-        for name in own["runs"]:
+        if "not_run" in own:
+            written.append(f"  not run: {own['not_run']}")
+        for name in own.get("runs", ()):
             if own_lines := made.get((reference, name)):
                 written.append(f"  {name:<70}{own_lines[0]['epsilon']:>8.2f}{shown(own_lines)}")
         written.append("")
