@@ -33,9 +33,9 @@ FAMILIES = FAMILY_OF | {
 
 
 def defaults_of(tag: str) -> Mapping[str, Any]:
-    """The plain defaults of the fields of a class, or of the parameters of a model's function, by name."""
+    """The plain defaults of a class's fields, or of the parameters of a model's function or a named method, by name."""
     kind = class_of_tag(tag, FAMILIES[tag])
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         given = {one.name: one.default for one in fields(kind) if one.init and one.default is not MISSING}
         made = {one.name: one.default_factory() for one in fields(kind) if one.init and callable(one.default_factory)}
         return _plain(given | made)

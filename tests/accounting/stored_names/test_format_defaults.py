@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
     identity_form_of_trial_config,
     stored_form_of_config_part,
 )
+from dpsweep.accounting.stored_names.tags import class_of_tag
 from tests.freezing import FROZEN, SEARCHES
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -74,6 +76,14 @@ def test_the_table_has_every_field_with_a_default() -> None:
 def test_no_class_has_another_default_than_in_the_table(tag: str) -> None:
     """A stored form without the field would mean something else than its identity says."""
     assert field_defaults_of_class_tag(tag) == generator().defaults_of(tag)
+
+
+@pytest.mark.parametrize("tag", sorted(tag for tag, family in FAMILY_OF.items() if family == "trainer"))
+def test_the_table_has_each_default_that_a_method_may_be_given(tag: str) -> None:
+    """A named method is an object with parameters, not a class with fields."""
+    parameters = signature(class_of_tag(tag, "trainer")).parameters.values()
+    given = {one.name for one in parameters if one.default is not Parameter.empty}
+    assert given == field_defaults_of_class_tag(tag).keys()
 
 
 @pytest.mark.parametrize("tag", FAMILY_OF)
