@@ -53,7 +53,7 @@ class EventPrice:
 
     @property
     def lower(self) -> float:
-        """The epsilon that an attack forces, so no bound can be smaller; 0 if none is known."""
+        """The largest proven lower bound on the true epsilon; `quote.lower_by` names its proof; 0 if none is known."""
         return self.quote.lower
 
     @property
