@@ -52,6 +52,7 @@ SWEEPABLE = (
     "lr_schedule",
     "clip_schedule",
     "sampler",
+    "noise",
     "augmentation",
     "engine",
     "steps",
