@@ -122,6 +122,16 @@ CHAUDHURI_2011 = Work(
     year=2011,
     venue={"journal": "Journal of Machine Learning Research", "volume": "12", "pages": "1069--1109"},
 )
+CHOQUETTE_2023 = Work(
+    key="choquette2023amplified",
+    authors=(
+        *("Christopher A. Choquette-Choo", "Arun Ganesh", "Ryan McKenna", "H. Brendan McMahan", "Keith Rush"),
+        *("Abhradeep Thakurta", "Zheng Xu"),
+    ),
+    title="(Amplified) Banded Matrix Factorization: A Unified Approach to Private Training",
+    year=2023,
+    venue={"booktitle": _NEURIPS, "volume": "36"},
+)
 DOROSHENKO_2022 = Work(
     key="doroshenko2022connect",
     authors=("Vadym Doroshenko", "Badih Ghazi", "Pritish Kamath", "Ravi Kumar", "Pasin Manurangsi"),
@@ -166,6 +176,13 @@ GOPI_2021 = Work(
     title="Numerical Composition of Differential Privacy",
     year=2021,
     venue={"booktitle": _NEURIPS, "volume": "34", "pages": "11631--11642"},
+)
+KALININ_2024 = Work(
+    key="kalinin2024banded",
+    authors=("Nikita P. Kalinin", "Christoph H. Lampert"),
+    title="Banded Square Root Matrix Factorization for Differentially Private Model Training",
+    year=2024,
+    venue={"booktitle": _NEURIPS, "volume": "37"},
 )
 KAIROUZ_2015 = Work(
     key="kairouz2015composition",
@@ -228,6 +245,13 @@ MCSHERRY_2009 = Work(
         "booktitle": "Proceedings of the 2009 ACM SIGMOD International Conference on Management of Data",
         "pages": "19--30",
     },
+)
+MCKENNA_2024 = Work(
+    key="mckenna2024scaling",
+    authors=("Ryan McKenna",),
+    title="Scaling up the Banded Matrix Factorization Mechanism for Differentially Private {ML}",
+    year=2024,
+    venue=_bibtex_fields_of_arxiv_number("2405.15913"),
 )
 MIRONOV_2017 = Work(
     key="mironov2017renyi",

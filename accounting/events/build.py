@@ -225,13 +225,13 @@ def without_replacement_gaussian(*, records: int, batch_size: int, noise_multipl
     )
 
 
-def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float) -> DpEvent:
+def shuffled_gaussian(*, epochs: int, steps: int, noise_multiplier: float, sample_rate: float = 1.0) -> DpEvent:
     """Epochs of `steps` steps with every record in exactly one step, in any order; there is no amplification.
 
-    *Source*: a record enters one step of an epoch, and the other steps depend on it only through the output of this
-    step (adaptive parallel composition; McSherry 2009, Theorem 4). So an epoch is one Gaussian mechanism.
+    *Source*: adaptive parallel composition (McSherry 2009, Theorem 4), since a record enters one step: an epoch is one
+    Gaussian mechanism. With a `sample_rate`, cycles of Poisson samples of fixed parts (proof in `docs/accounting.md`).
     """
-    return repeat(EpochDpEvent(steps=steps, noise_multiplier=float(noise_multiplier)), epochs)
+    return repeat(EpochDpEvent(steps, float(noise_multiplier), sampling_probability=float(sample_rate)), epochs)
 
 
 def random_allocation(*, epochs: int, steps: int, noise_multiplier: float) -> DpEvent:
@@ -374,7 +374,7 @@ def rate_and_noise_of_gaussian_step_or_none(
     if type(event) is NonPrivateDpEvent:
         return 1.0, 0.0
     if isinstance(event, (GaussianDpEvent, EpochDpEvent)):
-        return 1.0, float(event.noise_multiplier)
+        return getattr(event, "sampling_probability", 1.0), float(event.noise_multiplier)
     if type(event) is StatedGaussianDpEvent and event.adjacency in (None, adjacency):
         return 1.0, event.noise_multiplier * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     if type(event) is PoissonSampledDpEvent and type(event.event) is GaussianDpEvent:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from dpsweep.accounting import codec, validation
-from dpsweep.accounting.codec import TYPE, Count, PositiveInt, Stored, StoredForm, codec_with_class_tag
+from dpsweep.accounting.codec import OMITTED, TYPE, Count, PositiveInt, Stored, StoredForm, codec_with_class_tag
 from dpsweep.accounting.durable_files import require_known_version
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events.trial_counts import Capped, EachPoint, NegativeBinomial, Poisson, Stopping
@@ -187,10 +187,15 @@ class StatedGaussianDpEvent(DpEvent):
 
 @dataclass(frozen=True)
 class EpochDpEvent(DpEvent):
-    """An epoch: `steps` Gaussian steps with every record in exactly one of them; as private as one Gaussian step."""
+    """An epoch: `steps` Gaussian steps with every record in exactly one of them; as private as one Gaussian step.
+
+    With a `sampling_probability` below 1 it is a cycle: a record is in its step with this probability, decided by a
+    secret coin, and otherwise in none; as private as one Poisson-sampled Gaussian step.
+    """
 
     steps: PositiveInt
     noise_multiplier: Noise
+    sampling_probability: Annotated[Rate, OMITTED] = 1.0
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ NESTED: Mapping[str, str] = {
 SCRIPT = "script"
 """The tag of the method that runs a program of the user's, and the field with the program's path."""
 
-CLOSED = frozenset({"policy", "rule"})
+CLOSED = frozenset({"policy", "rule", "noise"})
 """Families without user classes: these classes are part of a claim that others verify."""
 
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")

@@ -90,10 +90,15 @@ _FAMILIES: Mapping[str, Mapping[str, str]] = {
         "sgd_update": "dpsweep.trainers.methods.updates.Sgd",
     },
     "sampler": {
+        "cyclic_poisson": "dpsweep.trainers.declarations.batch_sampling.CyclicPoisson",
         "fixed_size": "dpsweep.trainers.declarations.batch_sampling.FixedSize",
         "poisson": "dpsweep.trainers.declarations.batch_sampling.Poisson",
         "random_allocation": "dpsweep.trainers.declarations.batch_sampling.RandomAllocation",
         "shuffle": "dpsweep.trainers.declarations.batch_sampling.Shuffle",
+    },
+    "noise": {
+        "band_mf": "dpsweep.trainers.declarations.correlated_noise.BandedFactorization",
+        "bsr": "dpsweep.trainers.declarations.correlated_noise.BandedSquareRoot",
     },
     "lr_schedule": {
         "constant_lr": "dpsweep.trainers.declarations.lr_schedules.Constant",

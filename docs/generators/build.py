@@ -34,6 +34,7 @@ from dpsweep.accounting.events.build import (
     random_allocation,
     random_stopping,
     repeat,
+    shuffled_gaussian,
     step_on_shared_subsample,
     truncated_poisson_gaussian,
     without_replacement_gaussian,
@@ -52,6 +53,8 @@ from dpsweep.accounting.selection.random_stopping import RandomStopping
 from dpsweep.accounting.selection.subsampled import Subsampled
 from dpsweep.accounting.selection.threshold import Threshold
 from dpsweep.reports.reproduction import honest_tuning, one_run
+from dpsweep.trainers.declarations.correlated_noise import DIGITS, BandedFactorization, BandedSquareRoot
+from dpsweep.trainers.declarations.lr_schedules import Constant
 
 HERE = Path(__file__).parents[1]
 DELTA = 1e-5
@@ -109,6 +112,9 @@ EVENTS: dict[str, DpEvent] = {
     "fixed size without replacement": without_replacement_gaussian(
         records=50_000, batch_size=1000, noise_multiplier=2.0
     ),
+    "cycle of Poisson samples from fixed parts": shuffled_gaussian(
+        epochs=1, steps=8, noise_multiplier=2.0, sample_rate=0.16
+    ),
     "random allocation": random_allocation(epochs=1, steps=50, noise_multiplier=2.0),
     "noisy maximum": noisy_max(noise_scale=2.0),
     "a claim, for neighbours of that kind": black_box(epsilon=1.0, delta=0.0, adjacency=ADD),
@@ -118,6 +124,12 @@ EVENTS: dict[str, DpEvent] = {
     "private selection, Poisson": best_of_tries(gaussian(noise_multiplier=2.0), Poisson(mean=10.0)),
     "random stopping": random_stopping(gaussian(noise_multiplier=2.0), gamma=0.1, delta2=1e-7),
 }
+
+
+def _rms_error(coefficients: Sequence[float], steps: int) -> float:
+    """The root mean square over the steps of the noise in the sum of all steps so far."""
+    inverse = np.fft.irfft(1 / np.fft.rfft(coefficients, 2**18), 2**18)[:steps]
+    return float(np.sqrt(np.cumsum(np.cumsum(inverse) ** 2).mean()))
 
 
 class Numbers:
@@ -179,6 +191,40 @@ class Numbers:
                 for row in (*one_run.epsilon_rows_by_sampler(), *one_run.epsilon_rows_of_truncated_sampling())
             ),
         )
+
+    bands, covered_noise, banded_steps, banded_epsilon, digits = 64, 2, 2048, 8, DIGITS
+
+    def covered_weights(self) -> str:
+        """The weights whose rounding the scale of the coefficients covers: the root of their number times a term's."""
+        each = 2**-52 * self.bands * 32 * self.covered_noise
+        return f"{(10**-DIGITS / each) ** 2:.0e}".replace("e+", "e")
+
+    def banded(self) -> str:
+        """The noise in the weights under correlated noise as a share of that under independent noise, by bands."""
+        rows = [self._banded_row(bands) for bands in (1, 2, 4, 8, 16, 32)]
+        first = rows[0][1] * rows[0][2]
+        return _table(
+            ("bands", "sampling rate", "noise multiplier", "error, bsr", "error, band_mf"),
+            (
+                (str(bands), f"{bands / 50:.2f}", f"{noise:.3f}", *(_two(noise * one / first) for one in errors))
+                for bands, noise, *errors in rows
+            ),
+        )
+
+    def _banded_row(self, bands: int) -> tuple[float, ...]:
+        """The bands, the calibrated noise multiplier, and the two errors at noise 1."""
+
+        def price(noise: float) -> float:
+            event = shuffled_gaussian(
+                epochs=self.banded_steps // bands, steps=bands, noise_multiplier=noise, sample_rate=bands / 50
+            )
+            return Pld().epsilon(event, DELTA, ADD)
+
+        kinds = (kind(bands=bands) for kind in (BandedSquareRoot, BandedFactorization))
+        errors = (
+            _rms_error(kind.coefficients_for_run(Constant(), self.banded_steps), self.banded_steps) for kind in kinds
+        )
+        return bands, calibrate_noise(price, self.banded_epsilon), *errors
 
     def envelope(self) -> str:
         """Prices of the best of K tries at noise multiplier 2, with the strongest known attack."""

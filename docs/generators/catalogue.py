@@ -13,7 +13,7 @@ from dpsweep.sweeper.planning.keys import file_header_comment, first_sentence
 ROOT = Path(__file__).parents[2]
 GROUPS = {
     **{"trainer": "method", "model": "model", "dataset": "data", "sampler": "sampler"},
-    "clip_schedule": "clip norms",
+    **{"noise": "noise", "clip_schedule": "clip norms"},
 }
 BEGIN, END = "<!-- catalogue: python docs/generators/catalogue.py -->\n", "<!-- end of catalogue -->\n"
 

@@ -210,7 +210,11 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
     private = () if sweep.plan.has_public_data else every  # a non-private event states no sampling or noise
     leaves = [leaf for trial in private for leaf, _ in events.leaves_with_counts(trial.event.training)]
     epochs = [
-        (events.is_random_allocation(leaf), epoch[0])
+        (
+            events.is_random_allocation(leaf),
+            epoch[0],
+            (events.rate_and_noise_of_gaussian_step_or_none(leaf) or (1.0,))[0],
+        )
         for leaf in leaves
         if (epoch := events.steps_and_noise_of_epoch(leaf)) is not None
     ]
@@ -227,8 +231,14 @@ def _training_setting_facts(sweep: Sweep) -> Iterator[tuple[str, Fact]]:
             step[0] for leaf in others if (step := events.rate_and_noise_of_gaussian_step_or_none(leaf)) is not None
         },
         "batches": {f"{size} of {records}" for size, records, _ in fixed},
-        "epochs": {size for random, size in epochs if not random},
-        "allocations": {size for random, size in epochs if random},
+        "epochs": {size for random, size, rate in epochs if not random and rate == 1},
+        "cycles": {
+            f"{size} fixed parts with probability {sampling_rate_text_rounded_up(rate)}"
+            for _, size, rate in epochs
+            if rate < 1
+        },
+        "bands": {trial.config["noise"]["bands"] for trial in every if "noise" in trial.config},
+        "allocations": {size for random, size, _ in epochs if random},
         "noise_multiplier": _noise_multiplier_values(sweep),
         "bounds": _clip_schedule_texts(sweep),
         "steps": {trial.config["steps"] for trial in trials},

@@ -109,6 +109,8 @@ def _gaussian_steps_of_leaf(leaf: Event, count: int, adjacency: str) -> Steps | 
     noise = float((inner or leaf).get("noise_multiplier", math.nan))
     if noise <= LEAST_NOISE:
         raise NotRecomputed("a step with so little noise")
+    if kind == "EpochDpEvent" and leaf.get("sampling_probability", 1) < 1:  # a cycle: Choquette-Choo et al. 2023
+        return "replaced" if replaced else "sampled", float(leaf["sampling_probability"]), 1 / noise, count
     if kind in ("GaussianDpEvent", "EpochDpEvent"):  # an epoch has each record in one step: McSherry 2009, Theorem 4
         return "plain", 1.0, (2 if replaced else 1) / noise, count
     if kind == "StatedGaussianDpEvent" and leaf["adjacency"] in (None, adjacency):

@@ -153,7 +153,10 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         [trial.config for trial in context.sweep.planned_trials_and_final_runs],
     )
     samplers = {
-        work: None for config in configs for work in _works_of_class_and_fields(config.get("sampler", {}), "sampler")
+        work: None
+        for config in configs
+        for part in ("sampler", "noise")
+        for work in _works_of_class_and_fields(config.get(part, {}), part)
     }
     names = (tag_or_path_of_class(config.get("engine", {})) for config in configs)
     engines = {name: SOFTWARE[name] for name in names if name in SOFTWARE}

@@ -83,10 +83,11 @@ def declared_training_text(context: Context) -> str:
     facts, unit, batches = context.facts, context.sweep.plan.unit, _batch_drawing_text(context)
     if batches:
         schedule = f", relative to a clip norm by schedule ({facts['bounds'].text})" if "bounds" in facts else ""
+        correlated = f", correlated over steps by a matrix of {facts['bands'].text} bands" if "bands" in facts else ""
         lost = f", and up to {facts['lost_steps'].text} more if a crash repeats them" if "lost_steps" in facts else ""
         return (
             f"Each step takes {batches} and adds Gaussian noise of multiplier {facts['noise_multiplier'].text}"
-            f"{schedule}; {facts['steps'].text} steps a run{lost}."
+            f"{schedule}{correlated}; {facts['steps'].text} steps a run{lost}."
         )
     if "minimised_noise" in facts:
         return (
@@ -104,6 +105,8 @@ def _batch_drawing_text(context: Context) -> str:
     if "sample_rate" in facts:
         same = ", the same ones for all runs," if context.sweep.plan.has_shared_subsamples else ""
         batches.append(f"every training {unit} independently with probability {facts['sample_rate'].text}{same}")
+    if "cycles" in facts:
+        batches.append(f"every training {unit} of one of {facts['cycles'].text}, the parts in turn,")
     if "batches" in facts:
         batches.append(f"exactly {facts['batches'].text} training {unit}s, drawn without replacement,")
     if "epochs" in facts:

@@ -24,6 +24,7 @@ from dpsweep.sweeper.audit.evidence import AttackEvidence, Judge, PricedScope
 from dpsweep.sweeper.coordinator.request import AuditSettings
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
 from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 from dpsweep.trainers.methods.script import is_script_config
@@ -138,7 +139,8 @@ def _iterate_canary_steps_of_run(trial: Trial, adjacency: Adjacency) -> Iterator
     declared, noise = declaration_from_config(trial.config), float(trial.config["privacy"]["noise_multiplier"])
     records, sampler = declared.nominal_training_units, declared.sampler
     period = sampler.steps_per_period(records)
-    rate = 1 / period if period > 1 else min(1.0, sampler.batch_size / records)
+    cycle = sampler.parts if isinstance(sampler, CyclicPoisson) else 1
+    rate = 1 / period if period > cycle else min(1.0, cycle * sampler.batch_size / records)
     absent = -1 if Adjacency(adjacency) is Adjacency.REPLACE_ONE else 0
     for factor, count in step_counts_by_noise_factor(declared.clip_schedule, declared.steps).items():
-        yield CanarySteps(rate=rate, noise_multiplier=noise * factor, count=count, instead=absent)
+        yield CanarySteps(rate=rate, noise_multiplier=noise * factor, count=count // cycle, instead=absent)

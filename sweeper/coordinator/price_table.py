@@ -147,6 +147,9 @@ def print_price_of_plan(
         table.add_row(name, text)
     other = outlook.other_subsample
     table.add_row("noise multiplier", ", ".join(map(noise_text_rounded_down, noises)) + (f"; {other}" if other else ""))
+    bands = max((trial.config["noise"]["bands"] for trial in plan.trials if "noise" in trial.config), default=1)
+    if bands > 1:
+        table.add_row("noise", f"correlated over up to {bands} steps: {8 * (bands - 1)} bytes of memory per weight")
     if plan.has_shared_subsamples:
         table.add_row("subsamples", "the same for all runs at every step, and priced as that")
     table.add_row("scores", _score_cost_text(priced))

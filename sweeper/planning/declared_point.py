@@ -79,6 +79,8 @@ class DeclaredPoint:
 
     def with_steps(self, steps: int) -> DeclaredPoint:
         """The same point with this number of steps and new declarations."""
+        if self.declaration.noise is not None:
+            raise BadInput("Expected solve=noise with correlated noise, whose coefficients belong to given steps.")
         point = replace(self.point, config={**self.point.config, "steps": steps})
         final = None if self.final is None else self.final.with_steps(steps)
         return replace(self, point=point, declaration=declaration_from_config(point.config), final=final)

@@ -53,6 +53,7 @@ SWEEPABLE = (
     "lr_schedule",
     "clip_schedule",
     "sampler",
+    "noise",
     "augmentation",
     "engine",
     "steps",

@@ -18,6 +18,7 @@ from dpsweep.accounting.stored_names.format_defaults import defaults_of_plan_or_
 from dpsweep.accounting.stored_names.stored_classes import stored_form_of_config_part
 from dpsweep.accounting.stored_names.tags import PARTS
 from dpsweep.sweeper.planning.base_weights import config_with_base_weight_facts
+from dpsweep.sweeper.trial.spec import config_with_noise_coefficients
 
 BY_GRID = "by_grid"
 """The trainer that stands for the methods of the grid."""
@@ -40,7 +41,7 @@ IDENTITY = (
 )
 """The stored keys that identify a trial; devices, paths and budgets are not among them."""
 
-WHERE_GIVEN = ("ema", "augmentation", "features", "adapter")
+WHERE_GIVEN = ("ema", "augmentation", "features", "adapter", "noise")
 """Further keys that identify a trial; they are not stored if they are null or empty."""
 
 OF_GROUPS = ("dataset", "score")
@@ -75,7 +76,8 @@ class Resolution:
                     f"Expected {key} to be a field of trainer={self._trainer}; "
                     f"{_fields_of_group_text(self._config, key)}."
                 ) from None
-        return _without_group_defaults(config_with_base_weight_facts(dict(self._config_parts_in_stored_form_by_key())))
+        config = config_with_base_weight_facts(dict(self._config_parts_in_stored_form_by_key()))
+        return _without_group_defaults(config_with_noise_coefficients(config))
 
     def _config_parts_in_stored_form_by_key(self) -> Iterator[tuple[str, Any]]:
         for key in IDENTITY:

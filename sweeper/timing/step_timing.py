@@ -245,15 +245,17 @@ class _ShapeTimer:
     def _seconds_of_training_loop_step(self, sums: Sums, points: int, declared: Declaration) -> float:
         """Seconds of a step of the training loop; the first step is not counted.
 
-        Batches are drawn by Poisson sampling, whatever the sampler: a user's own draws for paid attempts alone.
+        Batches are drawn by Poisson sampling unless parts are taken in turn: a user's own sampler draws for paid
+        attempts alone.
         """
         from dpsweep.sweeper.trial.build import make_model, make_training_run
-        from dpsweep.trainers.declarations.batch_sampling import Poisson
+        from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, Poisson
         from dpsweep.trainers.randomness import reproducible_streams
         from dpsweep.trainers.training.loop import train_together
 
         noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
-        sampler = Poisson(batch_size=declared.sampler.batch_size)
+        cyclic = isinstance(declared.sampler, CyclicPoisson)
+        sampler = declared.sampler if cyclic else Poisson(batch_size=declared.sampler.batch_size)
         run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler)
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
         clock, ends = process_time_or_wall_clock_for_device(self.device), []

@@ -120,7 +120,8 @@ def most_stacked_points(config: Mapping[str, Any]) -> int:
     if build_object_of_config_part(config["loss"], "loss").several_labels:
         return 0
     parts = {name: config[name] for name in ("dataset", "model", "engine", FEATURES) if name in config}
-    return _cached_most_stacked_points(json.dumps(parts, sort_keys=True))
+    most = _cached_most_stacked_points(json.dumps(parts, sort_keys=True))
+    return most and max(1, most // config.get("noise", {}).get("bands", 1))  # each model keeps bands - 1 rows of noise
 
 
 @lru_cache(maxsize=64)

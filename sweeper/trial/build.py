@@ -141,6 +141,8 @@ def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Ru
         train_records=declaration.nominal_training_units,
         ema=declaration.ema,
         public=declaration.is_data_declared_public,
+        noise=declaration.noise,
+        adjacency=declaration.adjacency,
     )
 
 

@@ -76,6 +76,7 @@ def train_without_privacy_and_compare(
         train_records=declared.nominal_training_units,
         public=True,
         ema=declared.ema,
+        adjacency=declared.adjacency,
     )
     model, streams = make_model(trial.config, trial.id).to(machine.device), [new_secret_streams()]
     with stacked_or_engine_gradient_sums(trial.config, declared, [model], data.train, machine, streams) as sums:

@@ -44,11 +44,16 @@ from dpsweep.trainers.declarations.batch_sampling import (
     privacy_event_counts_of_run,
 )
 from dpsweep.trainers.declarations.clip_schedules import step_counts_by_noise_factor
+from dpsweep.trainers.declarations.correlated_noise import (
+    check_coefficients_belong_to_run,
+    check_noise_suits_sampler,
+)
 from dpsweep.trainers.declarations.losses import Loss, check_labels_fit_loss
 from dpsweep.trainers.declarations.scores import Score, check_metric_fits_classes
 from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
+from dpsweep.trainers.methods.updates import HalfSteps
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.declarations.augmentation import Augmentation
     from dpsweep.trainers.declarations.batch_sampling import Sampler
     from dpsweep.trainers.declarations.clip_schedules import BoundSchedule
+    from dpsweep.trainers.declarations.correlated_noise import CorrelatedNoise
     from dpsweep.trainers.declarations.lr_schedules import LearningRate
 
 
@@ -71,8 +77,9 @@ def import_object_at_dotted_path(path: str) -> Any:
     return get_object(path)
 
 
-FEATURES, ADAPTER = "features", "adapter"
+FEATURES, ADAPTER, CORRELATED = "features", "adapter", "noise"
 CROSS_ENTROPY = "cross_entropy"
+COEFFICIENTS = "coefficients"
 FUSED = "fused"
 """The only engine that requires units of one example each. Its name is written here, since its module imports torch."""
 _SCORINGS: Mapping[Adjacency, Recent[DpEvent | None]] = {adjacency: Recent(most=64) for adjacency in Adjacency}
@@ -114,6 +121,7 @@ class Declaration:
     adapter: Lora | None = None
     part: DataPart | None = None
     sealed: SealedParts | None = None
+    noise: CorrelatedNoise | None = None
 
     def __post_init__(self) -> None:
         if not _is_integer(self.steps):
@@ -135,6 +143,8 @@ class Declaration:
                 "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "
                 "and the other samplers need their number."
             )
+        if self.noise is not None and isinstance(self.trainer.update, HalfSteps):
+            raise BadInput("Expected noise=independent with trainer=adadp, which compares noisy gradients in pairs.")
         if self.trainer.noiseless and not self.is_data_declared_public:
             raise BadInput(
                 f"Expected dataset.public=true with {self.trainer.label}, which adds no noise and protects nobody: "
@@ -199,7 +209,7 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
     names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule", "score"]
-    names += [name for name in ("augmentation", ADAPTER) if config.get(name)]
+    names += [name for name in ("augmentation", ADAPTER, CORRELATED) if config.get(name)]
     parts = {name: _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in names}
     parts["dataset"] = dataset_from_config(config)
     if isinstance(parts["trainer"], OutputPerturbation):
@@ -223,6 +233,9 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
         check_metric_fits_classes(declaration.score, declaration.dataset.classes, declaration.loss)
         declaration.trainer.check(declaration.steps, declaration.lr_schedule)
         declaration.trainer.check_settings(config)
+        if declaration.noise is not None:
+            check_noise_suits_sampler(declaration.noise, declaration.sampler, declaration.clip_schedule)
+            check_coefficients_belong_to_run(declaration.noise, declaration.lr_schedule, declaration.steps)
         if declaration.augmentation is not None:
             declaration.augmentation.check_shape(declaration.dataset.shape)
         if declaration.ema is not None:
@@ -241,6 +254,20 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
             f"Expected sampler={tag_or_path_of_class(config['sampler'])} to access the records once a step or epoch."
         )
     return declaration
+
+
+def config_with_noise_coefficients(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the coefficients of its correlated noise where they are null."""
+    form, steps = config.get(CORRELATED), config["steps"]
+    if not form or form.get(COEFFICIENTS) is not None:
+        return dict(config)
+    if not _is_integer(steps) or steps < 1:
+        raise BadInput(f"Expected steps={steps!r} to be an integer >= 1 with noise={tag_or_path_of_class(form)}.")
+    noise, schedule = (
+        _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name)
+        for name in (CORRELATED, "lr_schedule")
+    )
+    return {**config, CORRELATED: {**form, COEFFICIENTS: [*noise.coefficients_for_run(schedule, steps)]}}
 
 
 def dataset_from_config(config: Mapping[str, Any]) -> DataSet:
@@ -300,12 +327,12 @@ def _nominal_private_units_in_part(
 def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
-        *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER)),
+        *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER), config.get(CORRELATED)),
         *(config["checkpoint"]["every"], config["score"].get("every")),
     )
     if any(settings) or tag_or_path_of_class(config["clip_schedule"]) != CONSTANT_CLIP_NORM:
         raise BadInput(
-            "Expected ema, augmentation, adapter, checkpoint.every and score.every to be null, and "
+            "Expected ema, augmentation, adapter, noise, checkpoint.every and score.every to be null, and "
             "clip_schedule=constant: output perturbation has no steps."
         )
     if tag_or_path_of_class(config["model"]) != CONVEX or tag_or_path_of_class(config["loss"]) != CROSS_ENTROPY:

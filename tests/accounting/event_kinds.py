@@ -46,6 +46,7 @@ KINDS: dict[str, DpEvent] = {
     "without replacement": without_replacement_gaussian(records=1000, batch_size=20, noise_multiplier=3.0),
     "random allocation": random_allocation(epochs=3, steps=50, noise_multiplier=3.0),
     "shuffled": shuffled_gaussian(epochs=3, steps=50, noise_multiplier=6.0),
+    "cycles": shuffled_gaussian(epochs=10, steps=5, noise_multiplier=1.2, sample_rate=0.1),
     "shared": repeat(step_on_shared_subsample(sample_rate=0.02, noise_multipliers=[3.0, 4.0]), 5),
     "adadp": adadp(sample_rate=0.02, noise_multiplier=1.5, iterations=7),
     "count": noisy_count(noise_std=4.0),

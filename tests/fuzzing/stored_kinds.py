@@ -71,6 +71,7 @@ def event_forms() -> tuple[Any, ...]:
         events.compose([step, events.noisy_count(noise_std=3.0)]),
         events.output_perturbation(noise_std=3.0, sensitivity=1.0, adjacency=add),
         events.shuffled_gaussian(epochs=2, steps=5, noise_multiplier=1.5),
+        events.shuffled_gaussian(epochs=2, steps=5, noise_multiplier=1.5, sample_rate=0.25),
         events.random_allocation(epochs=2, steps=5, noise_multiplier=1.5),
         events.without_replacement_gaussian(records=100, batch_size=7, noise_multiplier=1.5),
         events.truncated_poisson_gaussian(records=100, sample_rate=0.1, largest_batch=20, noise_multiplier=1.5),

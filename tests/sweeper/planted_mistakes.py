@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from dpsweep.trainers import randomness
 from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.methods.transforms import Clip, GradientTransform
 from dpsweep.trainers.randomness import Lattices, Streams, reproducible_streams
-from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise
+from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sum
 from dpsweep.trainers.training.run import Run
 
@@ -144,6 +145,54 @@ def each_draw_for_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         return kept[id(self)].clone()
 
     monkeypatch.setattr(BatchAndNoise, "draw_standard_normal_noise", noise)
+
+
+def noise_of_the_wrong_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of earlier steps are taken in the wrong order."""
+    add = NoiseRows.add_noise_to_sums
+
+    def reversed_rows(self: NoiseRows, sums: Tensor, noise: Tensor, lattices: Lattices) -> Tensor:
+        self._rows.reverse()
+        try:
+            return add(self, sums, noise, lattices)
+        finally:
+            latest = self._rows.popleft()
+            self._rows.reverse()
+            self._rows.appendleft(latest)
+
+    monkeypatch.setattr(NoiseRows, "add_noise_to_sums", reversed_rows)
+
+
+def banded_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is a sum of few independent draws: the inverse of the matrix is banded, and not the matrix."""
+    draws: dict[int, list[Tensor]] = {}
+
+    def rows(self: NoiseRows, sums: Tensor, noise: Tensor, lattices: Lattices) -> Tensor:
+        coefficients = [1.0, *(-value for value in self._others)]
+        earlier = draws.setdefault(id(self), [])
+        earlier.insert(0, noise.clone())
+        row = sum(c * draw for c, draw in zip(coefficients, earlier, strict=False))
+        return lattices.add_noise_to_sums(sums, row)
+
+    monkeypatch.setattr(NoiseRows, "add_noise_to_sums", rows)
+
+
+def rows_without_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise is independent, at the declared multiplier."""
+    monkeypatch.setattr(
+        NoiseRows, "add_noise_to_sums", lambda self, sums, noise, lattices: lattices.add_noise_to_sums(sums, noise)
+    )
+
+
+def parts_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step samples all records at the rate that was charged for its part."""
+    period = BatchAndNoise._draw_units_and_sizes_of_period
+
+    def from_all(self: BatchAndNoise, streams: Streams, rows: int) -> Any:
+        everything = np.arange(self.available)
+        return period(replace(self, parts=(everything,) * len(self.parts or ())), streams, rows)
+
+    monkeypatch.setattr(BatchAndNoise, "_draw_units_and_sizes_of_period", from_all)
 
 
 def public_seed(monkeypatch: pytest.MonkeyPatch) -> None:

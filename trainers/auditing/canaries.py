@@ -38,6 +38,8 @@ from torch.func import functional_call, jvp
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.lower_bounds.noise_law import ReleasedNoise, TensorLayout
 from dpsweep.trainers.data.records import IGNORED, Records, Scaling, Units
+from dpsweep.trainers.data.split import units_of_each_cyclic_part
+from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.declarations.losses import Loss
 from dpsweep.trainers.engines.interface import trainable_parameters
@@ -203,34 +205,50 @@ class _CoordinateObserver:
     """An observer of the run at `place`: the first two moments of the canaries' coordinates so far, and all noise.
 
     All are in standard deviations of the noise as the run declares it, whatever the loop that is audited took.
+    Correlated noise is turned back into independent draws by the `last` noisy and exact sums [2, P], the newest first,
+    and a canary of part [m] counts by its share in them.
     """
 
     run: Run
     place: int
     sums: CanaryGradients
     seen: Tensor
+    part: Tensor
     noise: ReleasedNoise
     total: Tensor
     squares: Tensor
     steps: int = 0
     numbers: int = 0
     off_lattice: int = 0
+    last: list[Tensor] = field(default_factory=list)
 
     def __call__(self, weights: Tensor, gradient: Tensor, noise_std: float) -> None:
         declared = declared_noise_std_of_mean_gradient(self.run, self.steps)
         released = gradient.double().cpu() / (declared or 1.0)
-        values = released[self.seen]
-        self.total += values
-        self.squares += values.square()
-        self.steps += 1
+        std = declared * self.run.sampler.batch_size
+        exact = self.sums.latest[self.place].cpu() / (std or 1.0)
+        coefficients = self.run.noise_coefficients
+        self.last = [torch.stack([released, exact]), *self.last][: len(coefficients)]
         if declared:
-            std = declared * self.run.sampler.batch_size
-            cells = released * (std / lattice_spacing(std))
+            cells = coefficients[0] * released * (std / lattice_spacing(std))
             cells = cells[cells.abs() < MOST_CELLS]
             self.numbers += len(cells)
             self.off_lattice += int(((cells - cells.round()).abs() > OFF).sum())
-            exact = self.sums.latest[self.place].cpu() / std
-            self.noise.add_step_noise((released - exact).numpy(), (exact.abs() <= LARGEST).numpy())
+        terms = torch.stack([factor * both for factor, both in zip(coefficients, self.last, strict=False)])
+        independent, shifts = terms.sum(dim=0)
+        if declared:
+            resolved = torch.stack([exact for _, exact in self.last]).abs().amax(dim=0) <= LARGEST
+            self.noise.add_step_noise((independent - shifts).numpy(), resolved.numpy())
+        values = independent[self.seen] * self._share_of_each_canary_in_step()
+        self.total += values
+        self.squares += values.square()
+        self.steps += 1
+
+    def _share_of_each_canary_in_step(self) -> Tensor:
+        """The share [m] of each canary's last possible participation in this step; 1 without parts."""
+        parts, coefficients = _number_of_parts(self.run), torch.tensor(self.run.noise_coefficients, dtype=torch.float64)
+        shares = torch.cat([coefficients, coefficients.new_zeros(parts - len(coefficients))])
+        return shares[(self.steps - self.part) % parts] * (self.steps >= self.part)
 
     def gradient_scores_of_canaries(self) -> GradientScores:
         steps = max(1, self.steps)
@@ -273,7 +291,11 @@ def train_and_score_gradient_canaries(
         )
     seen = torch.from_numpy(layout.spaced_places(len(coins)))
     sums = _canary_gradients_from_coins(coins, seen, adjacency, runs[0].train_records)
-    records = Records(features=torch.zeros(len(sums.signs), 1), labels=torch.zeros(len(sums.signs), dtype=torch.int64))
+    canaries, part = _numbered_records(torch.arange(len(coins))), torch.zeros(len(coins), dtype=torch.int64)
+    for place, units in enumerate(units_of_each_cyclic_part(canaries, _number_of_parts(runs[0]), adjacency)):
+        part[torch.from_numpy(units)] = place
+    adding = Adjacency(adjacency) is Adjacency.ADD_OR_REMOVE_ONE
+    records = _numbered_records(torch.from_numpy(np.flatnonzero(coins)) if adding else torch.arange(len(sums.signs)))
     models = [_ZeroTensorsModule(layout) for _ in runs]
     observers = [
         _CoordinateObserver(
@@ -281,6 +303,7 @@ def train_and_score_gradient_canaries(
             place=place,
             sums=sums,
             seen=seen,
+            part=part,
             noise=noise,
             total=torch.zeros(len(coins), dtype=torch.float64),
             squares=torch.zeros(len(coins), dtype=torch.float64),
@@ -289,6 +312,14 @@ def train_and_score_gradient_canaries(
     ]
     train_together_with_observers(runs, models, sums, records, streams, observers, device="cpu", share=share)
     return tuple(one.gradient_scores_of_canaries() for one in observers)
+
+
+def _number_of_parts(run: Run) -> int:
+    return run.sampler.parts if isinstance(run.sampler, CyclicPoisson) else 1
+
+
+def _numbered_records(numbers: Tensor) -> Records:
+    return Records(features=numbers[:, None].float(), labels=torch.zeros(len(numbers), dtype=torch.int64))
 
 
 def _canary_gradients_from_coins(

@@ -82,15 +82,36 @@ def pseudo_random_part_mask(
     """
     if not 0 < fraction < 1:
         raise ValueError(f"Expected fraction={fraction} in (0, 1).")
+    inside = _pseudo_random_integer_of_each_unit(records, adjacency, key) < np.uint64(_threshold(fraction))
+    return inside if records.units is None else inside[records.units.of]
+
+
+CYCLIC_KEY = b"dpsweep cyclic 1"
+
+
+def units_of_each_cyclic_part(records: Records, parts: int, adjacency: Adjacency) -> tuple[NDArray[np.int64], ...]:
+    """The ascending numbers of the units in each of `parts` disjoint parts, by a public key of their own.
+
+    Guarantee: a unit's part depends on what `pseudo_random_part_mask` depends on, and on nothing else.
+    """
+    if parts == 1:
+        return (np.arange(records.number_of_units),)
+    limits = np.array([_threshold(part / parts) for part in range(1, parts)], dtype=np.uint64)
+    hashes = _pseudo_random_integer_of_each_unit(records, adjacency, CYCLIC_KEY)
+    part_of_unit = np.searchsorted(limits, hashes, side="right")
+    return tuple(np.flatnonzero(part_of_unit == part) for part in range(parts))
+
+
+def _pseudo_random_integer_of_each_unit(records: Records, adjacency: Adjacency, key: bytes) -> NDArray[np.uint64]:
+    """A public pseudo-random integer [units], from a record's bytes, its unit's identifier, or its position."""
     replacing = Adjacency(adjacency) is Adjacency.REPLACE_ONE
-    if records.units is not None:
-        if replacing:
-            raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
-        return _pseudo_random_mask_of_tags(records.units.names, fraction, key)[records.units.of]
-    if replacing:
-        return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records)), fraction, key)
-    hashes = np.ascontiguousarray(records.keyed_hashes(key, HASH_BYTES))
-    return hashes.view(">u8").reshape(-1) < np.uint64(_threshold(fraction))
+    if records.units is not None and replacing:
+        raise ValueError(f"Expected adjacency={adjacency} to be {Adjacency.ADD_OR_REMOVE_ONE} for units.")
+    if records.units is None and not replacing:
+        hashes = np.ascontiguousarray(records.keyed_hashes(key, HASH_BYTES))
+        return hashes.view(">u8").reshape(-1).astype(np.uint64)
+    tags = _record_positions_as_bytes(len(records)) if records.units is None else records.units.names
+    return np.array([_pseudo_random_integer(tag, key) for tag in tags], dtype=np.uint64)
 
 
 def secret_coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np.bool_]:

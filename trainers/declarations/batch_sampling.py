@@ -24,7 +24,7 @@ from dpsweep.accounting.events.build import (
     shuffled_gaussian,
     without_replacement_gaussian,
 )
-from dpsweep.accounting.references import FELDMAN_2025, WANG_2019, Work
+from dpsweep.accounting.references import CHOQUETTE_2023, FELDMAN_2025, WANG_2019, Work
 from dpsweep.accounting.validation import positive_int
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def privacy_event_counts_of_run(
     """
     period = sampler.steps_per_period(records)
     if period > 1 and len(factors) > 1:
-        raise ValueError("Expected bounds.noise to be multiplier where records are shuffled: an epoch has one noise.")
+        raise ValueError(
+            "Expected bounds.noise to be multiplier where an epoch of shuffled records, or a cycle, is one access."
+        )
     counts: Counter[DpEvent] = Counter()
     for factor, steps in factors.items():
         event = sampler.event_per_period(records=records, noise_multiplier=noise_multiplier * factor)
@@ -110,21 +112,60 @@ class Poisson(_BatchOfSize):
     def draw_batch_indices(
         self, rows: int, available: int, records: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records.
-
-        The code draws the gaps between successes, which are geometric: the distribution is the same, and the work is
-        proportional to the batch, not to the data. The trials of all draws form one sequence.
-        """
-        successes = _positions_of_bernoulli_successes(rows * available, self._sample_rate(records), rng)
-        ends = np.searchsorted(successes, available * np.arange(1, rows + 1))
-        sizes = np.diff(ends, prepend=0)
-        return successes - np.repeat(available * np.arange(rows), sizes), sizes
+        """The records with a successful Bernoulli trial, one trial each at the rate batch_size / records."""
+        return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
 
     def _sample_rate(self, records: int) -> float:
         positive_int("records", records)
         if self.batch_size > records:
             raise ValueError(f"Expected batch_size={self.batch_size} <= records={records}.")
         return self.batch_size / records
+
+
+@dataclass(frozen=True, kw_only=True)
+class CyclicPoisson(_BatchOfSize):
+    """Poisson sampling from one of `parts` fixed parts of the records, the parts in turn; one part is all records.
+
+    *Guarantee*: a record's own bytes, or its position under REPLACE_ONE, and a public key decide its part, so no other
+    record's part changes where it is added, removed or replaced. A step samples its part at the rate
+    parts * batch_size / records. The parts are about equal; their true sizes are private and nowhere used. A record
+    takes part in at most one step of a cycle of `parts` steps, so a cycle is one access. Runs stop and are priced by
+    whole cycles.
+    """
+
+    works: ClassVar[tuple[Work, ...]] = (CHOQUETTE_2023,)
+
+    parts: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int("parts", self.parts)
+
+    def steps_per_period(self, records: int) -> int:
+        """The steps of a cycle."""
+        return self.parts
+
+    def event_per_period(self, *, records: int, noise_multiplier: float) -> DpEvent:
+        """A cycle, in which every record takes part at most once; a step of DP-SGD if there is one part."""
+        rate = self._sample_rate(records)
+        if self.parts == 1:
+            return poisson_gaussian(sample_rate=rate, noise_multiplier=noise_multiplier)
+        return shuffled_gaussian(epochs=1, steps=self.parts, noise_multiplier=noise_multiplier, sample_rate=rate)
+
+    def draw_batch_indices(
+        self, rows: int, available: int, records: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """One step's draws from a part of `available` records, as indices into the part."""
+        return draw_by_independent_coins(rows, available, self._sample_rate(records), rng)
+
+    def _sample_rate(self, records: int) -> float:
+        positive_int("records", records)
+        if self.parts * self.batch_size > records:
+            raise ValueError(
+                f"Expected parts={self.parts} times batch_size={self.batch_size} <= records={records}: a step draws "
+                "from one part."
+            )
+        return self.parts * self.batch_size / records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +248,22 @@ def check_steps_are_whole_periods(sampler: Sampler, records: int, **steps: int |
     period = sampler.steps_per_period(records)
     for name, value in steps.items():
         if value is not None and value % period:
-            raise ValueError(f"Expected {name}={value} to be whole epochs of {period} steps.")
+            word = "cycles" if isinstance(sampler, CyclicPoisson) else "epochs"
+            raise ValueError(f"Expected {name}={value} to be whole {word} of {period} steps.")
+
+
+def draw_by_independent_coins(
+    rows: int, available: int, rate: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The records of `rows` draws, each with one Bernoulli trial at this rate for every record, and the batch sizes.
+
+    The code draws the gaps between successes, which are geometric: the distribution is the same, and the work is
+    proportional to the batch, not to the data. The trials of all draws form one sequence.
+    """
+    successes = _positions_of_bernoulli_successes(rows * available, rate, rng)
+    ends = np.searchsorted(successes, available * np.arange(1, rows + 1))
+    sizes = np.diff(ends, prepend=0)
+    return successes - np.repeat(available * np.arange(rows), sizes), sizes
 
 
 def _positions_of_bernoulli_successes(trials: int, rate: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ _CHOSEN_BY_THE_SCRIPT: Mapping[str, tuple[Any, ...]] = {
     "engine": ({"kind": "auto_engine"},),
     "ema": (None,),
     "subsample": (None, "independent"),
+    "noise": (None, {}),
 }
 """Parts of a configuration that mean nothing to a script, each with the values that leave it out."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,8 @@ from dpsweep.accounting.events.build import (
     size_records_and_noise_of_fixed_step,
 )
 from dpsweep.trainers.declarations.batch_sampling import Sampler
-from dpsweep.trainers.randomness import Streams, standard_normal
+from dpsweep.trainers.declarations.correlated_noise import row_stds
+from dpsweep.trainers.randomness import Lattices, Streams, standard_normal
 from dpsweep.trainers.training.run import Drawn, Run
 
 _SPREAD = 2
@@ -89,15 +91,27 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchAndNoise:
-    """The source of batches and noise of K runs: `streams`, each with the number of consecutive runs that use it."""
+    """The source of batches and noise of K runs: `streams`, each with the number of consecutive runs that use it.
+
+    `parts` has the numbers of the units of each part that the sampler takes in turn; None if it draws from all units.
+    """
 
     streams: tuple[tuple[Streams, int], ...]
     run: Run
     available: int
     common: bool
+    parts: tuple[NDArray[np.int64], ...] | None = None
 
     @classmethod
-    def from_streams(cls, streams: Sequence[Streams], run: Run, available: int, *, share: bool) -> BatchAndNoise:
+    def from_streams(
+        cls,
+        streams: Sequence[Streams],
+        run: Run,
+        available: int,
+        *,
+        share: bool,
+        parts: tuple[NDArray[np.int64], ...] | None = None,
+    ) -> BatchAndNoise:
         """For runs with these streams and the sampler of `run`; adjacent runs may have the same streams."""
         owners = tuple((stream, len(list(rows))) for stream, rows in groupby(streams))
         step = rate_and_noise_of_gaussian_step_or_none(
@@ -105,7 +119,8 @@ class BatchAndNoise:
         )
         full_batch = step is not None and step[0] == 1.0 and run.steps_per_period == 1
         # full batches are equal in all runs, without sharing any randomness
-        return cls(streams=owners, run=run, available=available, common=share or full_batch or len(streams) == 1)
+        common = share or full_batch or len(streams) == 1
+        return cls(streams=owners, run=run, available=available, common=common, parts=parts)
 
     def batches_of_all_steps(self) -> Iterator[Batch]:
         """The batches of one step after another, drawn per run or once for all runs, one period at a time."""
@@ -135,9 +150,55 @@ class BatchAndNoise:
     ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """The units and sizes of each step of a period."""
         run = self.run
+        if self.parts is not None:
+            return [
+                (part[units], sizes)
+                for part in self.parts
+                for units, sizes in [
+                    run.sampler.draw_batch_indices(rows, len(part), run.train_records, streams.subsampling)
+                ]
+            ]
         units, sizes = run.sampler.draw_batch_indices(rows, self.available, run.train_records, streams.subsampling)
         by_step = sizes.reshape(run.steps_per_period, rows)
         return [*zip(np.split(units, by_step.sum(axis=1).cumsum()[:-1]), by_step, strict=True)]
+
+
+class NoiseRows:
+    """The noise of K runs over the steps of this job: independent, or correlated by a banded Toeplitz matrix.
+
+    Row t of correlated noise is (Z_t - sum_j c_j row_(t-j)) / c_0 for independent draws Z. What is released is the sum
+    c_0 S_t + Z_t on the lattice of Z, minus public numbers, divided by c_0, where the row of an earlier step is what
+    was released then minus its exact sum, rounding included. So each step is one noisy sum on a lattice, given those
+    before it. `history` has each run's last rows, the newest first: no more than bands - 1, and in memory alone. A job
+    begins with none: a resumed run has a new, independent matrix.
+    """
+
+    def __init__(
+        self, coefficients: Sequence[float], history: Sequence[Sequence[Tensor]], first: int, steps: int
+    ) -> None:
+        self._first, *self._others = coefficients
+        self._rows = deque((torch.stack(rows) for rows in zip(*history, strict=True)), maxlen=len(self._others))
+        self._std_factors: Iterator[float] = iter(row_stds(tuple(coefficients), steps)[first:].tolist())
+
+    def add_noise_to_sums(self, sums: Tensor, noise: Tensor, lattices: Lattices) -> Tensor:
+        """Sums [K, P] plus the next row, given standard normal noise [K, P], which this call overwrites."""
+        if not self._others:
+            return lattices.add_noise_to_sums(sums, noise)
+        exact = sums.double()
+        shifted = self._first * exact
+        for coefficient, row in zip(self._others, self._rows, strict=False):
+            shifted.sub_(row, alpha=coefficient)
+        noisy = lattices.add_noise_to_sums(shifted, noise).div_(self._first)
+        self._rows.appendleft(noisy - exact)
+        return noisy
+
+    def next_std_factor(self) -> float:
+        """The standard deviation of the next row, in units of that of the independent draws."""
+        return next(self._std_factors)
+
+    def history_of_each_run(self) -> list[list[Tensor]]:
+        """The last rows of each run, the newest first."""
+        return [list(rows) for rows in zip(*self._rows, strict=True)]
 
 
 def _concatenate_parts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import perf_counter
 
@@ -28,14 +28,15 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from dpsweep.accounting.durable_files import run_generators_and_flush_in_groups
 from dpsweep.accounting.events.build import compose, repeat
 from dpsweep.trainers.data.records import Records
-from dpsweep.trainers.declarations.batch_sampling import check_steps_are_whole_periods
+from dpsweep.trainers.data.split import units_of_each_cyclic_part
+from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, check_steps_are_whole_periods
 from dpsweep.trainers.declarations.clip_schedules import noise_multiplier_factor_at_step
 from dpsweep.trainers.engines.interface import Engine, trainable_parameters
 from dpsweep.trainers.methods.named_methods import Projection
 from dpsweep.trainers.methods.updates import Directions
 from dpsweep.trainers.models.checks import require_separate_examples
 from dpsweep.trainers.randomness import Lattices, Streams
-from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, Tally
+from dpsweep.trainers.training.batch_and_noise import Batch, BatchAndNoise, NoiseRows, Tally
 from dpsweep.trainers.training.gradient_sums import EngineSums, Sums
 from dpsweep.trainers.training.learning_curves import CurveRecorder
 from dpsweep.trainers.training.run import Journal, Outcome, Progress, Run, Unrecorded
@@ -140,9 +141,14 @@ def train_together(
     run_journals = journals or [Unrecorded()] * len(runs)
     members = [_Member(*parts) for parts in zip(range(len(runs)), runs, streams, run_journals, progresses, strict=True)]
     _require_trainable_together(members)
+    sampler, adjacency = runs[0].sampler, runs[0].adjacency
     group = _Group(
         sums=sums,
         available=records.number_of_units,
+        parts=(
+            units_of_each_cyclic_part(records, sampler.parts, adjacency) if isinstance(sampler, CyclicPoisson) else None
+        ),
+        begin=progresses[0].step,
         share=share,
         on_step=on_step,
         should_stop=should_stop,
@@ -166,13 +172,14 @@ def train_together(
 
 @dataclass(frozen=True, eq=False)
 class _Member:
-    """One run of a group, with its streams, journal and progress."""
+    """One run of a group, with its streams, journal and progress, and the last rows of its correlated noise."""
 
     place: int
     run: Run
     streams: Streams
     journal: Journal
     progress: Progress
+    rows: list[Tensor] = field(default_factory=list)
 
     @property
     def is_active(self) -> bool:
@@ -201,10 +208,15 @@ class _Member:
 
 @dataclass(kw_only=True, eq=False)
 class _Group:
-    """The runs that are trained together: their common settings, and whether a stop was requested."""
+    """The runs that are trained together: their common settings, and whether a stop was requested.
+
+    `parts` are the units of each part that the sampler takes in turn; `begin` is the first step of this job.
+    """
 
     sums: Sums
     available: int
+    parts: tuple[NDArray[np.int64], ...] | None
+    begin: int
     share: bool
     on_step: Callable[[int], None] | None
     should_stop: Callable[[], bool] | None
@@ -218,7 +230,7 @@ class _Group:
         check_steps_are_whole_periods(run.sampler, run.train_records, interval=steps)
         weights = _stack_vectors([progress.weights for progress in progresses])
         source = BatchAndNoise.from_streams(
-            [member.streams for member in members], run, self.available, share=self.share
+            [member.streams for member in members], run, self.available, share=self.share, parts=self.parts
         )
         sums = self.sums.over([member.place for member in members], [run.trainer.transform for run in runs])
         deviations, rate = (
@@ -232,6 +244,9 @@ class _Group:
         project = Projection([run.trainer for run in runs], weights)
         averages = Averages(run.ema, [progress.average for progress in progresses])
         first, tally, factors = progresses[0].step, Tally(len(runs)), Counter[float]()
+        rows = NoiseRows(
+            run.noise_coefficients, [member.rows for member in members], first - self.begin, run.steps - self.begin
+        )
         batches: Iterator[Batch] = islice(source.batches_of_all_steps(), steps)
         if self.read_ahead is not None:
             batches = _draw_next_batch_ahead(batches, self.read_ahead)
@@ -247,8 +262,9 @@ class _Group:
                 lattices = Lattices.from_noise_stds([std * scale for std in deviations], weights.device)
             noisy = sums(weights, batch, shrink)
             if any(deviations):
-                noisy = lattices.add_noise_to_sums(noisy, source.draw_standard_normal_noise(weights))
-            means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, lattices.stds))
+                noisy = rows.add_noise_to_sums(noisy, source.draw_standard_normal_noise(weights), lattices)
+            noise_stds = lattices.stds * rows.next_std_factor()
+            means = ((values / run.sampler.batch_size).to(weights.dtype) for values in (noisy, noise_stds))
             direction, part = directions(*means), run.schedule.factor(step, run.steps)
             if decays:
                 weights *= 1 - decay * part
@@ -262,6 +278,8 @@ class _Group:
             self.stopping = self.should_stop is not None and self.should_stop()
             if self.stopping or not all(bound.isfinite() for bound in torch.aminmax(weights)):
                 break
+        for member, last in zip(members, rows.history_of_each_run(), strict=False):
+            member.rows[:] = last
         seconds = (perf_counter() - started) / len(runs)
         moved = weights + rate * direction != weights
         ends = zip(
@@ -335,6 +353,8 @@ def _require_trainable_together(members: Sequence[_Member]) -> None:
         ("bounds", [run.bounds for run in runs]),
         ("steps", [run.steps for run in runs]),
         ("ema", [run.ema for run in runs]),
+        ("noise", [run.noise for run in runs]),
+        ("adjacency", [run.adjacency for run in runs]),
         ("train_records", [run.train_records for run in runs]),
         ("step", [member.progress.step for member in members]),
     ):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dpsweep.accounting.durable_files import Flushing
 from dpsweep.accounting.events.build import DpEvent, compose, repeat
+from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.validation import fraction, non_negative, positive_int
 from dpsweep.trainers.declarations.batch_sampling import (
     Sampler,
@@ -19,6 +20,7 @@ from dpsweep.trainers.declarations.batch_sampling import (
     privacy_event_counts_of_run,
 )
 from dpsweep.trainers.declarations.clip_schedules import CONSTANT, step_counts_by_noise_factor
+from dpsweep.trainers.declarations.correlated_noise import CorrelatedNoise, check_noise_suits_sampler
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.training.learning_curves import CurvePoint
 
@@ -32,7 +34,8 @@ class Run:
     """The declaration of one training run; `train_records` is the nominal number of training units.
 
     `public` is true if the training records were declared public. `ema` is the largest weight of the past in the final
-    exponential moving average of the weights, None for no average.
+    exponential moving average of the weights, None for no average. `noise` is None if the noise of steps is
+    independent. By `adjacency`, contents or positions decide the parts that a sampler takes in turn.
     """
 
     trainer: Trainer
@@ -44,6 +47,8 @@ class Run:
     public: bool = False
     ema: float | None = None
     bounds: BoundSchedule = CONSTANT
+    noise: CorrelatedNoise | None = None
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
 
     def __post_init__(self) -> None:
         non_negative("noise_multiplier", self.noise_multiplier)
@@ -55,6 +60,13 @@ class Run:
             fraction("ema", self.ema)
         check_steps_are_whole_periods(self.sampler, self.train_records, steps=self.steps)
         self.trainer.check(self.steps, self.schedule)
+        if self.noise is not None:
+            check_noise_suits_sampler(self.noise, self.sampler, self.bounds)
+
+    @property
+    def noise_coefficients(self) -> tuple[float, ...]:
+        """The first column of the matrix that correlates the noise of the steps; 1 alone for independent noise."""
+        return (1.0,) if self.noise is None else tuple(self.noise.coefficients or ())
 
     @property
     def steps_per_period(self) -> int:

@@ -114,6 +114,50 @@ def test_the_right_program_is_not_accused(
     assert all(finding.draws >= 20 * trainings for finding in record.noise), "one training and one search of one point"
 
 
+CORRELATED = (
+    *("dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=0.1", "privacy.epsilon=1", "steps=12"),
+    *("sampler=cyclic_poisson", "sampler.batch_size=200", "noise=bsr", "noise.bands=4", "engine=vmap"),
+)
+FOUND_OF_CORRELATED: Sequence[tuple[Planted, Attack | NoiseTest | None]] = (
+    (planted.noise_of_the_wrong_row, NoiseTest.STEPS),
+    (planted.banded_inverse, NoiseTest.STEPS),
+    (planted.rows_without_a_matrix, NoiseTest.STEPS),
+    (planted.noise_off_the_lattice, None),
+    (planted.parts_drawn_anew, Attack.GRADIENTS),
+)
+
+
+@pytest.mark.parametrize(("mistake", "attack"), FOUND_OF_CORRELATED, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_mistake_in_correlated_noise_is_found(
+    mistake: Planted,
+    attack: Attack | NoiseTest | None,
+    compose_priced: Callable[[Sequence[str]], PricedPlan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted.repeatable(monkeypatch)
+    mistake(monkeypatch)
+    record = run_audit(compose_priced(CORRELATED), GRADIENTS, MACHINE, np.random.Generator(np.random.Philox(3)))
+    assert record.is_charge_or_noise_refuted
+    if attack is None:
+        assert record.floating_point is None
+    elif isinstance(attack, NoiseTest):
+        assert attack in {finding.test for finding in record.noise_findings_refuting_declaration}
+    else:
+        assert attack in {finding.attack for finding in record.attack_findings_refuting_charge}
+
+
+@pytest.mark.parametrize("adjacency", ["add_or_remove_one", "replace_one"])
+def test_the_right_correlated_noise_is_not_accused(
+    adjacency: str, compose_priced: Callable[[Sequence[str]], PricedPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.repeatable(monkeypatch)
+    words = *CORRELATED, f"privacy.adjacency={adjacency}"
+    record = run_audit(compose_priced(words), GRADIENTS, MACHINE, np.random.Generator(np.random.Philox(3)))
+    assert not record.is_charge_or_noise_refuted
+    assert record.floating_point == 12 * GRADIENTS.trainings * -(-GRADIENTS.gradients // 650) * 650
+    assert 0.1 < record.epsilon <= record.charge
+
+
 @pytest.mark.parametrize("mistake", WITHOUT_POWER, ids=lambda mistake: mistake.__name__)
 def test_some_mistakes_are_not_found(
     mistake: Planted, audit_of: Callable[[AuditSettings], AuditRecord], monkeypatch: pytest.MonkeyPatch

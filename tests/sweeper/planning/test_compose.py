@@ -219,7 +219,7 @@ def test_replace_one_is_priced_by_the_accountant_that_can(compose_priced: Compos
         ),
         (
             ["sampler._target_=dpsweep.trainers.methods.named_methods.DpSgd"],
-            "sampler=dp_sgd to be one of fixed_size, poisson, random_allocation, shuffle",
+            "sampler=dp_sgd to be one of cyclic_poisson, fixed_size, poisson, random_allocation, shuffle",
         ),
     ],
 )
