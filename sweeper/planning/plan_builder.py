@@ -251,7 +251,7 @@ def _automatic_rates_note(points: Sequence[Point], trials: Sequence[Trial]) -> I
     rates = {trial.config["trainer"]["lr"] for trial in trials if trial.method in methods}
     if rates:
         numbers = ", ".join(f"{one:g}" for one in sorted(rates))
-        yield f"{RATE}=auto follows the noise of {', '.join(sorted(methods))}: {numbers}."
+        yield f"{RATE}=auto stands for {numbers} ({', '.join(sorted(methods))})."
 
 
 def _require_finite_values(point: Point) -> Mapping[str, Any]:
