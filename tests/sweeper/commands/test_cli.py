@@ -98,8 +98,8 @@ def test_typos_are_one_sentence_and_exit_two(program: Program, tmp_path: Path) -
         (["model=foo", "trainer.lr=1,2"], "Expected model=foo to be one of cnn,"),
         (["trainer.foo=1"], "Expected trainer.foo=1 to be a key of the configuration"),
         (["dataset=digits", "trainer.lr=0.1,", "0.2"], "write values without spaces"),
-        (["features=null"], "Expected features=null to be one of efficientnet_lite0, minilm,"),
-        (["dataset=cifar10", "features="], "Expected features= to be one of efficientnet_lite0, minilm,"),
+        (["features=null"], "Expected features=null to be one of efficientnet_lite0, hf, minilm,"),
+        (["dataset=cifar10", "features="], "Expected features= to be one of efficientnet_lite0, hf, minilm,"),
         (["trainer=3,dpsgd"], "Expected trainer=3,dpsgd to be one of adadp,"),
         (["hydra.sweeper.verb=dance"], "to be one of sweep, resume, plan"),
     ):

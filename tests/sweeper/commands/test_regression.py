@@ -58,7 +58,7 @@ def test_a_page_says_what_a_score_is_the_mean_of(program: Program, tmp_path: Pat
 def test_losses_and_labels_must_agree(compose_priced: Compose) -> None:
     with pytest.raises(BadInput, match=r"^Expected dataset\.classes=1 >= 2 with loss=cross_entropy"):
         compose_priced(["dataset=digits", "dataset.classes=1", *GRID])
-    with pytest.raises(BadInput, match=r"^Expected loss\.cap to be one of class_weights\.$"):
+    with pytest.raises(BadInput, match=r"^Expected loss\.cap to be one of class_weights, label_smoothing\.$"):
         compose_priced([*LIGHT, *GRID, "loss=cross_entropy"])
     with pytest.raises(BadInput, match=r"^Expected dataset\.classes=10 == 1 with loss=squared_error"):
         compose_priced(["dataset=digits", *GRID, "loss=squared_error"])

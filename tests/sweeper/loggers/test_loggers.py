@@ -26,7 +26,15 @@ READERS: dict[str, tuple[str, Callable[[Path], Iterator[Stored]]]] = {
 }
 """Loggers by name: the library, and how it is read back."""
 
-DECLARED = {"method", "noise_multiplier", "steps", "batch_size", "trainer.lr", "trainer.regularizer"}
+DECLARED = {
+    "method",
+    "noise_multiplier",
+    "steps",
+    "batch_size",
+    "trainer.lr",
+    "trainer.regularizer",
+    "trainer.weight_decay",
+}
 SCORES = {"accuracy", "accuracy_low", "accuracy_high"}
 FACTS = {f"dpsweep.{name}" for name in ("data_set", "plan", "rule", "mark", "privacy")}
 THEIRS = {
