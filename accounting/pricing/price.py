@@ -3,8 +3,8 @@
 >>> from dpsweep.accounting import PrivateSelection, poisson_gaussian, price, repeat
 >>> run = repeat(poisson_gaussian(sample_rate=0.02, noise_multiplier=2.0), 5000)
 >>> search = price(PrivateSelection().search(run, points=35), delta=1e-5)
->>> f"epsilon {search.epsilon:.2f}, and no less than {search.lower:.2f}"
-'epsilon 5.56, and no less than 5.52'
+>>> round(search.epsilon, 2), round(search.lower, 2)
+(5.56, 5.52)
 """
 
 from __future__ import annotations
