@@ -308,5 +308,6 @@ def test_each_population_of_a_plan_pays_for_itself_alone(seed: int) -> None:
         pairs = [(law(None), law(population)), (law(population), law(None))]
         return max(float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) for one, other in pairs)
 
-    assert max(divergence(place, price) for place in range(5)) <= delta + 1e-15
+    rounding = 1e-14  # of differences of sums near 1, in float64
+    assert max(divergence(place, price) for place in range(5)) <= delta + rounding
     assert max(divergence(place, 0.99 * price) for place in range(5)) > delta
