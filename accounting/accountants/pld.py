@@ -1,9 +1,7 @@
 """Privacy-loss distributions: the tightest accountant for compositions.
 
 *Source*: Koskela, Jaelkoe, Honkela 2020; Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022 (Connect the Dots), whose
-discretisation is pessimistic at every epsilon. The losses of each mechanism are put on a grid, in both directions, and
-convolved: `accounting/profiles/tilted_transform.py` composes distributions, `accounting/profiles/privacy_profiles.py`
-treats sampling and selection. A profile is turned into a distribution again if it is composed with other mechanisms.
+discretisation is pessimistic at every epsilon. `accounting/profiles/tilted_transform.py` composes distributions.
 """
 
 from __future__ import annotations

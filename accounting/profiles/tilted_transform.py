@@ -157,6 +157,9 @@ class Tail:
         return np.asarray(math.exp(self.scale) * (inside + self.rounding * np.exp(-self.theta * ahead)) + self.beyond)
 
 
+LARGEST_SCALE = 700.0
+"""A tilt whose scale is larger is left out but for Chernoff's bound: its exponential is beyond the range of float64."""
+
 TOLERANCE, LARGEST_TOLERANCE = 1e-4, 2e-2
 """The part of a delta that may be rounding: the goal, and the largest value that is accepted; more is refused."""
 
@@ -368,6 +371,8 @@ class ComposedLosses:
             if tilt is None:
                 continue
             certified = min(certified, tilt.chernoff_epsilon(delta))
+            if tilt.scale > LARGEST_SCALE:
+                continue
             ends = tilt.delta(np.array([tilt.lowest_epsilon, tilt.highest_epsilon]))
             if ends[0] <= delta:
                 certified = min(certified, max(0.0, tilt.lowest_epsilon))

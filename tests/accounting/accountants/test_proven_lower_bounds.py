@@ -146,7 +146,7 @@ def test_two_sampled_steps_by_quadrature(one: tuple[float, float], other: tuple[
         lower, upper = Pld().lower(event, delta, ADD), Pld().epsilon(event, delta, ADD)
         assert lower == 0 or exact_delta_of_two_steps(one, other, lower) >= delta * (1 - 1e-6)
         assert exact_delta_of_two_steps(one, other, upper) <= delta * (1 + 1e-6)
-        assert 0.97 * upper - 1e-4 < lower, delta
+        assert lower == 0 or 0.97 * upper - 2e-4 < lower, delta
 
 
 SWEEP = list(itertools.product((1e-5, 1e-3, 0.02, 0.3, 0.9), (0.3, 1.0, 4.0, 50.0), (2, 50, 20_000), BOTH))
