@@ -340,7 +340,7 @@ def delta_with_final_run(
     here, gone = winners
     kept = (gone > ROUNDING) & (here > ROUNDING)
     ratio, gone = here[kept] / gone[kept], gone[kept]
-    weight = math.exp(epsilon)
+    weight = math.exp(min(epsilon, 700.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         if train_on is TrainOn.ALL:
             mean = 1 - rate + rate * ratio
