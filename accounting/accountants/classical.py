@@ -5,15 +5,15 @@ in the claim of a step, and in the composition of the claims.
 
 *Source*: Bellet, Privacy Preserving Machine Learning, lecture 5 (the analysis of DP-SGD). For each of its three parts
 this module uses the tight version, as the lecture advises. Gaussian mechanism: Balle and Wang 2018, Theorem 8 (the
-textbook noise sqrt(2 ln(1.25 / delta)) / epsilon is proven for epsilon < 1 only). Poisson sampling: Balle, Barthe,
-Gaboardi 2018, Theorem 8. Composition of unequal steps: Kairouz, Oh, Viswanath 2015, Theorem 3.5, which refines Dwork,
-Rothblum, Vadhan 2010.
+textbook noise sqrt(2 ln(1.25 / delta)) / epsilon is proven for epsilon < 1 only). Poisson sampling, and the lecture's
+own uniform draw without replacement: Balle, Barthe, Gaboardi 2018, Theorems 8 and 9. Composition of unequal steps:
+Kairouz, Oh, Viswanath 2015, Theorem 3.5, which refines Dwork, Rothblum, Vadhan 2010.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpsweep.accounting.accountants.interface import (
@@ -23,7 +23,7 @@ from dpsweep.accounting.accountants.interface import (
     limit_noise_levels_of_steps,
 )
 from dpsweep.accounting.errors import UnsupportedEvent
-from dpsweep.accounting.events.build import DpEvent
+from dpsweep.accounting.events.build import DpEvent, size_records_and_noise_of_fixed_step
 from dpsweep.accounting.events.types import event_name_for_sentence
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
@@ -39,10 +39,11 @@ SHARES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.99)
 
 @dataclass(frozen=True, kw_only=True)
 class Classical:
-    """Advanced composition after amplification, for Gaussian and Poisson-sampled Gaussian steps, add or remove one.
+    """Advanced composition after amplification, for Gaussian steps on all records or on a sample of them.
 
-    *Guarantee*: an upper bound at every delta. The composition's share of delta is chosen from `shares` independently
-    of the data, so the smallest result is also a bound.
+    A sample is of Poisson where a record is added or removed, and of a fixed size where one is replaced, which moves a
+    sum by twice the norm bound. *Guarantee*: an upper bound at every delta. The composition's share of delta is chosen
+    from `shares` independently of the data, so the smallest result is also a bound.
     """
 
     works: ClassVar[tuple[Work, ...]] = (BALLE_2018, KAIROUZ_2015)
@@ -62,15 +63,11 @@ class Classical:
     def epsilon(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """The smaller of basic and advanced composition; 0 without an access, infinity for an access without noise."""
         check_delta(delta)
-        steps, others = gaussian_part(event, adjacency)
-        if others:
-            raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(others[0][0])}.")
+        steps = self._steps_at_noise_of_adjacency(event, Adjacency(adjacency))
         if not steps:
             return 0.0
         if any(step.noise_multiplier == 0 for step in steps):
             return math.inf
-        if adjacency is not Adjacency.ADD_OR_REMOVE_ONE:
-            raise UnsupportedEvent(f"{self.name} has no proven bound under {Adjacency(adjacency).value}.")
         steps = limit_noise_levels_of_steps(steps, KINDS_OF_STEP)
         return min(
             _basic_composition_epsilon(steps, delta),
@@ -80,6 +77,21 @@ class Classical:
     def lower(self, event: DpEvent, delta: float, adjacency: Adjacency) -> float:
         """0: composition theorems give upper bounds only."""
         return 0.0
+
+    def _steps_at_noise_of_adjacency(self, event: DpEvent, adjacency: Adjacency) -> tuple[GaussianSteps, ...]:
+        """The steps, their noise relative to what one record moves; raises `UnsupportedEvent` for other leaves."""
+        steps, others = gaussian_part(event, adjacency)
+        replaced = adjacency is Adjacency.REPLACE_ONE
+        if replaced and any(step.sample_rate < 1 for step in steps):
+            raise UnsupportedEvent(f"{self.name} has no proven bound for Poisson sampling under {adjacency.value}.")
+        for leaf, count in others:
+            fixed = size_records_and_noise_of_fixed_step(leaf)
+            if fixed is None or not replaced:
+                under = "" if fixed is None else f" under {adjacency.value}"
+                raise UnsupportedEvent(f"{self.name} has no proven bound for {event_name_for_sentence(leaf)}{under}.")
+            steps += (GaussianSteps(sample_rate=fixed[0] / fixed[1], noise_multiplier=fixed[2], count=count),)
+        moved = 2 if replaced else 1
+        return tuple(replace(step, noise_multiplier=step.noise_multiplier / moved) for step in steps)
 
 
 def dp_sgd_noise_std_by_lecture_theorem(

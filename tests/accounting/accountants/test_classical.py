@@ -153,7 +153,6 @@ def test_the_price_is_monotone(steps: int, sample_rate: float, noise_multiplier:
     ("event", "adjacency"),
     [
         (dpsgd(10), REPLACE),
-        (gaussian(noise_multiplier=1.0), REPLACE),
         (without_replacement_gaussian(records=100, batch_size=10, noise_multiplier=1.0), ADD),
         (truncated_poisson_gaussian(records=100, sample_rate=0.1, largest_batch=20, noise_multiplier=1.0), ADD),
         (black_box(epsilon=1.0, delta=0.0, adjacency=ADD), ADD),
@@ -164,9 +163,50 @@ def test_the_price_is_monotone(steps: int, sample_rate: float, noise_multiplier:
     ids=lambda value: type(value).__name__,
 )
 def test_what_the_lecture_does_not_cover_is_refused(event: DpEvent, adjacency: Adjacency) -> None:
-    for wrapped in (event, repeat(event, 3), compose([dpsgd(2), repeat(compose([event]), 2)])):
+    for wrapped in (event, repeat(event, 3), compose([gaussian(noise_multiplier=9.0), repeat(compose([event]), 2)])):
         with pytest.raises(UnsupportedEvent, match="no proven bound"):
             CLASSICAL.epsilon(wrapped, 1e-5, adjacency)
+
+
+def fixed(steps: int, noise_multiplier: float, size: int, records: int = 1000) -> DpEvent:
+    step = without_replacement_gaussian(records=records, batch_size=size, noise_multiplier=noise_multiplier)
+    return repeat(step, steps)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1, 1), (1, 1000), (100, 1), (300, 20), (30, 300)])
+@pytest.mark.parametrize("noise_multiplier", [1.4, 4.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+def test_the_lectures_own_sampling_is_never_below_the_tight_accountant(
+    steps: int, size: int, noise_multiplier: float, delta: float
+) -> None:
+    """Of so many records, drawn uniformly without replacement, where one record is replaced; one step is exact."""
+    run = fixed(steps, noise_multiplier, size)
+    classical, tight = CLASSICAL.epsilon(run, delta, REPLACE), Pld().epsilon(run, delta, REPLACE)
+    assert classical >= tight - 1e-3 - 1e-3 * tight
+    assert classical >= Pld().lower(run, delta, REPLACE)
+    if steps == 1:
+        assert classical == pytest.approx(tight, rel=1e-3, abs=1e-3)
+
+
+def test_a_replaced_record_moves_a_sum_by_twice_the_bound() -> None:
+    """At equal rates a fixed batch costs what a Poisson sample with half the noise does, and a count likewise."""
+    assert CLASSICAL.epsilon(fixed(100, 4.0, 20), 1e-5, REPLACE) == CLASSICAL.epsilon(dpsgd(100, 2.0, 0.02), 1e-5, ADD)
+    count = gaussian(noise_multiplier=20.0)
+    assert CLASSICAL.epsilon(count, 1e-5, REPLACE) == CLASSICAL.epsilon(gaussian(noise_multiplier=10.0), 1e-5, ADD)
+    both = compose([fixed(100, 4.0, 20), count])
+    assert CLASSICAL.epsilon(both, 1e-5, REPLACE) > CLASSICAL.epsilon(fixed(100, 4.0, 20), 1e-5, REPLACE)
+    assert CLASSICAL.epsilon(fixed(100, 0.0, 20), 1e-5, REPLACE) == math.inf
+
+
+def test_the_lectures_theorem_holds_by_its_own_accountant() -> None:
+    """Steps on one record each at the theorem's noise, in units of the Lipschitz bound, cost less than it says."""
+    records, steps, delta = 1000, 10**6, 1e-5
+    noise = dp_sgd_noise_std_by_lecture_theorem(records=records, steps=steps, epsilon=1.0, delta=delta)
+    assert (
+        Pld().epsilon(fixed(steps, noise, 1), delta, REPLACE)
+        < CLASSICAL.epsilon(fixed(steps, noise, 1), delta, REPLACE)
+        < 1
+    )
 
 
 def test_a_count_is_a_gaussian_step() -> None:
