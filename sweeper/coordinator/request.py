@@ -39,6 +39,7 @@ from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_settings import BudgetSettings, PlanSettings, Point
 from dpsweep.sweeper.planning.public_search import PUBLIC, winner_of_public_sweep
 from dpsweep.sweeper.planning.resolution import chosen_option_of_group
+from dpsweep.sweeper.planning.search_options import WHEN_BUDGET_SPENT, point_with_one_step
 from dpsweep.sweeper.planning.unknown_keys import refuse_keys_without_value, wrong_override_sentence
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.trial.build import config_of_generated_records_like_dataset
@@ -342,7 +343,8 @@ def points_on_generated_records(points: Iterable[Point]) -> Iterator[Point]:
     for place, point in enumerate(points):
         dataset = point.config["dataset"]
         if KIND in dataset and place == 0:
-            declaration_from_config(point.config)
+            open_steps = point.config["steps"] == WHEN_BUDGET_SPENT
+            declaration_from_config((point_with_one_step(point) if open_steps else point).config)
         yield replace(
             point,
             config={**point.config, "dataset": config_of_generated_records_like_dataset(dataset, point.config["loss"])},

@@ -211,13 +211,8 @@ def _refuse_private_settings_on_public_data(settings: PlanSettings) -> None:
 
 def _declare_points(points: Iterable[Point], target: float | None, *, one_step: bool) -> tuple[DeclaredPoint, ...]:
     """The points with their declarations; with `one_step`, each has one step, and planning solves for the steps."""
-    first_steps = [_point_with_one_step(point) for point in points] if one_step else points
+    first_steps = [asked.point_with_one_step(point) for point in points] if one_step else points
     return tuple(DeclaredPoint.from_point(point, needs_noise=target is None) for point in first_steps)
-
-
-def _point_with_one_step(point: Point) -> Point:
-    final = None if point.final is None else _point_with_one_step(point.final)
-    return replace(point, config={**point.config, "steps": 1}, final=final)
 
 
 def _distinct_points_and_note(points: Iterable[Point]) -> tuple[list[Point], tuple[str, ...]]:

@@ -123,6 +123,12 @@ def are_steps_solved_for(points: Sequence[Point], solve: object) -> bool:
     return any(open_steps)
 
 
+def point_with_one_step(point: Point) -> Point:
+    """The point and its final run with one step, so that they can be declared while their steps are open."""
+    final = None if point.final is None else point_with_one_step(point.final)
+    return replace(point, config={**point.config, "steps": 1}, final=final)
+
+
 def given_noises_or_none(points: Sequence[Point]) -> list[float | None]:
     """Each point's noise multiplier as it was given, None where it is open."""
     return [point.config["privacy"]["noise_multiplier"] for point in points]

@@ -93,6 +93,15 @@ def test_a_rehearsal_says_so_wherever_it_is_looked_at(
 
 
 @TRAINS
+def test_a_search_that_spends_its_budget_is_rehearsed_at_the_steps_of_its_plan(program: Program) -> None:
+    """The plan solves for the steps of generated records as for real ones."""
+    words = [word for word in TWO if not word.startswith(("steps=", "privacy."))]
+    spent = ("steps=when_budget_spent", "privacy.noise_multiplier=20", "privacy.epsilon=1")
+    plan = Plan.read(rehearsed(program, *words, *spent) / "plan.json")
+    assert {type(trial.config["steps"]) for trial in plan.trials} == {int}
+
+
+@TRAINS
 def test_no_bill_changes_and_the_same_words_go_on(program: Program, ledger: Ledger) -> None:
     swept = folder_of(program("sweep", *TWO, module=CLI))
     before = ledger.statement("digits")

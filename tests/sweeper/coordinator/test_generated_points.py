@@ -47,6 +47,16 @@ def test_every_data_set_has_a_rehearsal_of_its_shape(
     assert [*points_refusing_generated_records([point])] == [point]
 
 
+def test_steps_that_are_open_until_the_plan_is_solved_may_be_rehearsed(
+    compose_priced: Callable[[list[str]], PricedPlan],
+) -> None:
+    config = compose_priced(["dataset=digits", *LINE]).plan.trials[0].config
+    (other,) = points_on_generated_records([point_of({**config, "steps": "when_budget_spent"})])
+    assert other.config["steps"] == "when_budget_spent"
+    with pytest.raises(BadInput, match="Expected steps='when_spent' to be an integer"):
+        [*points_on_generated_records([point_of({**config, "steps": "when_spent"})])]
+
+
 def test_a_class_of_the_users_is_not_imported(compose_priced: Callable[[list[str]], PricedPlan]) -> None:
     trial = compose_priced(["dataset=digits", *LINE]).plan.trials[0]
     mine = {"_target_": "tests.nowhere.Mine", "name": "mine", "records": 5000, "shape": [8], "classes": 2}
