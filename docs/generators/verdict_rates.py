@@ -3,7 +3,8 @@
 python docs/generators/verdict_rates.py
 
 Each criterion is computed on tables with an experiment's grid in which every score is drawn from N(.8, .01), and on
-tables in which the effect that it looks for was planted, with the same noise.
+tables in which the effect that it looks for was planted, with the same noise. The slope of best lr ~ c^e is also
+computed on tables of several kinds whose slope is known.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction import claims, learning_curves
+from dpsweep.reports.reproduction.figures import a_fig3, b_fig2_3
 from dpsweep.reports.reproduction.figures import d_fig2 as amended
 from dpsweep.reports.reproduction.finding import Finding
 from dpsweep.reports.statistics.point_scores import (
@@ -34,6 +36,7 @@ from dpsweep.reports.statistics.point_scores import (
     weighted_mean_of_ordered_scores,
     weights_of_best,
 )
+from dpsweep.reports.statistics.score_grid import Slope, score_grid, slope_of_best_rate
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
 
 PAGE = Path(__file__).parents[1] / "reproduction.md"
@@ -49,7 +52,9 @@ Score = Callable[..., float]
 Claim = Callable[[pd.DataFrame], Finding]
 LRS = tuple(np.geomspace(0.01, 100, 9))
 CLIPS = tuple(np.geomspace(0.1, 10, 5))
-FINE = tuple(np.geomspace(0.001, 10, 30))
+MANY_CLIPS = tuple(np.geomspace(0.1, 10, 12))
+BEST_CONSTANT = 0.4
+"""The score of the best constant predictor of the made-up tables, far below that of a good run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,38 +169,23 @@ def _of_grids() -> Iterator[Criterion]:
         nothing=nothing,
         effect=both,
     )
-    yield Criterion(
-        name="best lr ~ 1 / clip norm, by peaks",
-        claim=claims.finding_that_rate_is_inverse_to_clip,
-        nothing=nothing[1:],
-        effect=both[1:],
-    )
-    yield Criterion(
-        name="best lr ~ 1 / clip norm, at every noise",
-        claim=claims.finding_that_rate_falls_as_clip_grows,
-        nothing=nothing[1:],
-        effect=both[1:],
-    )
-    adam = partial(_grid, "dpadam")
-    yield Criterion(
-        name="no diagonal, by peaks",
-        claim=claims.finding_that_rate_ignores_clip_norm,
-        nothing=(adam(),),
-        effect=(adam(along_rate()),),
-    )
-    fine = partial(_grid, rates=FINE, clips=FINE)
-    yield Criterion(
-        name="best lr ~ 1 / clip norm, by the axis of a plateau",
-        claim=claims.finding_that_rate_is_inverse_to_clip,
-        nothing=(fine("dpsgd"),),
-        effect=(fine("dpsgd", _tilted),),
-    )
-
-
-def _tilted(**at: float) -> float:
-    """A long plateau along lr ~ 1 / clip norm; lr 0.1 and clip norm 0.1 are in its middle."""
-    across, along = math.log10(at[LR] * at[CLIP]) + 2, math.log10(at[LR] / at[CLIP])
-    return 0.85 - 0.3 * across**2 - 0.02 * along**2
+    many = partial(_grid, clips=MANY_CLIPS)
+    for name, claim, method, score in (
+        ("best lr ~ 1 / clip norm", b_fig2_3.finding_that_rate_is_inverse_to_clip, "dpsgd", along_product),
+        (
+            "best lr ~ 1 / clip norm, at every noise",
+            a_fig3.finding_that_rate_falls_as_clip_grows,
+            "dpsgd",
+            along_product,
+        ),
+        ("best lr does not depend on clip norm", b_fig2_3.finding_that_rate_ignores_clip_norm, "dpadam", along_rate()),
+    ):
+        yield Criterion(
+            name=name,
+            claim=partial(claim, best_constant=BEST_CONSTANT),
+            nothing=(many(method),),
+            effect=(many(method, score),),
+        )
 
 
 def _of_candidates() -> Iterator[Criterion]:
@@ -358,7 +348,7 @@ def rates() -> str:
         shares = (noise[Verdict.HOLDS] / TABLES, noise[Verdict.REFUTED] / TABLES, effect[Verdict.HOLDS] / PLANTED)
         lines.append(f"| {one.name} | {one.repeats} | {' | '.join(f'{share:.1%}' for share in shares)} |")
         print(lines[-1], flush=True)
-    return "\n".join((*lines, "", *coverage(), ""))
+    return "\n".join((*lines, "", *coverage(), "", *slope_rates(), ""))
 
 
 def coverage() -> Iterator[str]:
@@ -376,6 +366,92 @@ def coverage() -> Iterator[str]:
 
 def _best(rows: pd.DataFrame) -> IntervalEstimate:
     return weighted_mean_of_ordered_scores(point_scores(rows), weights_of_best).estimate("best")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlopeTables:
+    """Made-up tables in which best lr ~ clip_norm^`slope`, nan if there is no such slope, whatever else is in them.
+
+    `score` is the true score by log10 of lr and of the clip norm, and `std` the noise of a run by log10 of lr.
+    """
+
+    kind: str
+    slope: float
+    score: Callable[[float, float], float]
+    rates: Sequence[float] = tuple(np.geomspace(1e-3, 1e3, 13))
+    std: Callable[[float], float] = lambda lr: NOISE_STD
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The table with its true scores, three runs of each point."""
+        axes = {LR: self.rates, CLIP: np.geomspace(10**-1.5, 10**1.5, 14), "noise_multiplier": (2.0,)}
+        score: Score = lambda **at: self.score(math.log10(at[LR]), math.log10(at[CLIP]))  # noqa: E731
+        return table([Part(method="dpsgd", axes=axes, score=score)], 3)
+
+    def slopes(self, tables: int) -> Iterator[Slope]:
+        """The slope of each of so many tables."""
+        random, rows = Generator(Philox(crc32(f"{self.kind} {self.slope}".encode()))), self.rows
+        std = rows[LR].map(lambda lr: self.std(math.log10(lr)))
+        for _ in range(tables):
+            yield slope_of_best_rate(score_grid(noisy(rows, 3, std, random), CLIP), BEST_CONSTANT)
+
+    def told_and_covered(self, tables: int) -> tuple[int, int, float]:
+        """How many slopes are told, how many of their intervals hold the true one, and their median width."""
+        told = [one.estimate for one in self.slopes(tables) if not one.reason]
+        widths = [one.high - one.low for one in told]
+        return len(told), sum(one.low <= self.slope <= one.high for one in told), float(np.median(widths or [math.nan]))
+
+
+REGIMES = "slope -2.7, then -1.16, then -.25"
+
+
+def slope_tables() -> Iterator[SlopeTables]:
+    """All kinds of tables."""
+    for slope in (-1.0, -0.5, 0.0):
+        optimum = partial(_optimum, slope)
+        yield SlopeTables(kind="clear optima", slope=slope, score=optimum)
+        yield SlopeTables(kind="one shallow false optimum", slope=slope, score=partial(_with_false_optimum, slope))
+        yield SlopeTables(kind="plateaus", slope=slope, score=partial(_plateau, slope))
+        short = tuple(np.geomspace(10**-1.5, 10**1.5, 7))
+        yield SlopeTables(kind="optima beyond the grid", slope=slope, score=partial(_beyond, slope), rates=short)
+        yield SlopeTables(
+            kind="unequal noise", slope=slope, score=optimum, std=lambda lr: (0.002, 0.03)[round(2 * lr) % 2]
+        )
+    yield SlopeTables(kind=REGIMES, slope=math.nan, score=_three_regimes)
+
+
+def _optimum(slope: float, lr: float, clip: float) -> float:
+    return max(0.85 - 0.1 * (lr - slope * clip) ** 2, 0.3)
+
+
+def _plateau(slope: float, lr: float, clip: float) -> float:
+    """The best scores over a factor of 16 in lr."""
+    return 0.85 - 0.1 * max(abs(lr - slope * clip) - 0.6, 0) ** 2
+
+
+def _with_false_optimum(slope: float, lr: float, clip: float) -> float:
+    """Runs of the smallest clip norm hardly learn, and are best where the true slope would not have it."""
+    return _optimum(slope, lr, clip) if clip > -1.4 else 0.5 + 0.06 * math.exp(-(((lr + 1) / 0.4) ** 2))
+
+
+def _beyond(slope: float, lr: float, clip: float) -> float:
+    """The best lr of some small clip norms is above the grid; with slope -1 large ones have it near the other end."""
+    return _optimum(slope, lr, clip) if clip > -0.8 else 0.6 + 0.1 * lr
+
+
+def _three_regimes(lr: float, clip: float) -> float:
+    return _optimum(1.0, lr, float(np.interp(clip, (-1.5, -0.5, 0.5, 1.5), (2.7, 0, -1.16, -1.41))))
+
+
+def slope_rates(tables: int = TABLES) -> Iterator[str]:
+    """The table: how often a slope is told, and its interval has the true one, for each kind of tables."""
+    yield "| tables | true slope | a slope is told | its interval covers the true one | median width |"
+    yield "|---|---|---|---|---|"
+    for one in slope_tables():
+        told, covered, width = one.told_and_covered(tables)
+        share = f"{covered / told:.1%}" if told and one.kind != REGIMES else "-"
+        true, wide = "none" if one.kind == REGIMES else f"{one.slope:g}", f"{width:.2g}" if told else "-"
+        yield f"| {one.kind} | {true} | {told / tables:.1%} | {share} | {wide} |"
 
 
 def insert(page: str, made: str) -> str:

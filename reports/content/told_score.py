@@ -161,21 +161,36 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     )
 
 
-def same_answer_sentence(sweep: Sweep) -> str:
-    """What always giving the same answer reaches by the sweep's metric; empty where answers are no classes."""
+def same_answer_interval(sweep: Sweep) -> tuple[float, float] | None:
+    """Between which scores always giving the same answer is by the sweep's metric; None where it is not known."""
     known = None if sweep.card is None or sweep.metric != ACCURACY else sweep.card.number_with_label(SAME_ANSWER)
     if known is not None:
-        return f"Always giving the same answer reaches {percent_interval_text(known.low, known.high)} %."
-    classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
-    if not isinstance(classes, int) or classes < 2 or sweep.score_label in WITHOUT_CLASSES:
+        return known.low, known.high
+    classes = _number_of_classes(sweep)
+    if classes is None or sweep.metric in (ACCURACY, "f1"):
+        return None
+    share = {"balanced_accuracy": 1 / classes, "auroc": 0.5}.get(sweep.metric, 1.0)
+    return share, share
+
+
+def same_answer_sentence(sweep: Sweep) -> str:
+    """What always giving the same answer reaches by the sweep's metric; empty where answers are no classes."""
+    if (known := same_answer_interval(sweep)) is not None:
+        text = percent_text(known[0]) if known[0] == known[1] else percent_interval_text(*known)
+        return f"Always giving the same answer reaches {text} %."
+    if (classes := _number_of_classes(sweep)) is None:
         return ""
-    if sweep.metric not in (ACCURACY, "f1"):
-        share = {"balanced_accuracy": 1 / classes, "auroc": 0.5}.get(sweep.metric, 1.0)
-        return f"Always giving the same answer reaches {percent_text(share)} %."
     return (
         "What always giving the same answer reaches is not known: these scores do not tell how large the classes are. "
         f"By score.metric=balanced_accuracy it is 1 in {classes}."
     )
+
+
+def _number_of_classes(sweep: Sweep) -> int | None:
+    """The number of classes; None where answers are no classes."""
+    classes = sweep.plan.trials[0].config.get("dataset", {}).get("classes")
+    known = isinstance(classes, int) and classes >= 2 and sweep.score_label not in WITHOUT_CLASSES
+    return classes if known else None
 
 
 def _interval_covering_choice(score: Mapping[str, Any]) -> tuple[float, float] | None:

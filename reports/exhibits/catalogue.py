@@ -33,7 +33,7 @@ def _skip_for_public_data(make: Callable[[Sweep, Bill], Exhibit | None]) -> Call
 
 
 FINDINGS: tuple[DeclaredExhibit, ...] = (
-    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered_exhibit(sweep.compared_rows)),
+    DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: what_mattered_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: score_by_lr_times_clip_exhibit(sweep)),
     DeclaredExhibit(needs=Needs.ALL_SCORES, make=lambda sweep, bill: how_often_best_exhibit(sweep)),
     DeclaredExhibit(

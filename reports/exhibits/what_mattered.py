@@ -26,6 +26,7 @@ from dpsweep.reports.content.formatting import (
 from dpsweep.reports.content.score_scale import ScoreScale
 from dpsweep.reports.content.sweep_table import State, Sweep
 from dpsweep.reports.content.tables import Cell, Sheet
+from dpsweep.reports.content.told_score import same_answer_interval
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.figures import charts
 from dpsweep.reports.figures.charts import Chart, Curve
@@ -34,10 +35,11 @@ from dpsweep.reports.statistics.score_grid import (
     BY_BOTH,
     BY_RATE,
     BY_SETTING,
-    Ridge,
+    Slope,
     VarianceShares,
-    exponent_of_best_rate_ridge,
+    range_at_best_rate,
     score_grid,
+    slope_of_best_rate,
     variance_shares,
 )
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict
@@ -51,12 +53,16 @@ TOGETHER = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class SettingEffect:
-    """A method at one noise, its setting beside the learning rate, and the shares that each explains."""
+    """A method at one noise, its setting beside the learning rate, and the shares that each explains.
+
+    `at_best_rate` is the range of the scores over the setting at the best learning rate, which is its name.
+    """
 
     title: str
     setting: str
     shares: VarianceShares
-    ridge: Ridge | None
+    at_best_rate: IntervalEstimate
+    slope: Slope | None
 
     @property
     def variance_share_estimates(self) -> tuple[IntervalEstimate, IntervalEstimate, IntervalEstimate]:
@@ -69,9 +75,10 @@ class SettingEffect:
         return by_rate, by_setting, by_both
 
 
-def what_mattered_exhibit(table: pd.DataFrame) -> Exhibit | None:
+def what_mattered_exhibit(sweep: Sweep) -> Exhibit | None:
     """The exhibit for every full grid whose points differ by more than noise; None without one."""
-    effects = list(_setting_effects(table))
+    same_answer = same_answer_interval(sweep)
+    effects = list(_setting_effects(sweep.compared_rows, None if same_answer is None else same_answer[1]))
     if not effects:
         return None
     rows: list[tuple[Cell, ...]] = [
@@ -86,27 +93,29 @@ def what_mattered_exhibit(table: pd.DataFrame) -> Exhibit | None:
         note="Shares of the variance of the scores over a method's grid, in which a diverged run scores 0; the part "
         "that noise explains is taken off. The intervals (95 %) are from repetitions where there are some, and else "
         "from the number of scored records and the noise of their counts: then they do not cover that another run of "
-        "the same point may end elsewhere. Shares depend on the ranges of the grid.",
+        "the same point may end elsewhere. Shares depend on the ranges of the grid; what a setting does at the best lr "
+        "is said in points of the score.",
         source=RESULTS,
-        findings=tuple(" ".join(_effect_sentences(effect)) for effect in effects),
+        findings=tuple(" ".join(_effect_sentences(effect, sweep.score_scale)) for effect in effects),
         sheets=(Sheet.from_cells("Shares of the variance, in percent", columns, rows),),
     )
 
 
-def _setting_effects(table: pd.DataFrame) -> Iterator[SettingEffect]:
+def _setting_effects(table: pd.DataFrame, best_constant: float | None) -> Iterator[SettingEffect]:
     if LR not in table:
         return
     for (method, noise), rows in table.groupby([METHOD, NOISE], sort=False, dropna=False):
         key = _only_varying_setting(rows)
         grid = None if key is None else score_grid(rows, key)
         shares = None if grid is None else variance_shares(grid)
-        if key is not None and shares is not None:
+        if key is not None and grid is not None and shares is not None:
             at = "" if rows[NOISE].isna().all() else f" at noise multiplier {setting_text(noise)}"
             yield SettingEffect(
                 title=f"{method_label(str(method))}{at}",
                 setting=axis_label(key),
                 shares=shares,
-                ridge=exponent_of_best_rate_ridge(grid) if key == CLIP else None,
+                at_best_rate=range_at_best_rate(grid),
+                slope=slope_of_best_rate(grid, best_constant) if key == CLIP else None,
             )
 
 
@@ -120,19 +129,24 @@ def _only_varying_setting(rows: pd.DataFrame) -> str | None:
     return varying[0] if all(numbers) else None
 
 
-def _effect_sentences(effect: SettingEffect) -> Iterator[str]:
+def _effect_sentences(effect: SettingEffect, scale: ScoreScale) -> Iterator[str]:
     by_rate, by_setting, by_both = effect.variance_share_estimates
     yield (
         f"{effect.title}: of the variance over the grid, lr explains {_percent_with_interval_text(by_rate)}, "
         f"{effect.setting} "
         f"{_percent_with_interval_text(by_setting)}, and their interaction {_percent_with_interval_text(by_both)}."
     )
+    one, points = effect.at_best_rate, f"points of {scale.quality_text}" if scale.quality_text else "points"
+    yield (
+        f"At the best lr, {one.name}, the best and the worst {effect.setting} are {percent_text(one.value)} {points} "
+        f"apart ({percent_interval_text(one.low, one.high)})."
+    )
     yield from _tuning_advice_sentences(effect, by_both)
-    if effect.ridge is not None and effect.ridge.exponent.has_interval:
-        one = effect.ridge.exponent
+    if effect.slope is not None and not effect.slope.reason:
+        one = effect.slope.estimate
         yield (
             f"The best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to {one.high:.2f}), "
-            f"by {effect.ridge.source}. At -1 only their product counts; at 0 each can be tuned alone."
+            f"{effect.slope.basis_text}. At -1 only their product counts; at 0 each can be tuned alone."
         )
 
 

@@ -7,6 +7,7 @@ The criteria are ours: papers say "stable", "close" or "easier" and draw it. Cla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -43,17 +44,13 @@ from dpsweep.reports.statistics.point_scores import (
     weights_of_worst,
 )
 from dpsweep.reports.statistics.score_grid import (
-    AT_EDGE,
-    BEST,
     BY_BOTH,
     BY_SETTING,
     CLEAR,
-    FEWEST_CELLS,
-    FEWEST_PEAKS,
-    Ridge,
+    FEWEST_ROWS,
     VarianceShares,
-    exponent_of_best_rate_ridge,
     score_grid,
+    slope_of_best_rate,
     variance_shares,
 )
 from dpsweep.reports.statistics.verdict import (
@@ -83,9 +80,10 @@ SLOPES = (-1.5, -0.5)
 """Range of the exponent e in lr ~ clip_norm^e that counts as inverse proportion (e = -1)."""
 
 READ_FROM = (
-    f"e from the best lr of at least {FEWEST_PEAKS} clip norms whose best score beats the ends and the median of its "
-    f"row by {CLEAR:g} standard errors, or else from the axis of the best {BEST:.0%} of the cells, if these are at "
-    f"least {FEWEST_CELLS} and at most {AT_EDGE:.0%} of them at the grid's edge"
+    f"e is the median slope over all pairs of usable clip norms: those whose best score is inside the grid and beats "
+    f"the ends and the median of its row, and the best constant predictor, by {CLEAR:g} standard errors; undecided "
+    f"with fewer than {FEWEST_ROWS} of them, if the smaller and the larger ones have different slopes, or if one of "
+    "them decides"
 )
 
 MOMENTUM = "trainer.momentum"
@@ -333,41 +331,33 @@ def win_counts_of_rate_and_clip_norm_pairs(table: pd.DataFrame) -> dict[tuple[fl
     return counts
 
 
-def finding_that_rate_falls_as_clip_grows(table: pd.DataFrame) -> Finding:
-    """DP-SGD's best learning rate falls as its clip norm grows, at every noise."""
-    noises = group_rows_by_column(table, NOISE)
-    level = confidence_of_each_interval(len(noises))
-    ridges = {
-        f"noise {setting_text(noise)}: ": exponent_of_best_rate_ridge(
-            score_grid(rows_of_method(rows, "dpsgd"), CLIP), level
-        )
-        for noise, rows in noises
-    }
-    return _finding_on_ridge_exponents(
-        "DP-SGD's best lr falls as 1 / c",
-        "DP-SGD's optimum follows lr x c: where clip norms are larger, the best learning rate is smaller.",
-        SLOPES,
-        ridges,
-    )
-
-
-def finding_that_rate_is_inverse_to_clip(table: pd.DataFrame) -> Finding:
-    """DP-SGD's best learning rate is inversely proportional to its clip norm."""
-    return _finding_on_ridge_exponents(
-        "DP-SGD's best lr falls as 1 / c",
-        "DP-SGD's best losses lie on a diagonal: the best learning rate is inversely proportional to the clip norm.",
-        SLOPES,
-        {"": exponent_of_best_rate_ridge(score_grid(rows_of_method(table, "dpsgd"), CLIP))},
-    )
-
-
-def finding_that_rate_ignores_clip_norm(table: pd.DataFrame) -> Finding:
-    """DP-Adam's best learning rate does not depend on its clip norm."""
-    return _finding_on_ridge_exponents(
-        "DP-Adam's best lr does not depend on c",
-        "DP-Adam has no such diagonal: good learning rates are the same for a wide range of clip norms.",
-        (SLOPES[1], -SLOPES[1]),
-        {"": exponent_of_best_rate_ridge(score_grid(rows_of_method(table, "dpadam"), CLIP))},
+def finding_on_slopes(
+    topic: str,
+    claim: str,
+    between: tuple[float, float],
+    tables: Mapping[str, pd.DataFrame],
+    method: str,
+    best_constant: float | None,
+) -> Finding:
+    """Whether the method's slope is between these numbers in each of the tables, which have the words before it."""
+    level = confidence_of_each_interval(len(tables))
+    grids = [score_grid(rows_of_method(rows, method), CLIP) for rows in tables.values()]
+    slopes = [slope_of_best_rate(grid, best_constant, level) for grid in grids]
+    estimates = tuple(one.estimate for one in slopes)
+    texts = [
+        f"no e: {one.reason}" if one.reason else f"{estimate_text_as_number(one.estimate)}, {one.basis_text}"
+        for one in slopes
+    ]
+    judged = judged_parts_of_estimates_in_range(estimates, estimate_text_as_number, *between)
+    parts = tuple(replace(part, text=text) for part, text in zip(judged, texts, strict=True))
+    return Finding(
+        topic=topic,
+        claim=claim,
+        criterion=f"best lr ~ c^e with e from {between[0]:g} to {between[1]:g}; {READ_FROM}",
+        numbers="; ".join(f"{at}{text}" for at, text in zip(tables, texts, strict=True)),
+        verdict=joint_verdict_of_parts(parts),
+        estimates=estimates,
+        parts=parts,
     )
 
 
@@ -469,23 +459,6 @@ def _verdict_that_half_is_prunable(rates: int, never: int, undecided: int) -> Ve
 
 def _rates_text(values: list[float]) -> str:
     return ", ".join(f"{value:g}" for value in values) or "none"
-
-
-def _finding_on_ridge_exponents(
-    topic: str, claim: str, between: tuple[float, float], ridges: dict[str, Ridge]
-) -> Finding:
-    parts = judged_parts_of_estimates_in_range(
-        (one.exponent for one in ridges.values()), estimate_text_as_number, *between
-    )
-    return Finding(
-        topic=topic,
-        claim=claim,
-        criterion=f"best lr ~ c^e with e from {between[0]:g} to {between[1]:g}; {READ_FROM}",
-        numbers="; ".join(f"{at}{estimate_text_as_number(one.exponent)}, {one.source}" for at, one in ridges.items()),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=tuple(one.exponent for one in ridges.values()),
-        parts=parts,
-    )
 
 
 def _best_score_by_momentum(pooled: PointScores, length: int) -> dict[float, ScoreStatistic]:

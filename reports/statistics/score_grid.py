@@ -1,22 +1,33 @@
 """A method's mean scores over a full grid of learning rates and of another setting, such as its clip norm.
 
-What the grid tells: the shares of its variance, and the exponent e of best learning rate ~ clip_norm^e, in two
-readings. *Peaks*: the best learning rate of each clip norm is the vertex of a parabola in log lr through its best
-cell and that cell's neighbours; a clip norm counts if its best score beats the ends and the median of its row by three
-standard errors, so that a plateau, or a grid that ends before the optimum, says nothing. *Axis*: where too few clip
-norms have a peak but the grid is fine, the principal axis of its best cells in log-log coordinates.
+What the grid tells: the shares of its variance, the range of the scores at the best learning rate, and the exponent e
+of best learning rate ~ clip_norm^e. The best learning rate of each clip norm is the vertex of a parabola in log lr
+through its best cell and that cell's neighbours. A clip norm counts if its best score beats the ends and the median of
+its row, and the best constant predictor, by three standard errors: a plateau, a grid that ends before the optimum, or
+the best of runs that learned nothing says nothing. The slope is the median of those of all pairs of clip norms; its
+interval is of clip norms drawn with replacement, each with scores drawn anew, which counts the noise of scores twice.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
-from dpsweep.reports.statistics.point_scores import LR, PointScores, Values, point_scores
+from dpsweep.reports.statistics.point_scores import (
+    LR,
+    PointScores,
+    Values,
+    point_scores,
+    weighted_mean_of_ordered_scores,
+    weights_of_best,
+    weights_of_worst,
+)
 from dpsweep.reports.statistics.verdict import (
     CONFIDENCE,
     IntervalEstimate,
@@ -117,40 +128,115 @@ def _normalized_shares(squares: Values) -> Values:
     return np.asarray(positive / np.maximum(positive.sum(axis=-1, keepdims=True), 1e-300))
 
 
-FEWEST_PEAKS = 3
+def range_at_best_rate(grid: ScoreGrid, level: float = CONFIDENCE) -> IntervalEstimate:
+    """The best minus the worst score over the settings, at the learning rate of the grid's best score.
+
+    The estimate's name is that learning rate.
+    """
+    place = int(grid.means.max(axis=0).argmax())
+    chosen = np.isin(np.arange(len(grid.points.means)), grid.places[:, place])
+    best, worst = (
+        weighted_mean_of_ordered_scores(grid.points, weights, chosen) for weights in (weights_of_best, weights_of_worst)
+    )
+    one = (best - worst).estimate(f"{grid.rates[place]:g}", level)
+    return replace(one, value=max(one.value, 0.0), low=max(one.low, 0.0))
+
+
+FEWEST_ROWS = 8
+"""Usable clip norms from which on a slope is told."""
+
 CLEAR = 3.0
-"""Standard errors of a difference by which a best score must beat its row's plateau."""
-
-BEST, FEWEST_CELLS = 0.01, 8
-"""The share of cells whose axis is taken, and the smallest number of them that has one."""
-
-AT_EDGE = 0.25
-"""Share of the best cells at the smallest or largest learning rate beyond which the optimum may lie outside."""
+"""Standard errors by which a best score must beat its row's ends and median, and the best constant predictor."""
 
 NAME = "e"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ridge:
-    """The exponent, and what it was read from, in words."""
+class Slope:
+    """The exponent e of best learning rate ~ clip_norm^e, and the number of usable clip norms.
 
-    exponent: IntervalEstimate
-    source: str
+    `reason` says why the estimate has no interval; it is empty if there is one.
+    """
+
+    estimate: IntervalEstimate
+    rows: int
+    reason: str = ""
+
+    @property
+    def basis_text(self) -> str:
+        """What the exponent was read from, or why it is not told."""
+        return self.reason or f"from {self.rows} usable clip norms"
 
 
-def exponent_of_best_rate_ridge(grid: ScoreGrid | None, level: float = CONFIDENCE) -> Ridge:
-    """The exponent of a grid; without an interval if the grid does not show it."""
+def slope_of_best_rate(grid: ScoreGrid | None, best_constant: float | None, level: float = CONFIDENCE) -> Slope:
+    """The slope over the usable clip norms; without an interval where they give no single number.
+
+    `best_constant` is the score of the best predictor that always says the same, None if it is not known.
+    """
     if grid is None or not grid.points.has_significant_differences:
-        return Ridge(exponent=unknown_estimate(NAME), source="no grid whose points differ by more than noise")
-    peaked = _mask_of_rows_with_clear_peak(grid)
-    if peaked.sum() >= FEWEST_PEAKS:
-        return Ridge(
-            exponent=_exponent_from_peaks(grid, peaked, level), source=f"{peaked.sum()} clip norms with a clear best lr"
-        )
-    cells = math.ceil(BEST * grid.places.size)
-    if cells < FEWEST_CELLS:
-        return Ridge(exponent=unknown_estimate(NAME), source=f"{peaked.sum()} clip norms with a clear best lr: too few")
-    return Ridge(exponent=_exponent_from_axis(grid, cells, level), source=f"the axis of the best {cells} cells")
+        return _untold_slope("no grid whose points differ by more than noise")
+    if best_constant is None:
+        return _untold_slope("what the best constant predictor scores is not known")
+    usable = mask_of_usable_rows(grid, best_constant)
+    if (rows := int(usable.sum())) < FEWEST_ROWS:
+        return _untold_slope(f"{rows} of {len(usable)} clip norms are usable, {FEWEST_ROWS} are needed", rows)
+    settings, scores = grid.settings[usable], np.concatenate([grid.means[None, usable], grid.draws[:, usable]])
+    peaks = log_rate_at_peak_of_each_row(np.log(grid.rates), scores)
+    return _slope_of_peaks(np.log(settings), peaks[0], peaks[1:], level)
+
+
+def _untold_slope(reason: str, rows: int = 0) -> Slope:
+    return Slope(estimate=unknown_estimate(NAME), rows=rows, reason=reason)
+
+
+def _slope_of_peaks(x: Values, peaks: Values, draws: Values, level: float) -> Slope:
+    """The slope of the peaks [rows] over x [rows], ascending; `draws` [draws, rows] are bootstrap draws of the peaks.
+
+    It is not told if the halves of the rows have different slopes, or if one row alone moves it out of its interval.
+    """
+    rows, random = len(x), Generator(Philox(crc32(peaks.tobytes())))
+    halves = slice(rows // 2), slice(rows // 2, rows)
+    low, high = (float(median_of_pairwise_slopes(x[half], peaks[half])) for half in halves)
+    low_draws, high_draws = (_slopes_of_resampled_rows(x[half], draws[:, half], random) for half in halves)
+    change = interval_estimate_from_draws("", high - low, _finite_draws(high_draws - low_draws))
+    if not change.low <= 0 <= change.high:
+        place = math.exp(x[rows // 2 - 1])
+        return _untold_slope(f"{low:.2f} up to clip norm {place:.3g}, {high:.2f} above", rows)
+    value = float(median_of_pairwise_slopes(x, peaks))
+    one = interval_estimate_from_draws(NAME, value, _finite_draws(_slopes_of_resampled_rows(x, draws, random)), level)
+    one = replace(one, low=min(one.low, value), high=max(one.high, value))  # draws may be biased on one side
+    for row in range(rows):
+        without = float(median_of_pairwise_slopes(np.delete(x, row), np.delete(peaks, row)))
+        if not one.low <= without <= one.high:
+            return _untold_slope(f"{value:.2f}, but {without:.2f} without clip norm {math.exp(x[row]):.3g}", rows)
+    return Slope(estimate=one, rows=rows)
+
+
+def _slopes_of_resampled_rows(x: Values, draws: Values, random: Generator) -> Values:
+    """The slope of each draw [draws, rows] over as many rows, drawn with replacement."""
+    rows = random.integers(0, len(x), draws.shape)
+    return median_of_pairwise_slopes(x[rows], np.take_along_axis(draws, rows, axis=1))
+
+
+def _finite_draws(draws: Values) -> Values:
+    """The draws without those of a single row drawn again and again, which has no slope."""
+    return draws[np.isfinite(draws)]
+
+
+def median_of_pairwise_slopes(x: Values, y: Values) -> Values:
+    """The median slope over all pairs of points with different x [..., points]; nan without such a pair.
+
+    It is robust: up to 29 % of the points may lie anywhere. *Source*: Theil 1950; Sen 1968.
+
+    >>> median_of_pairwise_slopes(np.arange(5.0), np.array([0.0, 2.0, 4.0, 6.0, -90.0]))
+    array(2.)
+    """
+    one, other = np.triu_indices(x.shape[-1], 1)
+    runs = x[..., other] - x[..., one]
+    slopes = np.sort(np.where(runs == 0, np.nan, (y[..., other] - y[..., one]) / np.where(runs == 0, 1.0, runs)))
+    pairs = (runs != 0).sum(axis=-1, keepdims=True)
+    middle = np.concatenate([np.maximum(pairs - 1, 0) // 2, np.minimum(pairs // 2, slopes.shape[-1] - 1)], axis=-1)
+    return np.asarray(np.take_along_axis(slopes, middle, -1).mean(axis=-1))
 
 
 def log_rate_at_peak_of_each_row(log_rates: Values, scores: Values) -> Values:
@@ -173,53 +259,14 @@ def log_rate_at_peak_of_each_row(log_rates: Values, scores: Values) -> Values:
     return np.asarray(np.where((best == 0) | (best == last), log_rates[best], inside))
 
 
-def _mask_of_rows_with_clear_peak(grid: ScoreGrid) -> NDArray[np.bool_]:
-    """The rows whose best score is inside the row and clearly above its ends and its median [settings]."""
+def mask_of_usable_rows(grid: ScoreGrid, best_constant: float) -> NDArray[np.bool_]:
+    """The rows whose best score is inside the row, and clearly above its ends, its median and a constant [settings]."""
     means, errors, rows = grid.means, grid.errors, np.arange(len(grid.settings))[:, None]
     order = np.argsort(means, axis=1)
     last = means.shape[1] - 1
     best, middle = order[:, -1:], order[:, (last + 1) // 2]
     plateau = np.stack([np.zeros_like(middle), np.full_like(middle, last), middle], axis=1)
-    margin = CLEAR * grid.points.student_inflation_factor * np.hypot(errors[rows, best], errors[rows, plateau])
-    inside = (best[:, 0] > 0) & (best[:, 0] < last)
-    return np.asarray(inside & (means[rows, best] - means[rows, plateau] >= margin).all(axis=1))
-
-
-def _exponent_from_peaks(grid: ScoreGrid, peaked: NDArray[np.bool_], level: float) -> IntervalEstimate:
-    log_rates, x = np.log(grid.rates), np.log(grid.settings[peaked])
-    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    value = float(log_rate_at_peak_of_each_row(log_rates, grid.means[peaked]) @ weights)
-    one = interval_estimate_from_draws(
-        NAME, value, log_rate_at_peak_of_each_row(log_rates, grid.draws[:, peaked]) @ weights, level
-    )
-    if not one.has_interval:
-        return one
-    return replace(one, low=min(one.low, value), high=max(one.high, value))  # draws may be biased on one side
-
-
-def _exponent_from_axis(grid: ScoreGrid, cells: int, level: float) -> IntervalEstimate:
-    """The slope of the axis; unknown if it may be vertical, or if the best cells are at the grid's edge."""
-    means = grid.means.reshape(1, -1)
-    angle, edge = _axis_angle_and_edge_share(grid, means, cells)
-    if edge[0] > AT_EDGE:
-        return unknown_estimate(NAME)
-    angles, _ = _axis_angle_and_edge_share(grid, grid.draws.reshape(-1, means.size), cells)
-    turned = angle[0] + np.mod(angles - angle[0] + math.pi / 2, math.pi) - math.pi / 2
-    one = interval_estimate_from_draws(NAME, float(angle[0]), turned, level)
-    if not one.has_interval or one.low <= -math.pi / 2 or one.high >= math.pi / 2:
-        return unknown_estimate(NAME, math.tan(angle[0]))
-    return IntervalEstimate(name=NAME, value=math.tan(one.value), low=math.tan(one.low), high=math.tan(one.high))
-
-
-def _axis_angle_and_edge_share(grid: ScoreGrid, scores: Values, cells: int) -> tuple[Values, Values]:
-    """The angle of the best cells' principal axis against log clip norm, and their share at the ends of log lr.
-
-    `scores` are flattened grids [..., settings * rates].
-    """
-    best = np.argpartition(scores, -cells, axis=-1)[..., -cells:]
-    row, column = np.divmod(best, len(grid.rates))
-    x, y = np.log(grid.settings)[row], np.log(grid.rates)[column]
-    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
-    angle = np.arctan2(2 * (x * y).sum(axis=-1), (x * x - y * y).sum(axis=-1)) / 2
-    edge = ((column == 0) | (column == len(grid.rates) - 1)).mean(axis=-1)
-    return np.asarray(angle), np.asarray(edge)
+    clear = CLEAR * grid.points.student_inflation_factor
+    margin = clear * np.hypot(errors[rows, best], errors[rows, plateau])
+    inside = (best > 0) & (best < last) & (means[rows, best] - best_constant >= clear * errors[rows, best])
+    return np.asarray(inside[:, 0] & (means[rows, best] - means[rows, plateau] >= margin).all(axis=1))

@@ -15,7 +15,14 @@ from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.searches.interface import level_of_told_interval
 from dpsweep.reports.content.sweep_table import read_sweep
-from dpsweep.reports.content.told_score import REUSED, UNKNOWN, USED, same_answer_sentence, told_score_of_run
+from dpsweep.reports.content.told_score import (
+    REUSED,
+    UNKNOWN,
+    USED,
+    same_answer_interval,
+    same_answer_sentence,
+    told_score_of_run,
+)
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from tests.freezing import LEDGER, restored
@@ -133,3 +140,4 @@ def test_what_the_same_answer_reaches(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES)
     sweep = read_sweep(made.folder, made.ledger)
     assert same_answer_sentence(sweep).endswith("By score.metric=balanced_accuracy it is 1 in 10.")
+    assert same_answer_interval(sweep) is None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardClaim, CardNumber
 from dpsweep.reports.content import sweep_table as table
 from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.exhibits.what_mattered import score_by_lr_times_clip_exhibit, what_mattered_exhibit
@@ -39,26 +42,62 @@ def of(made: Made) -> table.Sweep:
 
 
 def shown_of(made: Made) -> Exhibit:
-    exhibit = what_mattered_exhibit(of(made).table)
+    exhibit = what_mattered_exhibit(of(made))
     assert exhibit is not None
     return exhibit
 
 
-def test_a_ridge_is_told_by_its_power_and_interval(sweep_of: SweepOf) -> None:
-    (sentences,) = shown_of(sweep_of(GRID, accuracy=along_product)).findings
-    assert sentences.startswith("DP-SGD at noise multiplier 4: of the variance over the grid, lr explains ")
-    assert "So tune lr and clip_norm together: the best value of one depends on the other." in sentences
+def with_card(sweep: table.Sweep, low: float, high: float) -> table.Sweep:
+    """The sweep with a card by which the largest class has between these shares of the records."""
+    claim = CardClaim(plan=sweep.plan_id, part=1, trial=str(sweep.winner_id), model="")
+    number = CardNumber(label=SAME_ANSWER, value=low, low=low, high=high)
+    return replace(sweep, card=CardAnswer(claim=claim, counts=(1.0, 0.0), numbers=(number,)))
+
+
+MANY = tuple(2.0**power for power in range(-4, 5))
+MANY_POINTS = [*itertools.product(RATES, MANY)]
+
+
+def test_a_slope_is_told_with_its_interval_where_a_card_says_how_large_the_classes_are(sweep_of: SweepOf) -> None:
+    def along(place: int) -> float:
+        rate, clip = MANY_POINTS[place]
+        return max(0.95 - 0.2 * math.log10(rate * clip) ** 2, 0.2)
+
+    made = of(sweep_of({"dpsgd": {LR: RATES, CLIP: MANY}}, accuracy=along))
+    told = []
+    for sweep in (made, with_card(made, 0.1, 0.2), with_card(made, 0.5, 0.96)):
+        exhibit = what_mattered_exhibit(sweep)
+        assert exhibit is not None
+        told.append(exhibit.findings[0])
+    unknown, sentences, large = told
+    assert unknown.startswith("DP-SGD at noise multiplier 4: of the variance over the grid, lr explains ")
+    assert "So tune lr and clip_norm together: the best value of one depends on the other." in unknown
+    assert "to the power of" not in unknown, "the classes may be as unlike as 1 to 9"
+    assert "to the power of" not in large, "no run surely beats the constant"
     assert "The best lr goes like clip_norm to the power of -1.0" in sentences
-    assert "by 3 clip norms with a clear best lr" in sentences
+    assert "from 9 usable clip norms" in sentences
     low, high = map(float, sentences.rpartition("(95 %: ")[2].partition(")")[0].split(" to "))
     assert low < -1 < high
+
+
+def test_three_clip_norms_have_no_slope_and_a_range_at_the_best_rate(sweep_of: SweepOf) -> None:
+    """At lr 1 the scores of clip norms 1/4, 1 and 4 differ by .2 log10(4)^2 = 7.2 points."""
+    sweep = with_card(of(sweep_of(GRID, accuracy=along_product)), 0.1, 0.2)
+    exhibit = what_mattered_exhibit(sweep)
+    assert exhibit is not None
+    assert "to the power of" not in exhibit.findings[0]
+    found = re.search(
+        r"At the best lr, (\S+), the best and the worst clip_norm are ([\d.]+) points apart", str(exhibit)
+    )
+    assert found is not None
+    assert float(found[1]) in (0.25, 1.0, 4.0)
+    assert float(found[2]) >= 5
 
 
 def test_a_setting_without_effect_is_told(sweep_of: SweepOf) -> None:
     (sentences,) = shown_of(sweep_of(GRID, accuracy=along_rate)).findings
     assert "So clip_norm hardly matters here" in sentences
-    low, high = map(float, sentences.rpartition("(95 %: ")[2].partition(")")[0].split(" to "))
-    assert low < 0 < high
+    assert "(0.0 to " in sentences.partition("points apart ")[2]
 
 
 def test_shares_are_those_of_the_scores(sweep_of: SweepOf) -> None:
@@ -77,11 +116,11 @@ def test_shares_are_those_of_the_scores(sweep_of: SweepOf) -> None:
 
 
 def test_nothing_is_said_where_scores_differ_by_no_more_than_noise(sweep_of: SweepOf) -> None:
-    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=lambda place: 0.8 + 0.01 * (place % 3))).table) is None
+    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=lambda place: 0.8 + 0.01 * (place % 3)))) is None
 
 
 def test_an_incomplete_grid_is_no_grid(sweep_of: SweepOf) -> None:
-    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=along_product, fates={4: "failed"})).table) is None
+    assert what_mattered_exhibit(of(sweep_of(GRID, accuracy=along_product, fates={4: "failed"}))) is None
 
 
 def test_lines_of_all_clip_norms_and_of_a_normalized_method_are_on_one_axis(sweep_of: SweepOf) -> None:

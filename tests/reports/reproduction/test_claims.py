@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from hydra.utils import instantiate
 
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.claims import (
@@ -20,17 +23,21 @@ from dpsweep.reports.reproduction.claims import (
     finding_that_many_rates_are_prunable,
     finding_that_moderate_momentum_is_best,
     finding_that_normalized_tunes_easier,
-    finding_that_rate_falls_as_clip_grows,
-    finding_that_rate_ignores_clip_norm,
-    finding_that_rate_is_inverse_to_clip,
     finding_that_regularizer_matters_little,
     finding_that_second_method_is_no_worse,
     win_counts_of_rate_and_clip_norm_pairs,
 )
+from dpsweep.reports.reproduction.figures import a_fig3, b_fig2_3
+from dpsweep.reports.reproduction.results import read_results
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, STEPS
+from dpsweep.reports.statistics.score_grid import log_rate_at_peak_of_each_row, mask_of_usable_rows, score_grid
 from dpsweep.reports.statistics.verdict import Verdict
 
+ROOT = Path(__file__).parents[3]
+CONF, DOCS = ROOT / "conf" / "dataset", ROOT / "docs"
 LRS, CLIPS = tuple(10.0**power for power in range(-3, 4)), (0.1, 1.0, 10.0)
+NINE, CONSTANT = tuple(np.geomspace(0.1, 10, 9)), 0.1
+"""Clip norms of which a slope may be read, and the score of the best constant predictor."""
 ERROR = 0.001
 HOLDS, REFUTED, UNDECIDED = Verdict
 Score = Callable[[float, float], float]
@@ -44,12 +51,18 @@ def scored(rows: Sequence[dict[str, object]], error: float = ERROR) -> pd.DataFr
 
 
 def rows(
-    method: str, key: str, score: Score, lrs: Sequence[float] = LRS, error: float = ERROR, noise: float = 2.0
+    method: str,
+    key: str,
+    score: Score,
+    lrs: Sequence[float] = LRS,
+    error: float = ERROR,
+    noise: float = 2.0,
+    values: Sequence[float] = CLIPS,
 ) -> pd.DataFrame:
     return scored(
         [
             {"method": method, LR: lr, key: value, "noise_multiplier": noise, "accuracy": score(lr, value)}
-            for lr, value in itertools.product(lrs, CLIPS)
+            for lr, value in itertools.product(lrs, values)
         ],
         error,
     )
@@ -100,9 +113,12 @@ def test_one_noise_that_speaks_against_it_suffices() -> None:
     bad = pd.concat([rows("dpnsgd", REGULARIZER, ALONG_RIDGE, noise=3.6), rows("dpsgd", CLIP, ALONG_LR, noise=3.6)])
     both = pd.concat([good, bad])
     assert finding_that_regularizer_matters_little(good).verdict is HOLDS
-    assert finding_that_rate_falls_as_clip_grows(good).verdict is HOLDS
     assert finding_that_regularizer_matters_little(both).verdict is REFUTED
-    assert finding_that_rate_falls_as_clip_grows(both).verdict is REFUTED
+    fine = [
+        rows("dpsgd", CLIP, score, noise=noise, values=NINE) for noise, score in ((2.0, ALONG_RIDGE), (3.6, ALONG_LR))
+    ]
+    assert a_fig3.finding_that_rate_falls_as_clip_grows(fine[0], CONSTANT).verdict is HOLDS
+    assert a_fig3.finding_that_rate_falls_as_clip_grows(pd.concat(fine), CONSTANT).verdict is REFUTED
 
 
 def test_what_diverged_scores_nothing_and_what_failed_is_unknown() -> None:
@@ -114,30 +130,34 @@ def test_what_diverged_scores_nothing_and_what_failed_is_unknown() -> None:
     assert finding_that_regularizer_matters_little(table).verdict is UNDECIDED
 
 
+HALVES = [10 ** (k / 2) for k in range(-6, 7)]
+"""Learning rates, two a decade."""
+
+
 @pytest.mark.parametrize(("power", "verdict"), [(1.0, HOLDS), (0.0, REFUTED), (-1.0, REFUTED), (2.0, REFUTED)])
 def test_the_ridge_is_a_matter_of_the_exponent(power: float, verdict: Verdict) -> None:
-    table = rows("dpsgd", CLIP, peak(lambda lr, clip: lr * clip**power), [10 ** (k / 2) for k in range(-6, 7)])
-    (one,) = finding_that_rate_is_inverse_to_clip(table).estimates
+    table = rows("dpsgd", CLIP, peak(lambda lr, clip: lr * clip**power), HALVES, values=NINE)
+    (one,) = b_fig2_3.finding_that_rate_is_inverse_to_clip(table, CONSTANT).estimates
     assert one.value == pytest.approx(-power, abs=0.1)
-    assert finding_that_rate_falls_as_clip_grows(table).verdict is verdict
-    assert finding_that_rate_is_inverse_to_clip(table).verdict is verdict
+    assert a_fig3.finding_that_rate_falls_as_clip_grows(table, CONSTANT).verdict is verdict
+    assert b_fig2_3.finding_that_rate_is_inverse_to_clip(table, CONSTANT).verdict is verdict
 
 
 def test_a_best_learning_rate_at_the_grids_edge_tells_nothing() -> None:
-    table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[2:5])
-    assert finding_that_rate_falls_as_clip_grows(table).verdict is UNDECIDED
-    assert finding_that_rate_is_inverse_to_clip(table).verdict is UNDECIDED
+    table = rows("dpsgd", CLIP, ALONG_RIDGE, LRS[2:5], values=NINE)
+    assert a_fig3.finding_that_rate_falls_as_clip_grows(table, CONSTANT).verdict is UNDECIDED
+    assert b_fig2_3.finding_that_rate_is_inverse_to_clip(table, CONSTANT).verdict is UNDECIDED
 
 
 def test_adam_has_no_diagonal() -> None:
-    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR)).verdict is HOLDS
-    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_RIDGE)).verdict is REFUTED
-    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR, LRS[:1])).verdict is UNDECIDED, (
-        "one learning rate"
-    )
-    assert finding_that_rate_ignores_clip_norm(rows("dpadam", CLIP, ALONG_LR, error=0.1)).verdict is UNDECIDED, (
-        "noise as large as the peak"
-    )
+    def verdict(score: Score, lrs: Sequence[float] = LRS, error: float = ERROR) -> Verdict:
+        table = rows("dpadam", CLIP, score, lrs, error, values=NINE)
+        return b_fig2_3.finding_that_rate_ignores_clip_norm(table, CONSTANT).verdict
+
+    assert verdict(ALONG_LR) is HOLDS
+    assert verdict(ALONG_RIDGE) is REFUTED
+    assert verdict(ALONG_LR, LRS[:1]) is UNDECIDED, "one learning rate"
+    assert verdict(ALONG_LR, error=0.1) is UNDECIDED, "noise as large as the peak"
 
 
 def test_close_at_their_best() -> None:
@@ -260,3 +280,31 @@ def test_what_is_far_below_the_best_throughout_can_be_pruned() -> None:
     ]
     assert finding_that_many_rates_are_prunable(pd.concat(each, ignore_index=True)).verdict is REFUTED
     assert finding_that_many_rates_are_prunable(table.assign(accuracy_low=0.0, accuracy_high=1.0)).verdict is UNDECIDED
+
+
+def test_the_best_constant_predictors_of_the_papers_tables_are_those_of_their_records() -> None:
+    """Logistic regression that says the share of spam, and linear regression that says the mean target."""
+    enron, regression = (
+        yaml.safe_load((CONF / f"{name}.yaml").read_text())["dataset"] for name in ("enron", "regression")
+    )
+    spam = 1500 / enron["records"]
+    entropy = -spam * math.log(spam) - (1 - spam) * math.log(1 - spam)
+    assert b_fig2_3.BEST_CONSTANT["enron"] == pytest.approx(entropy, abs=1e-5)
+    private, _ = instantiate(regression).load(None)
+    variance = float(private.labels.var(correction=0))
+    assert b_fig2_3.BEST_CONSTANT["regression"] == pytest.approx(variance / 2, abs=1e-5)
+
+
+def test_a_single_clip_norm_had_made_the_slope_on_enron() -> None:
+    """By least squares over the clear optima; the page says both numbers."""
+    table = b_fig2_3.table_scored_by_last_loss(read_results(DOCS / "full_size" / "b_fig4_5.json.xz"))
+    grid = score_grid(table[table["method"] == "dpsgd"].drop(columns="loss"), CLIP)
+    assert grid is not None
+    clear = mask_of_usable_rows(grid, -math.inf)
+    x, y = np.log(grid.settings[clear]), log_rate_at_peak_of_each_row(np.log(grid.rates), grid.means[clear])
+    slopes = [f"{np.polyfit(x[rows], y[rows], 1)[0]:.2f}".replace("0.", ".") for rows in (slice(None), slice(1, None))]
+    assert slopes == ["-.81", "-1.17"]
+    words = f"had said {slopes[0]} on ENRON, and says {slopes[1]} without a single clip norm"
+    assert words in " ".join((DOCS / "reproduction.md").read_text().split())
+    best = grid.means[clear].max(axis=1)
+    assert best[0] < -math.log10(b_fig2_3.BEST_CONSTANT["enron"]), "worse than saying the share of spam"

@@ -5,6 +5,7 @@ The tables are drawn from seeds: no test fails by chance.
 
 from __future__ import annotations
 
+import math
 import re
 import runpy
 from pathlib import Path
@@ -53,11 +54,27 @@ def test_the_page_has_the_rates_of_every_criterion_within_their_bounds() -> None
     assert all(float(noise) <= 100 * MOST and float(effect) >= 100 * LEAST for _, _, noise, _, effect in rows)
 
 
+def test_the_page_has_the_coverage_of_every_kind_of_slope() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
+    found = re.findall(
+        r"^\| (.+) \| (-?[\d.]+|none) \| ([\d.]+)% \| (?:([\d.]+)%|-) \| (?:[\d.]+|-) \|$", made, re.MULTILINE
+    )
+    kinds = [(one.kind, "none" if math.isnan(one.slope) else f"{one.slope:g}") for one in SCRIPT["slope_tables"]()]
+    assert [(kind, slope) for kind, slope, *_ in found] == kinds
+    assert all(float(covered) >= 93 for _, slope, _, covered in found if slope != "none")
+    assert all(float(told) <= 2 for _, slope, told, _ in found if slope == "none")
+
+
+def test_the_table_of_slopes_is_that_of_the_script() -> None:
+    assert [line.count("|") for line in SCRIPT["slope_rates"](1)] == [6] * (2 + len([*SCRIPT["slope_tables"]()]))
+
+
 def test_the_page_has_the_coverage_of_every_spread() -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
     made = page.partition(SCRIPT["BEGIN"])[2].partition(SCRIPT["END"])[0]
     rows = {
-        name: float(share) for name, share in re.findall(r"^\| (.+) \| ([\d.]+)% \| [\d.]+ \|$", made, re.MULTILINE)
+        name: float(share) for name, share in re.findall(r"^\| ([^|]+) \| ([\d.]+)% \| [\d.]+ \|$", made, re.MULTILINE)
     }
     assert list(rows) == list(SCRIPT["SPREADS"])
     *known, unseen = rows.values()

@@ -22,7 +22,6 @@ from dpsweep.reports.statistics.point_scores import (
     weights_of_worst,
 )
 from dpsweep.reports.statistics.score_grid import (
-    exponent_of_best_rate_ridge,
     log_rate_at_peak_of_each_row,
     score_grid,
     variance_shares,
@@ -156,25 +155,6 @@ def test_the_peak_is_the_vertex_of_a_parabola_on_uneven_rates() -> None:
     for vertex in (0.8, 1.2, 1.9):
         assert log_rate_at_peak_of_each_row(rates, -((rates - vertex) ** 2)[None, :]) == pytest.approx(vertex)
     assert log_rate_at_peak_of_each_row(rates, rates[None, :]) == pytest.approx(2.2), "at the end"
-
-
-def test_intervals_of_the_exponent_cover_it() -> None:
-    i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
-    covered = 0
-    for seed in range(100):
-        one = exponent_of_best_rate_ridge(score_grid(table(0.8 - 0.1 * (j + i) ** 2, 3, 0.01, seed), CLIP)).exponent
-        covered += one.low <= -1 <= one.high
-    assert covered >= 88
-
-
-def test_a_grid_that_ends_before_its_ridge_has_no_exponent() -> None:
-    i, j = np.log10(np.array(CLIPS))[:, None], np.log10(np.array(RATES))[None, :]
-    for shift in (-6, 6):
-        assert not exponent_of_best_rate_ridge(
-            score_grid(table(0.8 - 0.01 * (j + i + shift) ** 2, 3, 0.003, 1), CLIP)
-        ).exponent.has_interval
-    plateau = np.where(j < 0, 0.6, 0.8) + 0 * i
-    assert not exponent_of_best_rate_ridge(score_grid(table(plateau, 3, 0.003, 1), CLIP)).exponent.has_interval
 
 
 def test_the_mean_of_the_best_is_that_over_all_draws() -> None:
