@@ -141,3 +141,19 @@ def test_what_the_same_answer_reaches(sweep_of: SweepOf) -> None:
     sweep = read_sweep(made.folder, made.ledger)
     assert same_answer_sentence(sweep).endswith("By score.metric=balanced_accuracy it is 1 in 10.")
     assert same_answer_interval(sweep) is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "share"), [("accuracy", None), ("f1", None), ("balanced_accuracy", 0.1), ("auroc", 0.5)]
+)
+def test_what_the_same_answer_reaches_is_known_by_some_metrics(
+    sweep_of: SweepOf, metric: str, share: float | None
+) -> None:
+    made = sweep_of(AXES)
+    sweep = read_sweep(made.folder, made.ledger)
+    first, *others = sweep.plan.blocks
+    trial = first.trials[0]
+    scored = replace(trial, config={**trial.config, "score": {**trial.config["score"], "metric": metric}})
+    plan = replace(sweep.plan, blocks=(replace(first, trials=(scored,)), *others))
+    known = same_answer_interval(replace(sweep, plan=plan))
+    assert known == (None if share is None else (share, share))
