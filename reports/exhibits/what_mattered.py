@@ -142,12 +142,18 @@ def _effect_sentences(effect: SettingEffect, scale: ScoreScale) -> Iterator[str]
         f"apart ({percent_interval_text(one.low, one.high)})."
     )
     yield from _tuning_advice_sentences(effect, by_both)
-    if effect.slope is not None and not effect.slope.reason:
-        one = effect.slope.estimate
-        yield (
-            f"The best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to {one.high:.2f}), "
-            f"{effect.slope.basis_text}. At -1 only their product counts; at 0 each can be tuned alone."
-        )
+    yield from _slope_sentences(effect.slope)
+
+
+def _slope_sentences(slope: Slope | None) -> Iterator[str]:
+    """The exponent; nothing if it is not told, or may as well be -1 as 0."""
+    if slope is None or slope.reason or (slope.estimate.low <= -1 and slope.estimate.high >= 0):
+        return
+    one = slope.estimate
+    yield (
+        f"The best lr goes like clip_norm to the power of {one.value:.2f} (95 %: {one.low:.2f} to {one.high:.2f}), "
+        f"{slope.basis_text}. At -1 only their product counts; at 0 each can be tuned alone."
+    )
 
 
 def _tuning_advice_sentences(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:

@@ -18,6 +18,7 @@ from dpsweep.reports.exhibits.exhibit import Exhibit
 from dpsweep.reports.exhibits.what_mattered import score_by_lr_times_clip_exhibit, what_mattered_exhibit
 from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
+from dpsweep.reports.statistics.score_grid import score_grid, slope_of_best_rate
 from tests.reports.conftest import CLIP, LR, REGULARIZER, Made
 
 SweepOf = Callable[..., Made]
@@ -78,6 +79,23 @@ def test_a_slope_is_told_with_its_interval_where_a_card_says_how_large_the_class
     assert "from 9 usable clip norms" in sentences
     low, high = map(float, sentences.rpartition("(95 %: ")[2].partition(")")[0].split(" to "))
     assert low < -1 < high
+
+
+def test_a_slope_that_may_as_well_be_minus_one_as_zero_is_not_told(sweep_of: SweepOf) -> None:
+    """Each clip norm has its own best lr, 4 to one of these powers."""
+    powers = (2, -2, 1, -3, 3, -1, 2, -3, 0)
+
+    def scattered(place: int) -> float:
+        rate, clip = MANY_POINTS[place]
+        return max(0.95 - 0.2 * (math.log10(rate) - powers[MANY.index(clip)] * math.log10(4)) ** 2, 0.2)
+
+    sweep = with_card(of(sweep_of({"dpsgd": {LR: RATES, CLIP: MANY}}, accuracy=scattered)), 0.1, 0.2)
+    slope = slope_of_best_rate(score_grid(sweep.compared_rows, CLIP), 0.2)
+    assert (slope.rows, slope.reason) == (9, "")
+    assert slope.estimate.low < -1 < 0 < slope.estimate.high
+    exhibit = what_mattered_exhibit(sweep)
+    assert exhibit is not None
+    assert "to the power of" not in exhibit.findings[0]
 
 
 def test_three_clip_norms_have_no_slope_and_a_range_at_the_best_rate(sweep_of: SweepOf) -> None:
