@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
+from dpsweep.sweeper.timing.step_timing import ShapeTimer, time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
     Speeds,
@@ -43,6 +43,13 @@ def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Comp
         speeds.costs_if_all_known_else_none(configs_of_plan_runs(compose_priced([*GRID, "model=one_hidden"]).plan))
         is None
     )
+
+
+def test_the_work_of_a_step_is_counted_on_the_device_of_the_model(compose_priced: Compose) -> None:
+    """On a GPU the counting failed, and with it every sweep there; "meta" stands for the GPU that a test has not."""
+    (shape,) = step_shapes_by_timing_key(configs_of_plan_runs(compose_priced(GRID).plan)).values()
+    work = {device: ShapeTimer.from_shape(shape, device).floating_point_operations_per_step for device in ("cpu", "meta")}
+    assert work["meta"] == work["cpu"] > 0
 
 
 def test_what_a_plan_has_timed_no_plan_times_again(compose_priced: Compose, tmp_path: Path) -> None:
