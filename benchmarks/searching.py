@@ -37,7 +37,7 @@ from typing import Any
 import yaml
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
-WORKERS = 2
+WORKERS = 1
 LEAST = 3
 """The fewest searches of a cell that a mean is given for."""
 
@@ -124,10 +124,12 @@ def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...
 
 
 def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
-    """The accuracy of the model that is handed over, on public test records; of every run where the oracle chooses.
+    """The accuracy of the model that is handed over, on public test records; with `every`, of all runs by their values.
 
     A data set without any is told by the records that its runs did not train on.
     """
+    import torch
+
     from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.content.sweep_table import read_sweep
     from dpsweep.sweeper.trial.build import load_split_records, make_model
@@ -135,6 +137,7 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     from dpsweep.trainers.declarations.scores import quality_per_record
     from dpsweep.trainers.models.weights import load_weights_into_model
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
     found = {}
     held_out = None
@@ -148,8 +151,8 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
                 held_out = load_split_records(run.trial.config, declared.adjacency, Path(folder)).holdout
             unseen = held_out if records is None else records
             assert unseen is not None, "a sweep without public test records holds some out"
-            quality = quality_per_record(model, unseen, "cpu", declared.loss)
-            found[str(sorted(run.trial.axes.items()))] = float(quality.mean())
+            quality = quality_per_record(model.to(device), unseen, device, declared.loss)
+            found[str(sorted(run.trial.swept_values_and_repeat.items()))] = float(quality.mean())
     return found
 
 

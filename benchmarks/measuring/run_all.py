@@ -20,6 +20,7 @@ from measuring.aims import MISSED  # noqa: E402
 STUDIES: Mapping[str, str] = {
     "adapters": "accuracy of adapters on official files, hours",
     "carrying": "accuracy of disjoint parts on official files, hours",
+    "correlated_noise": "accuracy with correlated noise and without on official files, hours",
     "defaults": "accuracy of each default on official files, days",
     "learning": "accuracy of each method on official files, hours",
     "learning_rates": "the best learning rate against the noise on official files, hours",

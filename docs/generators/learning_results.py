@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "learning.md"
 BEGIN, END = "<!-- begin table: python docs/generators/learning_results.py {} -->\n", "<!-- end table -->\n"
-STUDIES = ("published", "learning_rates", "small_changes")
+STUDIES = ("published", "learning_rates", "small_changes", "correlated_noise")
 
 
 def insert(page: str) -> str:

@@ -102,7 +102,7 @@ def time_training_steps_of_shapes(
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     device = resolve_device_name(device)
-    probes = [_ShapeTimer.from_shape(shape, device) for shape in shapes]
+    probes = [ShapeTimer.from_shape(shape, device) for shape in shapes]
     threads = (
         most_threads_for_large_steps_else_one([probe.floating_point_operations_per_step for probe in probes], most)
         if threads is None
@@ -120,7 +120,7 @@ def time_training_steps_of_shapes(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _ShapeTimer:
+class ShapeTimer:
     """A shape whose model was built and checked. One that is not `patient` tries a step, and its times mean nothing."""
 
     shape: Shape
@@ -130,7 +130,7 @@ class _ShapeTimer:
     patient: bool = True
 
     @classmethod
-    def from_shape(cls, shape: Shape, device: str) -> _ShapeTimer:
+    def from_shape(cls, shape: Shape, device: str) -> ShapeTimer:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
@@ -152,7 +152,7 @@ class _ShapeTimer:
         from dpsweep.sweeper.trial.step_work import flops_of_training_step
 
         return _mean_examples_per_batch(self.declared) * flops_of_training_step(
-            self.model, self._random_model_inputs(1).cpu()
+            self.model, self._random_model_inputs(1)
         )
 
     def measure_step_and_other_run_seconds(self) -> Cost:
@@ -246,8 +246,9 @@ class _ShapeTimer:
         """Seconds of a step of the training loop; the first step is not counted.
 
         Batches are drawn by Poisson sampling unless parts are taken in turn: a user's own sampler draws for paid
-        attempts alone.
+        attempts alone. Positions decide the parts, because the random records are all equal.
         """
+        from dpsweep.accounting.guarantee import Adjacency
         from dpsweep.sweeper.trial.build import make_model, make_training_run
         from dpsweep.trainers.declarations.batch_sampling import CyclicPoisson, Poisson
         from dpsweep.trainers.randomness import reproducible_streams
@@ -256,7 +257,7 @@ class _ShapeTimer:
         noise = {"noise_multiplier": 0.0 if declared.trainer.noiseless else 1.0}
         cyclic = isinstance(declared.sampler, CyclicPoisson)
         sampler = declared.sampler if cyclic else Poisson(batch_size=declared.sampler.batch_size)
-        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler)
+        run = replace(make_training_run({"privacy": noise}, declared), sampler=sampler, adjacency=Adjacency.REPLACE_ONE)
         models = [make_model(self.shape.config, f"estimate {place}") for place in range(points)]
         clock, ends = process_time_or_wall_clock_for_device(self.device), []
 

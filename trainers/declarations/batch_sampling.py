@@ -162,8 +162,8 @@ class CyclicPoisson(_BatchOfSize):
         positive_int("records", records)
         if self.parts * self.batch_size > records:
             raise ValueError(
-                f"Expected parts={self.parts} times batch_size={self.batch_size} <= records={records}: a step draws "
-                "from one part."
+                f"Expected sampler.parts={self.parts} times sampler.batch_size={self.batch_size} <= records={records}: "
+                "a step draws from one part."
             )
         return self.parts * self.batch_size / records
 

@@ -138,7 +138,7 @@ def test_rows_count_as_memory_of_a_stack(plan_of) -> None:
         (("sampler=cyclic_poisson", "noise=bsr", "noise.bands=8", "sampler.parts=4"), r"Expected noise\.bands=8 <= 4"),
         (
             ("sampler=cyclic_poisson", "noise=bsr", "noise.bands=48"),
-            r"Expected parts=48 times batch_size=40 <= records",
+            r"Expected sampler.parts=48 times sampler.batch_size=40 <= records",
         ),
         (("sampler=cyclic_poisson", "noise=bsr", "noise.bands=7"), r"Expected steps=48 to be whole cycles of 7 steps"),
         (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
-from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
+from dpsweep.sweeper.timing.step_timing import ShapeTimer, time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import (
     Cost,
     Speeds,
@@ -19,8 +19,10 @@ from dpsweep.sweeper.timing.time_estimate import (
     step_shapes_by_timing_key,
     timing_key_of_config,
 )
+from dpsweep.trainers.data.split import units_of_each_cyclic_part
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.engines.vmap import Vmap
+from dpsweep.trainers.training import loop
 from tests.sweeper.search_programs import GRID, result_of
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -43,6 +45,31 @@ def test_a_plan_is_timed_by_the_median_of_past_runs_like_it(compose_priced: Comp
         speeds.costs_if_all_known_else_none(configs_of_plan_runs(compose_priced([*GRID, "model=one_hidden"]).plan))
         is None
     )
+
+
+def test_the_work_of_a_step_is_counted_on_the_device_of_the_model(compose_priced: Compose) -> None:
+    """On a GPU the counting failed, and with it every sweep there; "meta" stands for the GPU that a test has not."""
+    (shape,) = step_shapes_by_timing_key(configs_of_plan_runs(compose_priced(GRID).plan)).values()
+    on_cpu, elsewhere = (ShapeTimer.from_shape(shape, device) for device in ("cpu", "meta"))
+    assert elsewhere.floating_point_operations_per_step == on_cpu.floating_point_operations_per_step > 0
+
+
+def test_every_part_has_records_where_cycles_are_timed(
+    compose_priced: Compose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their contents the equal records of a timing fall into one part; steps on the others are too quick."""
+    sizes: list[int] = []
+
+    def parts_and_their_sizes(*line: Any) -> tuple[Any, ...]:
+        parts = units_of_each_cyclic_part(*line)
+        sizes.extend(map(len, parts))
+        return parts
+
+    monkeypatch.setattr(loop, "units_of_each_cyclic_part", parts_and_their_sizes)
+    cyclic = ("sampler=cyclic_poisson", "noise=band_mf", "noise.bands=4", "steps=8", "sampler.batch_size=10")
+    shapes = step_shapes_by_timing_key(configs_of_plan_runs(compose_priced([*GRID, *cyclic]).plan)).values()
+    time_training_steps_of_shapes(list(shapes), "cpu", 1, 1)
+    assert len(sizes) >= 4 and min(sizes) > 0
 
 
 def test_what_a_plan_has_timed_no_plan_times_again(compose_priced: Compose, tmp_path: Path) -> None:

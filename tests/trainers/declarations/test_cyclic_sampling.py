@@ -104,7 +104,7 @@ def test_a_run_is_as_many_accesses_as_it_has_cycles() -> None:
 
 def test_more_than_a_part_is_refused() -> None:
     CyclicPoisson(batch_size=25, parts=4).event_per_period(records=100, noise_multiplier=1.0)
-    with pytest.raises(ValueError, match=r"Expected parts=4 times batch_size=26 <= records=100"):
+    with pytest.raises(ValueError, match=r"Expected sampler.parts=4 times sampler.batch_size=26 <= records=100"):
         CyclicPoisson(batch_size=26, parts=4).event_per_period(records=100, noise_multiplier=1.0)
     with pytest.raises(ValueError, match=r"Expected parts=0"):
         CyclicPoisson(batch_size=26, parts=0)
