@@ -128,7 +128,8 @@ def _steps_by_rounded_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping
 
 def _declaration_with_score_replaced(declaration: Declaration, config: Mapping[str, Any]) -> Declaration:
     """The declaration with another score, which is checked alone: the other parts stay as they were checked."""
-    declared = replace(declaration, score=_cached_score_from_json(json.dumps(config, sort_keys=True)))
+    score = _cached_score_from_json(json.dumps(config, sort_keys=True))
+    declared = replace(declaration, records=replace(declaration.records, score=score))
     try:
         declared.score.check(declared.dataset.test_records, public=declared.is_data_declared_public)
     except (TypeError, ValueError) as cause:

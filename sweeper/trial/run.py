@@ -19,7 +19,6 @@ from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
     identity_for_initial_weights,
-    load_split_records,
     make_model,
     make_streams,
     make_training_run,
@@ -29,12 +28,11 @@ from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
-from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
+from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
-    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.learning_curves import CurveRecorder
     from dpsweep.trainers.training.run import Outcome
@@ -44,25 +42,21 @@ class Interrupted(Exception):
     """The job was asked to stop before the first step."""
 
 
-def frozen_feature_cache_or_none(
-    group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]
-) -> FeatureCache | None:
-    """The frozen features of the user's records, which lie beside the private stores of all plans; None without any.
+def _record_store_of_group(
+    group: Sequence[ReadySession], machine: Machine, should_stop: Callable[[], bool]
+) -> RecordStore:
+    """Where the records of these runs lie; the private stores of all plans share the frozen features of records.
 
-    Before the first one is computed, runs that have not begun get a checkpoint: whatever ends the job before their
+    Before the first feature is computed, runs that have not begun get a checkpoint: whatever ends the job before their
     first step then costs nothing. While features are computed, the number of finished records is written for the
     coordinator's display, and `Interrupted` is raised if the job is asked to stop.
     """
-    if not isinstance(group[0].session.declaration.dataset, Extracted):
-        return None
-    from dpsweep.trainers.features.cache import FeatureCache
-
     kept = False
 
     def write_feature_progress_and_stop_if_asked(done: int, total: int) -> None:
         nonlocal kept
         if not kept:
-            _write_initial_checkpoints(group, device)
+            _write_initial_checkpoints(group, machine.device)
             kept = True
         for one in group:
             with suppress(OSError):  # a full disk must not end a job because its progress cannot be written
@@ -71,8 +65,12 @@ def frozen_feature_cache_or_none(
         if should_stop():
             raise Interrupted
 
-    store = PrivateStore.from_record_folder(group[0].session.place.record)
-    return FeatureCache(root=store.features_folder, device=device, on_rows=write_feature_progress_and_stop_if_asked)
+    return RecordStore(
+        folder=machine.data,
+        private=PrivateStore.from_record_folder(group[0].session.place.record),
+        device=machine.device,
+        on_rows=write_feature_progress_and_stop_if_asked,
+    )
 
 
 def _write_initial_checkpoints(group: Sequence[ReadySession], device: str) -> None:
@@ -124,15 +122,8 @@ def train_sessions_and_write_results(
     for group in groups:
         try:
             first = group[0].session
-            features = frozen_feature_cache_or_none(group, machine.device, should_stop)
-            data = load_split_records(
-                first.trial.config,
-                first.declaration.adjacency,
-                machine.data,
-                first.secret_part_coin_bits_hex,
-                features,
-                PrivateStore.from_record_folder(first.place.record).record_hashes_folder,
-            )
+            store = _record_store_of_group(group, machine, should_stop)
+            data = first.declaration.records.load_split(store, first.secret_part_coin_bits_hex)
             _warn_of_no_training_records(group, data)
             outcomes = _train_group(group, data, machine, should_stop, shared=shared)
         except Interrupted:

@@ -44,7 +44,7 @@ from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.build import load_split_records, make_streams
+from dpsweep.sweeper.trial.build import make_streams
 from dpsweep.sweeper.trial.handover import (
     PROGRAM,
     archive_script_output_and_return_sha256,
@@ -73,6 +73,7 @@ from dpsweep.trainers.scripts.handover_files import (
     steps_in_first_stretch,
 )
 from dpsweep.trainers.scripts.reported_events import check_reported_event
+from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
@@ -288,12 +289,8 @@ class _ScriptRun:
         content = read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
         store = PrivateStore.from_record_folder(session.place.record)
-        data = load_split_records(
-            session.trial.config,
-            declaration.adjacency,
-            self.machine.data,
-            session.secret_part_coin_bits_hex,
-            cache=store.record_hashes_folder,
+        data = declaration.records.load_split(
+            RecordStore(folder=self.machine.data, private=store), session.secret_part_coin_bits_hex
         )
         with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)
