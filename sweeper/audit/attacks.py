@@ -44,14 +44,13 @@ from dpsweep.sweeper.trial.session import Machine, Session
 from dpsweep.sweeper.trial.spec import (
     ADAPTER,
     FEATURES,
-    PART,
     Declaration,
     dataset_from_config,
     declaration_from_config,
     records_from_config,
 )
 from dpsweep.trainers.declarations.scores import scored_records_of_split
-from dpsweep.trainers.training.run_records import RecordStore
+from dpsweep.trainers.training.run_records import PART, RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.auditing.canaries import GradientScores, RecordCanaries

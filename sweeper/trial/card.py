@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.randomness import Streams
 
 
-def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int, machine: Machine) -> None:
+def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine: Machine) -> None:
     """Reads a part for the claimed model and stores the answer; raises `ContractBroken` unless it may be read now."""
     import torch
 
@@ -60,7 +60,7 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     store = RecordStore(folder=machine.data, private=folder.private_store, device=machine.device)
     files.mark_as_read_or_refuse()
     records = declaration.records.load_sealed_part(part, store)
-    if plan.event.sealed is None:
+    if plan.card.is_exact:
         records = replace(records, units=None)  # public records, each of which counts alone
     counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)
     reading = Reading(

@@ -58,7 +58,9 @@ def train_without_privacy_and_compare(
     declared, method = declaration_from_config(trial.config), require_method_without_privacy(trial)
     drawn = StoredDraw.read(folder.draw_path) if is_on_secret_part_of_records(trial) else None
     coins = "" if drawn is None else drawn.coins
-    data = declared.records.load_split(RecordStore(folder=machine.data, private=store, device=machine.device), coins)
+    data = declared.records.load_split(
+        RecordStore(folder=machine.data, private=store, device=machine.device, coins=coins)
+    )
     run = Run(
         trainer=method,
         sampler=declared.sampler,

@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
@@ -29,7 +28,6 @@ from dpsweep.sweeper.trial.results import RunEnd
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
-from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
@@ -42,21 +40,20 @@ class Interrupted(Exception):
     """The job was asked to stop before the first step."""
 
 
-def _record_store_of_group(
-    group: Sequence[ReadySession], machine: Machine, should_stop: Callable[[], bool]
-) -> RecordStore:
-    """Where the records of these runs lie; the private stores of all plans share the frozen features of records.
+def _feature_progress_writer(
+    group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]
+) -> Callable[[int, int], None]:
+    """Writes the number of records with frozen features for the coordinator's display, while more are computed.
 
-    Before the first feature is computed, runs that have not begun get a checkpoint: whatever ends the job before their
-    first step then costs nothing. While features are computed, the number of finished records is written for the
-    coordinator's display, and `Interrupted` is raised if the job is asked to stop.
+    Before the first one is computed, runs that have not begun get a checkpoint: whatever ends the job before their
+    first step then costs nothing. Raises `Interrupted` if the job is asked to stop.
     """
     kept = False
 
     def write_feature_progress_and_stop_if_asked(done: int, total: int) -> None:
         nonlocal kept
         if not kept:
-            _write_initial_checkpoints(group, machine.device)
+            _write_initial_checkpoints(group, device)
             kept = True
         for one in group:
             with suppress(OSError):  # a full disk must not end a job because its progress cannot be written
@@ -65,12 +62,7 @@ def _record_store_of_group(
         if should_stop():
             raise Interrupted
 
-    return RecordStore(
-        folder=machine.data,
-        private=PrivateStore.from_record_folder(group[0].session.place.record),
-        device=machine.device,
-        on_rows=write_feature_progress_and_stop_if_asked,
-    )
+    return write_feature_progress_and_stop_if_asked
 
 
 def _write_initial_checkpoints(group: Sequence[ReadySession], device: str) -> None:
@@ -121,9 +113,7 @@ def train_sessions_and_write_results(
         return
     for group in groups:
         try:
-            first = group[0].session
-            store = _record_store_of_group(group, machine, should_stop)
-            data = first.declaration.records.load_split(store, first.secret_part_coin_bits_hex)
+            data = group[0].session.load_split(machine, _feature_progress_writer(group, machine.device, should_stop))
             _warn_of_no_training_records(group, data)
             outcomes = _train_group(group, data, machine, should_stop, shared=shared)
         except Interrupted:

@@ -73,7 +73,6 @@ from dpsweep.trainers.scripts.handover_files import (
     steps_in_first_stretch,
 )
 from dpsweep.trainers.scripts.reported_events import check_reported_event
-from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
@@ -285,13 +284,10 @@ class _ScriptRun:
 
     def run_script_and_score_predictions(self) -> TrialResult | None:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
-        session, declaration = self.session, self.session.declaration
-        content = read_unchanged_script_content(self._declared_script)
+        session, content = self.session, read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
+        data = session.load_split(self.machine)
         store = PrivateStore.from_record_folder(session.place.record)
-        data = declaration.records.load_split(
-            RecordStore(folder=self.machine.data, private=store), session.secret_part_coin_bits_hex
-        )
         with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)
             session.trial_logger.info("the script ended with status %d", status)

@@ -17,8 +17,6 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.sealed_parts import SealedParts
-from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.records.plan import FINAL
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
@@ -32,7 +30,6 @@ from dpsweep.accounting.stored_names.stored_classes import (
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.accounting.validation import fraction
 from dpsweep.trainers.data.interface import DataSet, check_adjacency_suits_dataset, check_dataset_declaration
-from dpsweep.trainers.data.split import DataPart
 from dpsweep.trainers.declarations.batch_sampling import (
     Poisson,
     check_steps_are_whole_periods,
@@ -49,7 +46,7 @@ from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from dpsweep.trainers.methods.updates import HalfSteps
-from dpsweep.trainers.training.run_records import RunRecords
+from dpsweep.trainers.training.run_records import CUTS, RunRecords
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -73,7 +70,7 @@ def import_object_at_dotted_path(path: str) -> Any:
     return get_object(path)
 
 
-FEATURES, ADAPTER, CORRELATED, PART = "features", "adapter", "noise", "part"
+FEATURES, ADAPTER, CORRELATED = "features", "adapter", "noise"
 CROSS_ENTROPY = "cross_entropy"
 COEFFICIENTS = "coefficients"
 FUSED = "fused"
@@ -289,7 +286,7 @@ def dataset_from_config(config: Mapping[str, Any]) -> DataSet:
 
 def records_from_config(config: Mapping[str, Any]) -> RunRecords:
     """The records that a run reads, of a configuration whose other parts are not checked; one object for equal ones."""
-    form = {name: config.get(name) for name in ("dataset", "score", FEATURES, PART, SEALED)}
+    form = {name: config.get(name) for name in ("dataset", "score", FEATURES, *CUTS)}
     return _cached_records(json.dumps(form, sort_keys=True), Adjacency(config["privacy"]["adjacency"]))
 
 
@@ -297,16 +294,7 @@ def records_from_config(config: Mapping[str, Any]) -> RunRecords:
 def _cached_records(form: str, adjacency: Adjacency) -> RunRecords:
     config = json.loads(form)
     score = _cached_object_of_config_part(json.dumps(config["score"], sort_keys=True), "score")
-    dataset, part, sealed = dataset_from_config(config), config[PART], config[SEALED]
-    try:
-        named = None if part is None else DataPart(**part)
-    except (TypeError, ValueError) as cause:
-        raise BadInput(f"Expected {PART}={part!r} to be a share and a use of the records: {cause}") from None
-    try:
-        parts = None if sealed is None else SealedParts.from_json(sealed)
-    except (TypeError, ValueError) as cause:
-        raise BadInput(f"Expected {SEALED}={sealed!r} to be a share and a number of parts: {cause}") from None
-    return RunRecords(dataset=dataset, score=score, adjacency=adjacency, part=named, sealed=parts)
+    return RunRecords.with_cuts_of_config(config, dataset=dataset_from_config(config), score=score, adjacency=adjacency)
 
 
 def _sampler_for_output_perturbation(config: Mapping[str, Any], records: RunRecords) -> Everyone:

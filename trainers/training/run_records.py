@@ -14,25 +14,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.ledger.sealed_parts import SealedParts
+from dpsweep.accounting.records.card import SEALED
 from dpsweep.trainers.data.interface import nominal_units
-from dpsweep.trainers.data.split import nominal_units_outside_sealed_parts, number_of_sealed_part
+from dpsweep.trainers.data.split import DataPart, nominal_units_outside_sealed_parts, number_of_sealed_part
 from dpsweep.trainers.features.extracted import Extracted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dpsweep.accounting.ledger.private_store import PrivateStore
-    from dpsweep.accounting.ledger.sealed_parts import SealedParts
     from dpsweep.trainers.data.interface import DataSet
     from dpsweep.trainers.data.records import Records
-    from dpsweep.trainers.data.split import DataPart, Split
+    from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.declarations.scores import Score
     from dpsweep.trainers.features.cache import FeatureCache
+
+
+PART = "part"
+CUTS = (PART, SEALED)
+"""The keys of the cuts that a configuration names beside its score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +47,15 @@ class RecordStore:
 
     `folder` has the data set's files. `private` has the hashes of records on disk, which are passed again without it,
     and their frozen features; `device` computes features that are missing, and without both there are none. `on_rows`
-    receives the number of records done and their total while features are computed; it may raise to end that.
+    receives the number of records done and their total while features are computed; it may raise to end that. `coins`
+    are the random bits, in hexadecimal, of a secret part.
     """
 
     folder: Path | None
     private: PrivateStore | None = None
     device: str | None = None
+    coins: str = field(default="", repr=False)
     on_rows: Callable[[int, int], None] | None = field(default=None, compare=False)
-
-    @property
-    def hashes(self) -> Path | None:
-        """The folder of what a pass over records on disk found."""
-        return None if self.private is None else self.private.record_hashes_folder
 
     @property
     def features(self) -> FeatureCache | None:
@@ -79,6 +82,22 @@ class RunRecords:
     part: DataPart | None = None
     sealed: SealedParts | None = None
 
+    @classmethod
+    def with_cuts_of_config(
+        cls, config: Mapping[str, Any], *, dataset: DataSet, score: Score, adjacency: Adjacency
+    ) -> RunRecords:
+        """The records of a run with the cuts that its configuration names."""
+        part, sealed = config[PART], config[SEALED]
+        try:
+            named = None if part is None else DataPart(**part)
+        except (TypeError, ValueError) as cause:
+            raise BadInput(f"Expected {PART}={part!r} to be a share and a use of the records: {cause}") from None
+        try:
+            parts = None if sealed is None else SealedParts.from_json(sealed)
+        except (TypeError, ValueError) as cause:
+            raise BadInput(f"Expected {SEALED}={sealed!r} to be a share and a number of parts: {cause}") from None
+        return cls(dataset=dataset, score=score, adjacency=adjacency, part=named, sealed=parts)
+
     @property
     def is_number_of_units_secret(self) -> bool:
         """Whether secret coins decide which units the run reads, so that nobody knows how many they are."""
@@ -102,18 +121,16 @@ class RunRecords:
         """The declared number of units or public records that a run is scored on."""
         is_free = self.score.event(self.adjacency) is None
         if is_free and self.score.reads == "test":
-            public, sealed = self.dataset.test_records, self.sealed
-            outside = sealed is not None and sealed.public
-            return nominal_units_outside_sealed_parts(public, sealed, self.adjacency) if sealed and outside else public
+            public = self.dataset.test_records
+            if self.sealed is None or not self.sealed.public:
+                return public
+            return nominal_units_outside_sealed_parts(public, self.sealed, self.adjacency)
         units = self.nominal_private_units
         return units if is_free else units - self.score.train_records(units, self.adjacency)
 
-    def load_split(self, store: RecordStore, coins: str = "") -> Split:
-        """The records, split as the score requires; kept for the next run with the same records.
-
-        `coins` are the random bits, in hexadecimal, of a secret part.
-        """
-        return _load_split_of_records(self, store, coins)
+    def load_split(self, store: RecordStore) -> Split:
+        """The records, split as the score requires; kept for the next run with the same records."""
+        return _load_split_of_records(self, store)
 
     def load_sealed_part(self, number: int, store: RecordStore) -> Records:
         """The records of the sealed part with this number, which counts from 1; raises `BadInput` if there is none."""
@@ -133,7 +150,8 @@ class RunRecords:
         that they are the same with frozen features and without.
         """
         dataset, sealed = self.dataset, self.sealed
-        private, test = dataset.load_with_cache(store.folder, store.hashes)
+        hashes = None if store.private is None else store.private.record_hashes_folder
+        private, test = dataset.load_with_cache(store.folder, hashes)
         if (private.units is None) != (dataset.unit_column is None):
             raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
         cut = None if sealed is None else test if sealed.public else private
@@ -153,8 +171,8 @@ class RunRecords:
 
 
 @lru_cache(maxsize=1)
-def _load_split_of_records(records: RunRecords, store: RecordStore, coins: str) -> Split:
+def _load_split_of_records(records: RunRecords, store: RecordStore) -> Split:
     private, test = records._load_private_and_test(store, 0)
     if records.part is not None:
-        private = records.part.records_in_part(private, records.adjacency, bytes.fromhex(coins))
+        private = records.part.records_in_part(private, records.adjacency, bytes.fromhex(store.coins))
     return records.score.split(private, test, records.adjacency)
