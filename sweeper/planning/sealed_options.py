@@ -20,7 +20,7 @@ from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.planning.grid import UNSCORED
 from dpsweep.sweeper.planning.plan_settings import PlanSettings, Point
-from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config
+from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config, records_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.cards import THRESHOLDED, LogOddsDetails, details_of_card
 from dpsweep.trainers.declarations.metrics import Auroc
@@ -189,9 +189,9 @@ def _asked_parts(sealed: object, config: Mapping[str, Any]) -> SealedParts | Non
     """The parts that the settings ask a new account to set aside; None for none."""
     if sealed is None:
         return None
-    dataset, score = dataset_from_config(config), build_object_of_config_part(config["score"], "score")
-    public = score.reads == "test"
-    units = dataset.test_records if public else nominal_units(dataset)
+    records = records_from_config(config)
+    public = records.score.reads == "test"
+    units = records.dataset.test_records if public else nominal_units(records.dataset)
     if sealed == AUTO:
         share = AUTO_SHARE_OF_PUBLIC if public else AUTO_SHARE
         parts = SealedParts(share=share, parts=AUTO_PARTS, public=public)
