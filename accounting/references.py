@@ -55,6 +55,7 @@ def _bibtex_fields_of_arxiv_number(number: str) -> dict[str, str]:
 
 _NEURIPS = "Advances in Neural Information Processing Systems"
 _AISTATS = "International Conference on Artificial Intelligence and Statistics"
+_ICML_2024 = "Proceedings of the 41st International Conference on Machine Learning"
 _MIRONOV, _TALWAR, _KOSKELA, _BALLE, _WANG = (
     "Ilya Mironov",
     "Kunal Talwar",
@@ -170,6 +171,13 @@ FELDMAN_2025 = Work(
     year=2025,
     venue=_bibtex_fields_of_arxiv_number("2502.08202"),
 )
+GHAZI_2025 = Work(
+    key="ghazi2025private",
+    authors=("Badih Ghazi", "Pritish Kamath", "Alexander Knop", "Ravi Kumar", "Pasin Manurangsi", "Chiyuan Zhang"),
+    title="Private Hyperparameter Tuning with Ex-Post Guarantee",
+    year=2025,
+    venue={"booktitle": _NEURIPS, **_bibtex_fields_of_arxiv_number("2508.15183")},
+)
 GOPI_2021 = Work(
     key="gopi2021numerical",
     authors=("Sivakanth Gopi", "Yin Tat Lee", "Lukas Wutschitz"),
@@ -218,6 +226,13 @@ KOSKELA_2023 = Work(
     title="Practical Differentially Private Hyperparameter Tuning with Subsampling",
     year=2023,
     venue={"booktitle": _NEURIPS, "volume": "36"},
+)
+KOSKELA_2024 = Work(
+    key="koskela2024privacy",
+    authors=(_KOSKELA, "Rachel Emily Redberg", _WANG),
+    title="Privacy Profiles for Private Selection",
+    year=2024,
+    venue={"booktitle": _ICML_2024, "pages": "25313--25332"},
 )
 LIU_2019 = Work(
     key="liu2019private",
@@ -278,12 +293,29 @@ MOHAPATRA_2022 = Work(
         "pages": "7806--7813",
     },
 )
+PANDA_2024 = Work(
+    key="panda2024linear",
+    authors=("Ashwinee Panda", "Xinyu Tang", "Saeed Mahloujifar", "Vikash Sehwag", "Prateek Mittal"),
+    title="A New Linear Scaling Rule for Private Adaptive Hyperparameter Optimization",
+    year=2024,
+    venue={"booktitle": _ICML_2024},
+)
 PAPERNOT_2022 = Work(
     key="papernot2022hyperparameter",
     authors=("Nicolas Papernot", "Thomas Steinke"),
     title="Hyperparameter Tuning with {Renyi} Differential Privacy",
     year=2022,
     venue={"booktitle": "International Conference on Learning Representations"},
+)
+TALWAR_2025 = Work(
+    key="talwar2025privacy",
+    authors=(_TALWAR,),
+    title="Privacy-Computation Trade-Offs in Private Repetition and Metaselection",
+    year=2025,
+    venue={
+        "booktitle": "6th Symposium on Foundations of Responsible Computing",
+        **_bibtex_fields_of_arxiv_number("2410.19012"),
+    },
 )
 TANG_2024 = Work(
     key="tang2024dpadambc",
@@ -298,6 +330,23 @@ WANG_2019 = Work(
     title="Subsampled {R{\\'e}nyi} Differential Privacy and Analytical Moments Accountant",
     year=2019,
     venue={"booktitle": _AISTATS, "pages": "1226--1235"},
+)
+WANG_2023 = Work(
+    key="wang2023dphypo",
+    authors=("Hua Wang", "Sheng Gao", "Huanyu Zhang", "Weijie J. Su", "Milan Shen"),
+    title="{DP-HyPO}: An Adaptive Private Hyperparameter Optimization Framework",
+    year=2023,
+    venue={"booktitle": _NEURIPS, "volume": "36"},
+)
+XIANG_2026 = Work(
+    key="xiang2026revisiting",
+    authors=("Zihang Xiang", "Tianhao Wang", "Cheng-Long Wang", "Di Wang"),
+    title="Revisiting Differentially Private Hyper-parameter Tuning",
+    year=2026,
+    venue={
+        "booktitle": "Network and Distributed System Security Symposium",
+        **_bibtex_fields_of_arxiv_number("2402.13087"),
+    },
 )
 YANG_2022 = Work(
     key="yang2022normalized",
@@ -317,5 +366,12 @@ YOUSEFPOUR_2021 = Work(
     venue=_bibtex_fields_of_arxiv_number("2109.12298"),
 )
 
-SOFTWARE: Mapping[str, Work] = {"opacus": YOUSEFPOUR_2021, "optuna": AKIBA_2019}
-"""By the name of a library that ran: importing the module that leans on it may take seconds."""
+RELATED_BOUNDS = (WANG_2023, TALWAR_2025, GHAZI_2025, XIANG_2026)
+"""Works on the price of private selection that no price of ours leans on."""
+
+WORKS_OF_TAGS: Mapping[str, Work] = {
+    "opacus": YOUSEFPOUR_2021,
+    "optuna": AKIBA_2019,
+    "linear_scaling": PANDA_2024,
+}
+"""By a tag, or the library before its dot, of a class that no page imports: the import may take seconds."""

@@ -30,7 +30,7 @@ from measuring.aims import Aim
 from measuring.script import start
 
 from dpsweep.accounting.records.plan import Plan, Trial
-from dpsweep.sweeper.trial.build import load_split_records, make_model
+from dpsweep.sweeper.trial.build import make_model
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.declarations.scores import quality_per_record
 from dpsweep.trainers.engines.stacked import Stack
@@ -38,6 +38,7 @@ from dpsweep.trainers.randomness import secret_streams
 from dpsweep.trainers.training.gradient_sums import StackedSums
 from dpsweep.trainers.training.loop import train_together
 from dpsweep.trainers.training.run import Run
+from dpsweep.trainers.training.run_records import RecordStore
 
 TOGETHER = 16
 
@@ -79,7 +80,7 @@ def accuracies(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, 
 
 def _trained(trials: Sequence[Trial], data: Path | None) -> list[tuple[float, float]]:
     declared = [declaration_from_config(trial.config) for trial in trials]
-    split = load_split_records(trials[0].config, declared[0].adjacency, data)
+    split = declared[0].records.load_split(RecordStore(folder=data))
     models = [make_model(trial.config, f"{trial.id} {os.urandom(8).hex()}") for trial in trials]
     runs = [
         Run(

@@ -132,10 +132,11 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
 
     from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.reports.content.sweep_table import read_sweep
-    from dpsweep.sweeper.trial.build import load_split_records, make_model
+    from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import declaration_from_config
     from dpsweep.trainers.declarations.scores import quality_per_record
     from dpsweep.trainers.models.weights import load_weights_into_model
+    from dpsweep.trainers.training.run_records import RecordStore
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
@@ -148,7 +149,7 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
             declared = declaration_from_config(run.trial.config)
             records = public_test(json.dumps(source), folder)
             if records is None and held_out is None:
-                held_out = load_split_records(run.trial.config, declared.adjacency, Path(folder)).holdout
+                held_out = declared.records.load_split(RecordStore(folder=Path(folder))).holdout
             unseen = held_out if records is None else records
             assert unseen is not None, "a sweep without public test records holds some out"
             quality = quality_per_record(model.to(device), unseen, device, declared.loss)

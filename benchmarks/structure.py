@@ -36,6 +36,8 @@ OPTIONS: Mapping[str, tuple[str, float]] = {
     "shared subsample": (r"subsample|shared_|_shared\b|\.shared\b|\bshared=|Shared", 12),
     "spare attempts": (r"\bspares?\b|_spares?\b|\bspare_", 6),
     "rehearsal": (r"rehears", 5),
+    "sealed parts": (r"[Ss]eal|SEAL", 15),
+    "frozen features": (r"FeatureCache|features_folder|Extracted", 10),
     "seed": (r'\["seed"\]|"seed"|\.seed\b|\bseed=|_seed\b', 10),
 }
 """A pattern for each option, and in how many files it should speak at most.

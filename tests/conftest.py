@@ -26,6 +26,7 @@ from dpsweep.sweeper.commands.hydra_app import CONF, hydra_arguments_from_comman
 from dpsweep.sweeper.coordinator.request import plan_settings
 from dpsweep.sweeper.planning.grid import Grid, sort_overrides_into_request
 from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
+from dpsweep.sweeper.planning.sealed_options import AccountParts
 from tests.composing import compose_quickly
 from tests.databases import Place, Server, in_file, programs, served
 from tests.embedded_fonts import embed_quickly
@@ -167,6 +168,8 @@ def compose_priced() -> Callable[[Sequence[str]], PricedPlan]:
             config = loader.load_configuration("config", list(request.fixed), run_mode=RunMode.MULTIRUN)
             grid = Grid(request, config, loader)
             offered = grid.selection_rule_configs_by_name() if "tuning=auto" in arguments else {}
-            return compose_priced_plan(grid.points(), plan_settings(config, request.keys, offered), earlier)
+            return compose_priced_plan(
+                grid.points(), plan_settings(config, request.keys, offered), AccountParts(earlier)
+            )
 
     return compose

@@ -49,6 +49,12 @@ class SealedCharge(Stored):
         """Whether another charge left out the same units."""
         return other is not None and (self.parts, self.records) == (other.parts, other.records)
 
+    def part_text(self, unit: str) -> str:
+        """The part that the card reads, in words."""
+        share = f"{100 * self.parts.share / self.parts.parts:.3g} %"
+        units = "the public test records" if self.parts.public else f"the {unit}s"
+        return f"sealed part {self.card} of {self.parts.parts}, about {share} of {units}, which chose nothing"
+
 
 def number_of_fresh_part(earlier: Iterable[SealedCharge | None], asked: SealedCharge) -> int | None:
     """The number of the next part that nothing has read; None if there is none.

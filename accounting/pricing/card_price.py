@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
+from dpsweep.accounting.events.build import PlanEvent, no_access
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.pricing.calibration import calibrate_noise
 from dpsweep.accounting.pricing.panel import Panel
@@ -31,10 +31,10 @@ def search_priced_with_card(
     adjacency = budget.adjacency
 
     def epsilon_at_noise(noise: float) -> float:
-        query = PlanEvent(training=no_access(), sealed=noisy_table(noise_std=noise, adjacency=adjacency))
+        query = Card(noise_std=noise).event_with_query(PlanEvent(training=no_access()), adjacency)
         return panel.epsilon(query, delta, adjacency)
 
     noise = 0.0 if exact else calibrate_noise(epsilon_at_noise, search.quote.epsilon)
     card = Card(noise_std=noise, threshold=threshold)
-    event = replace(search.event, sealed=card.dp_event(adjacency))
+    event = card.event_with_query(search.event, adjacency)
     return replace(search, event=event, quote=panel.quote(event, delta, adjacency, budget.unit)), card

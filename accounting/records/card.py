@@ -22,22 +22,30 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpsweep.accounting.codec import OMITTED, NonNegative, PositiveInt, Stored, StoredForm, parse_json_file_or_none
 from dpsweep.accounting.durable_files import flush_folder, short_digest_of_json, write_json
 from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.events.build import DpEvent, noisy_table
+from dpsweep.accounting.events.build import PlanEvent, no_access, noisy_table
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
 from dpsweep.accounting.validation import require_finite_number
 
+if TYPE_CHECKING:
+    from dpsweep.accounting.records.plan import Plan
+
 SAME_ANSWER = "always the same answer"
 """The label of the accuracy of giving every unit the most frequent class."""
+
+NO_ANSWER_EVER = (
+    "The card has no answer and never will have one: the sealed part was about to be read when its job ended, and a "
+    "part is read once."
+)
 
 SEALED = "sealed"
 """The key of the sealed parts that a run leaves out, in its configuration."""
@@ -72,9 +80,15 @@ class Card(Stored):
         """The standard deviation of the noise on each count of so many tables."""
         return math.sqrt(tables) * self.noise_std
 
-    def dp_event(self, adjacency: Adjacency) -> DpEvent | None:
-        """The event of the query; None if it reads public records."""
-        return noisy_table(noise_std=self.noise_std, adjacency=adjacency) if self.noise_std else None
+    @property
+    def is_exact(self) -> bool:
+        """Whether the query reads public records, and has no price."""
+        return not self.noise_std
+
+    def event_with_query(self, event: PlanEvent, adjacency: Adjacency) -> PlanEvent:
+        """The event of a search, with the query beside it."""
+        query = None if self.is_exact else noisy_table(noise_std=self.noise_std, adjacency=adjacency)
+        return replace(event, sealed=query)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +214,36 @@ class CardFiles:
         """The files of this name, the folder's first."""
         places = (self.folder,) if self.store is None else (self.folder, self.store)
         return tuple(place / name.format(part=self.part) for place in places)
+
+
+def require_card_of_winner(stored: CardFiles, shown: CardFiles, own: CardClaim | None) -> None:
+    """Raises `ContractBroken` if the part was claimed for another model than `own`, or the card in a folder is changed.
+
+    `stored` are the files in the private store, `shown` those in the sweep's folder.
+    """
+    claims = [stored.claim, shown.claim, *(one.answer.claim for one in (stored, shown) if one.answer is not None)]
+    if own is not None and any(claim not in (None, own) for claim in claims):
+        raise ContractBroken(
+            f"Sealed part {own.part} was claimed for another model than that of the winner in {shown.folder}."
+        )
+    if shown.answer not in (None, stored.answer):
+        raise ContractBroken(f"The card in {shown.folder} is not the one that the sealed part answered with.")
+
+
+def require_priced_card(plan: Plan) -> None:
+    """Raises `BadInput` unless all runs leave the same units out and the plan's price is that of its card."""
+    if len({repr(trial.config.get(SEALED)) for trial in plan.all_runs}) > 1:
+        raise BadInput(f"Expected all runs of plan {plan.id} to leave the same sealed parts out.")
+    card, sealed = plan.card, plan.sealed_charge
+    if card is None:
+        is_priced = plan.event.sealed is None
+    else:
+        is_readable = sealed is not None and (not card.is_exact or sealed.parts.public or plan.has_public_data)
+        none = PlanEvent(training=no_access())
+        charged, own = replace(none, sealed=plan.event.sealed), card.event_with_query(none, plan.adjacency)
+        is_priced = is_readable and charged.is_same_as(own)
+    if not is_priced:
+        raise BadInput(f"Expected the card of plan {plan.id} to be the one that its price is for.")
 
 
 CLAIM, READ, ANSWER = "card-{part}-claim.json", "card-{part}-read", "card-{part}.json"

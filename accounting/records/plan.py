@@ -395,6 +395,11 @@ class Plan(Stored):
         """What a charge of the plan says of sealed parts; None if its runs leave no unit out."""
         return sealed_charge_of_config(self.trials[0].config, with_card=self.card is not None)
 
+    def sealed_charge_of_event(self, event: PlanEvent) -> SealedCharge | None:
+        """What the charge of an event says of sealed parts: the whole plan's pays for its card, others for none."""
+        charge = self.sealed_charge
+        return charge if charge is None or event is self.event else replace(charge, card=None)
+
     @property
     def has_public_data(self) -> bool:
         """Whether the data were declared public: then any price is allowed, and no record is protected."""

@@ -20,7 +20,7 @@ from dpsweep.accounting.ledger.bodies import require_plan_charge_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.card import CardClaim
+from dpsweep.accounting.records.card import CardClaim, require_card_of_winner
 from dpsweep.accounting.records.commitment import Opening, read_commitment
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.released_files import ReleasedWinner, verify_release_files_and_describe
@@ -147,13 +147,7 @@ def _verify_card_is_of_winner(plan: Plan, folder: SweepFolder, ledger: Ledger) -
     runs = search_for_plan(plan, folder).read_runs_and_winner(statement)
     won = next((row.result for row in runs.search_and_final_run_records if row.trial.id == runs.winner), None)
     own = None if won is None else CardClaim(plan=plan.id, part=part, trial=won.trial, model=str(won.model))
-    claims = [stored.claim, shown.claim, *(one.answer.claim for one in (stored, shown) if one.answer is not None)]
-    if own is not None and any(claim not in (None, own) for claim in claims):
-        raise ContractBroken(
-            f"Sealed part {part} was claimed for another model than that of the winner in {folder.root}."
-        )
-    if shown.answer not in (None, stored.answer):
-        raise ContractBroken(f"The card in {folder.root} is not the one that the sealed part answered with.")
+    require_card_of_winner(stored, shown, own)
 
 
 def _verify_released_winner_is_in_ledger(plan: Plan, folder: SweepFolder, statement: Statement) -> None:

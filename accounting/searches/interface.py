@@ -24,7 +24,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.card import SEALED
+from dpsweep.accounting.records.card import require_priced_card
 from dpsweep.accounting.records.plan import FINAL, Block, Plan, Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -258,7 +258,7 @@ def _search_class_without_cache(plan: Plan) -> type[PlannedSearch]:
     )
     rule.check_search_is_allowed(search)
     kind = rule.search_kind(search)
-    _require_priced_card(plan)
+    require_priced_card(plan)
     if kind is None or not rule.is_event_charged_for_trials(plan.event_without_card, plan.priced_events):
         raise BadInput(
             f"A sweep under {rule.name} can be planned and priced, but not run: `sweep` runs every point once, or "
@@ -266,22 +266,6 @@ def _search_class_without_cache(plan: Plan) -> type[PlannedSearch]:
             "tuning=private_selection."
         )
     return class_for_search_kind(__package__, kind)
-
-
-def _require_priced_card(plan: Plan) -> None:
-    """Raises `BadInput` unless all runs leave the same units out and the plan's price is that of its card."""
-    if len({repr(trial.config.get(SEALED)) for trial in plan.all_runs}) > 1:
-        raise BadInput(f"Expected all runs of plan {plan.id} to leave the same sealed parts out.")
-    card, sealed, charged = plan.card, plan.sealed_charge, plan.event.sealed
-    if card is None:
-        is_priced = charged is None
-    elif charged is None:
-        is_priced = sealed is not None and not card.noise_std and (sealed.parts.public or plan.has_public_data)
-    else:
-        own = card.dp_event(plan.adjacency)
-        is_priced = sealed is not None and own is not None and events.are_same_events(charged, own)
-    if not is_priced:
-        raise BadInput(f"Expected the card of plan {plan.id} to be the one that its price is for.")
 
 
 def _require_declared_final_runs(plan: Plan, rule: SelectionRule) -> None:

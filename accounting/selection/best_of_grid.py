@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import EachPoint
+from dpsweep.accounting.references import KOSKELA_2024, Work
 from dpsweep.accounting.selection.hidden_search import HiddenSearch, HiddenSearchRule
 from dpsweep.accounting.selection.interface import THE_WINNER, Disclosure
 
@@ -21,6 +22,7 @@ class BestOfGrid(HiddenSearchRule):
     *Source*: docs/accounting.md, "The envelope bound".
     """
 
+    works: ClassVar[tuple[Work, ...]] = (KOSKELA_2024,)
     name: ClassVar[str] = "best_of_grid"
     discloses: ClassVar[frozenset[Disclosure]] = THE_WINNER | {Disclosure.NUMBER_OF_TRIES}
     """The winner and its score, and the number of runs, which is that of the points."""

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.records.card import SAME_ANSWER, CardAnswer, CardNumber
 from dpsweep.accounting.searches.interface import is_scored_apart_from_search
 from dpsweep.accounting.selection.interface import Disclosure
@@ -36,7 +35,7 @@ UNKNOWN = "No interval covers the choice: this kind of score does not say which 
 class ToldScore:
     """What is told of a run that was chosen, and the ends of the interval that covers the choice, all in [0, 1].
 
-    `value` is the score that chose, or the card's number if there is a `sealed_part`, whose units chose nothing. `low`
+    `value` is the score that chose, or the card's number if there is a `card_part`, whose units chose nothing. `low`
     and `high` are None if nothing covers the choice; `refusal` then says why. `chosen` is the score that chose, None if
     it may not be shown, and `chosen_among` says what it was chosen among, also if the choice was that of the whole
     plan; it is empty if nothing was chosen. `also` has further numbers, by label;
@@ -51,7 +50,7 @@ class ToldScore:
     chosen_among: str
     also: Mapping[str, CardNumber]
     scale: ScoreScale
-    sealed_part: str = ""
+    card_part: str = ""
 
     @property
     def interval_text(self) -> str:
@@ -74,15 +73,15 @@ class ToldScore:
     @property
     def confidence_text(self) -> str:
         """How sure the interval is."""
-        if self.sealed_part:
-            return f"95 %, on {self.sealed_part}"
+        if self.card_part:
+            return f"95 %, on {self.card_part}"
         return "95 %, whichever run had won" if self.chosen_among else "95 %"
 
     @property
     def basis_text(self) -> str:
         """What the value is, in words that follow its name; empty for a score that was not chosen."""
-        if self.sealed_part:
-            return f"on {self.sealed_part}"
+        if self.card_part:
+            return f"on {self.card_part}"
         return f"the {self.chosen_among}" if self.chosen_among else ""
 
     def interval_sentence(self, label: str) -> str:
@@ -99,11 +98,10 @@ class ToldScore:
         return " ".join(filter(None, (f"{self.scale.with_unit(self.scale.text(self.chosen))} {what}.", self.refusal)))
 
 
-def sealed_part_text(card: SealedCharge, unit: str) -> str:
-    """The sealed part of a card, in words."""
-    share = f"{100 * card.parts.share / card.parts.parts:.3g} %"
-    units = "the public test records" if card.parts.public else f"the {unit}s"
-    return f"sealed part {card.card} of {card.parts.parts}, about {share} of {units}, which chose nothing"
+def card_part_text(sweep: Sweep) -> str:
+    """The part of the records that the sweep's card reads, in words; empty without a card."""
+    charge = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
+    return "" if charge is None else charge.part_text(sweep.plan.unit)
 
 
 def decision_text(card: CardAnswer) -> str:
@@ -124,7 +122,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
     chosen = float(score["value"]) if score and Disclosure.WINNER_SCORE in sweep.rule.discloses else None
     if sweep.card is not None and trial == sweep.winner_id:
         first, *others = sweep.card.numbers
-        sealed = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
+        part = card_part_text(sweep)
         return ToldScore(
             value=first.value,
             low=first.low,
@@ -138,9 +136,7 @@ def told_score_of_run(sweep: Sweep, trial: str) -> ToldScore | None:
                 if (one.label, sweep.metric) != (SAME_ANSWER, ACCURACY) and one.label != sweep.score_label
             },
             scale=sweep.score_scale,
-            sealed_part=""
-            if sealed is None
-            else "; ".join(filter(None, (sealed_part_text(sealed, sweep.plan.unit), decision_text(sweep.card)))),
+            card_part=part and "; ".join(filter(None, (part, decision_text(sweep.card)))),
         )
     if score is None:
         return None

@@ -17,7 +17,15 @@ from typing import Any
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
-from dpsweep.accounting.references import ABADI_2016, DWORK_2014, SOFTWARE, Work, works_that_class_cites
+from dpsweep.accounting.references import (
+    ABADI_2016,
+    DWORK_2014,
+    KOSKELA_2024,
+    RELATED_BOUNDS,
+    WORKS_OF_TAGS,
+    Work,
+    works_that_class_cites,
+)
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.accounting.stored_names.stored_classes import NESTED, fields_without_class_name, tag_or_path_of_class
 from dpsweep.accounting.stored_names.tags import FAMILY_OF, class_of_tag
@@ -133,6 +141,8 @@ def _search_sentences(context: Context, citations: _Citations) -> Iterator[str]:
             *works_that_class_cites(context.sweep.rule)
         )
         yield f"The best point was chosen by {rule}, whose price covers {shown}."
+        if KOSKELA_2024.key in citations.works:
+            yield f"Other bounds on private selection{citations.cite_works(*RELATED_BOUNDS)} are not part of the price."
     yield from (escape_tex(line.text) for line in line_on_search_that_read_public_data(context))
 
 
@@ -141,7 +151,7 @@ def _verb_phrase_for_points(context: Context, citations: _Citations) -> str:
     proposed = context.sweep.plan.proposed
     if proposed is None:
         return "search" if len(context.sweep.plan.trials) > 1 else "train"
-    library = SOFTWARE.get(tag_or_path_of_class(proposed.sampler).partition(".")[0])
+    library = WORKS_OF_TAGS.get(tag_or_path_of_class(proposed.sampler).partition(".")[0])
     cited = citations.cite_works(*(() if library is None else (library,)))
     return f"run {count_text(proposed.trials, 'proposal')} of {escape_tex(proposed.sampler_name)}{cited} among"
 
@@ -159,7 +169,7 @@ def _run_sentences(context: Context, citations: _Citations) -> Iterator[str]:
         for work in _works_of_class_and_fields(config.get(part, {}), part)
     }
     names = (tag_or_path_of_class(config.get("engine", {})) for config in configs)
-    engines = {name: SOFTWARE[name] for name in names if name in SOFTWARE}
+    engines = {name: WORKS_OF_TAGS[name] for name in names if name in WORKS_OF_TAGS}
     steps = (ABADI_2016,) if {"noise_multiplier", "steps"} <= context.facts.keys() else ()
     yield escape_tex(declared_training_text(context)).removesuffix(".") + citations.cite_works(*steps, *samplers) + "."
     if engines:

@@ -44,7 +44,7 @@ from dpsweep.reports.content.formatting import (
     setting_text,
 )
 from dpsweep.reports.content.sweep_table import Conduct
-from dpsweep.reports.content.told_score import decision_text, sealed_part_text, told_score_of_run
+from dpsweep.reports.content.told_score import card_part_text, decision_text, told_score_of_run
 from dpsweep.reports.content.trial_config import UserScript, stored_dataset_attribute_or_none
 from dpsweep.reports.statement.statement_line import Context, EvidenceLevel, Line
 from dpsweep.reports.statement.what_ran import (
@@ -129,16 +129,16 @@ def _winner_lines(context: Context) -> Iterator[Line]:
 def _card_lines(context: Context) -> Iterator[Line]:
     """What the card's numbers come from, where there is one."""
     sweep = context.sweep
-    sealed = sweep.account.attempts_of_plan(sweep.plan_id).charge_of_card
-    if sweep.card is None or sweep.plan.card is None or sealed is None:
+    part = card_part_text(sweep)
+    if sweep.card is None or sweep.plan.card is None or not part:
         return
     noise = "They are exact, and no guarantee covers these records."
-    if sweep.plan.event.sealed is not None:
+    if not sweep.plan.card.is_exact:
         std = noise_text_rounded_down(sweep.plan.card.noise_std_of_counts(sweep.card.number_of_tables))
         noise = f"They carry Gaussian noise of standard deviation {std} and are part of the price."
     yield EvidenceLevel.CHECKED.make_statement_line(
         "Card",
-        f"The model that is handed over was asked about once, on {sealed_part_text(sealed, sweep.plan.unit)}: no run "
+        f"The model that is handed over was asked about once, on {part}: no run "
         "of this account before it trained on it or was chosen by it. The card's numbers come from counts of these "
         f"{sweep.plan.unit}s. {noise}",
         *(() if sweep.card.threshold is None else (f"In them, {decision_text(sweep.card)}.",)),

@@ -35,15 +35,22 @@ from dpsweep.accounting.searches.interface import search_class_for_plan
 from dpsweep.sweeper.audit.evidence import Coins, Collected, Scores, scale_to_unit_mean_square, secret_coins
 from dpsweep.sweeper.trial.build import (
     config_of_generated_records_like_dataset,
-    load_split_records,
     make_model,
     make_training_run,
 )
 from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.script_run import OUTPUT, run_script_and_return_predictions
 from dpsweep.sweeper.trial.session import Machine, Session
-from dpsweep.sweeper.trial.spec import ADAPTER, FEATURES, Declaration, dataset_from_config, declaration_from_config
+from dpsweep.sweeper.trial.spec import (
+    ADAPTER,
+    FEATURES,
+    Declaration,
+    dataset_from_config,
+    declaration_from_config,
+    records_from_config,
+)
 from dpsweep.trainers.declarations.scores import scored_records_of_split
+from dpsweep.trainers.training.run_records import PART, RecordStore
 
 if TYPE_CHECKING:
     from dpsweep.trainers.auditing.canaries import GradientScores, RecordCanaries
@@ -138,8 +145,6 @@ def _canary_distinctness(total: Scores) -> float:
     spread = float(np.mean(total**2))
     return spread / (1 + spread)
 
-
-PART = "part"
 
 BACKGROUND = 64
 """The number of records beside the canaries where a record is added or removed; the declared number stays."""
@@ -296,7 +301,7 @@ class RecordAttack:
         """The records that canaries are put among: few where that is allowed, whose gradients hide canaries less."""
         from dpsweep.trainers.auditing.canaries import replace_stored_features_by_model_inputs
 
-        split = load_split_records(config, self.plan.adjacency, self.machine.data)
+        split = records_from_config(config).load_split(RecordStore(folder=self.machine.data))
         few = Adjacency(self.plan.adjacency) is Adjacency.ADD_OR_REMOVE_ONE
         return replace(
             split,

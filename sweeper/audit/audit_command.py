@@ -21,8 +21,8 @@ from dpsweep.accounting.printing import print_line, print_lines
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.stored_names.entry_points import AUDITS, load_registered_part, part_errors_as_bad_input
-from dpsweep.sweeper.coordinator.account_plan import compose_plan_for_account
 from dpsweep.sweeper.coordinator.request import AuditSettings, SweepRequest
+from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account
 from dpsweep.sweeper.terminal import PLAIN, Terminal, TerminalTable
 from dpsweep.sweeper.trial.session import Machine
 
@@ -45,7 +45,7 @@ def audit(request: SweepRequest) -> ExitCode:
 
     Raises `ContractBroken` if an attack finds more than the plan's price.
     """
-    priced = compose_plan_for_account(request, Ledger(Ledger.user_ledger_place()))
+    priced = compose_plan_on_account(request.points, request.plan, Ledger(Ledger.user_ledger_place()))
     folder = _sweep_folder_checked_against_plan(priced.plan, request)
     machine = replace(
         request.compute.machine_of_worker_process(request.data), threads=request.compute.threads or 1, processes=1

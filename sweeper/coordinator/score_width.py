@@ -9,7 +9,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.searches.interface import SURE, is_scored_apart_from_search, level_of_told_interval
 from dpsweep.accounting.selection.interface import Disclosure
 from dpsweep.reports.content.score_scale import score_scale_of_config
-from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_scored_units, sealed_parts_from_config
+from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.metrics import Auroc
 
@@ -53,7 +53,7 @@ def score_width_text(priced: PricedPlan, statement: Statement | None) -> str | N
 def _interval_of_score(trial: Trial, level: float) -> tuple[float, float] | None:
     """The interval of a run's score at this level; None if the sizes do not tell it."""
     declared = declaration_from_config(trial.config)
-    counts = declared.score.likely_counts(declared.dataset.classes, nominal_scored_units(declared), SHARE)
+    counts = declared.score.likely_counts(declared.dataset.classes, declared.records.nominal_scored_units, SHARE)
     if counts is None:
         return None
     intervals = declared.score.intervals_at_level(counts, level, whole_units=declared.counts_whole_units)
@@ -73,7 +73,8 @@ def _width_of_card_text(priced: PricedPlan) -> str | None:
     from dpsweep.trainers.declarations.cards import Reading, details_of_card, number_of_tables, numbers_of_card
 
     card, trial = priced.plan.card, priced.plan.trials[0]
-    declared, sealed = declaration_from_config(trial.config), sealed_parts_from_config(trial.config)
+    declared = declaration_from_config(trial.config)
+    sealed = declared.records.sealed
     if card is None or sealed is None or declared.score.metric == Auroc.label.lower():
         return None
     loss, score, classes = declared.loss, declared.score, declared.dataset.classes

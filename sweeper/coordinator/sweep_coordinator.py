@@ -29,7 +29,6 @@ from dpsweep.accounting.searches.interface import search_class_for_plan, search_
 from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
-from dpsweep.sweeper.coordinator.account_plan import compose_plan_for_account
 from dpsweep.sweeper.coordinator.guards import (
     refusal_after_charge_as_contract_broken,
     remove_leftovers_of_killed_jobs,
@@ -57,7 +56,7 @@ from dpsweep.sweeper.coordinator.sweep_report import (
 )
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
-from dpsweep.sweeper.planning.plan_builder import compose_priced_plan
+from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account, compose_priced_plan
 from dpsweep.sweeper.processes import usual_garbage_collection
 from dpsweep.sweeper.progress.display import Display, StepProgress, budget_in_words, display_words_for_rule
 from dpsweep.sweeper.searches.admission import (
@@ -149,7 +148,9 @@ class SweepCoordinator:
 
     def compose_plan(self) -> PricedPlan:
         """The priced plan of the request on its account."""
-        return compose_plan_for_account(self.request, self._ledger)
+        request = self.request
+        ledger = None if request.verb is Verb.REHEARSE else self._ledger  # a rehearsal has an account of its own
+        return compose_plan_on_account(request.points, request.plan, ledger)
 
     def resume(self) -> ExitCode:
         """Continues the sweep in a folder by its own plan, whatever its command would mean now; then as `sweep`.
@@ -321,7 +322,7 @@ class SweepCoordinator:
         """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
         states = queue.log.states_of_runs()
         if not queue.number_of_unproposed_runs and (files := card.files_to_read_now(states)) is not None:
-            complaints = runner.read_sealed_part_and_collect_errors(files.part)
+            complaints = runner.read_card_and_collect_errors(files.part)
             print_errors(*(f"The card was not read: {complaint}" for complaint in complaints))
         if card.files is not None:
             card.files.restore_answer_in_folder()

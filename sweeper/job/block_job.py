@@ -29,7 +29,7 @@ from dpsweep.sweeper.job.machine import Compute, data_folder_from_typed_name
 from dpsweep.sweeper.job.secret_tries import TriesInTurn
 from dpsweep.sweeper.job.stop_requests import stop_request_checker
 from dpsweep.sweeper.trial.blocks import CARD, TRIES, points_in_part_of_block
-from dpsweep.sweeper.trial.card import read_sealed_part_and_write_answer
+from dpsweep.sweeper.trial.card import read_part_and_write_card
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 
@@ -57,7 +57,7 @@ def run_block(config: DictConfig) -> None:
         set_folder_of_user_modules(Path(job.runtime.cwd))
         search = search_for_plan(plan, folder)
         if config.block == CARD:
-            read_sealed_part_and_write_answer(plan, folder, config.part, machine)
+            read_part_and_write_card(plan, folder, config.part, machine)
             return
         if config.block == TRIES:
             block = Block(trials=search.search_and_final_runs())

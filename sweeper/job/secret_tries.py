@@ -31,7 +31,6 @@ from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt, write_rece
 from dpsweep.sweeper.job.locks import brief_lock, is_being_trained
 from dpsweep.sweeper.trial.build import (
     config_of_generated_records_like_dataset,
-    load_split_records,
     make_model,
     make_training_run,
     new_secret_streams,
@@ -40,6 +39,7 @@ from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.session import Machine, log
 from dpsweep.sweeper.trial.spec import FEATURES, declaration_from_config
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
+from dpsweep.trainers.training.run_records import RecordStore
 
 LOOK_SECONDS = 0.2
 SIDE = 256
@@ -94,7 +94,7 @@ def _train_on_generated_records(
         raise BadInput("Expected a method that takes steps: a fit cannot be ended before its time.")
     torch.set_num_threads(machine.threads)
     keep_freed_memory()
-    data = load_split_records(config, declaration.adjacency, None, coins)
+    data = declaration.records.load_split(RecordStore(folder=None, coins=coins))
     model, streams = make_model(config, secrets.token_hex()), [new_secret_streams()]
     with stacked_or_engine_gradient_sums(config, declaration, [model], data.train, machine, streams) as sums:
         train_together(

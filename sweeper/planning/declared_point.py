@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -16,7 +15,7 @@ from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.sweeper.planning.plan_settings import NOISE, RATE, Point, require_positive_number
-from dpsweep.sweeper.trial.spec import Declaration, build_object_of_config_part, declaration_from_config
+from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config, records_from_config
 from dpsweep.trainers.declarations.batch_sampling import privacy_event_counts_of_run
 from dpsweep.trainers.declarations.clip_schedules import BoundSchedule, step_counts_by_noise_factor
 from dpsweep.trainers.methods.rate_laws import DIGITS
@@ -96,7 +95,7 @@ class DeclaredPoint:
         declared = self.declaration
         if score_noise is not None:
             config = {**config, "score": {**config["score"], "noise_std": score_noise}}
-            declared = _declaration_with_score_replaced(declared, config["score"])
+            declared = _declaration_with_score_replaced(declared, config)
         found = {NOISE: noise}
         if point.rate_factor is not None:
             found[RATE] = self._automatic_rate(noise)
@@ -127,19 +126,16 @@ def _steps_by_rounded_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping
 
 
 def _declaration_with_score_replaced(declaration: Declaration, config: Mapping[str, Any]) -> Declaration:
-    """The declaration with another score, which is checked alone: the other parts stay as they were checked."""
-    declared = replace(declaration, score=_cached_score_from_json(json.dumps(config, sort_keys=True)))
+    """The declaration with the score of a configuration, which is checked alone: the others stay as they were checked.
+
+    Records are one object for all trials with this score, so that the events of their scores are one object as well.
+    """
+    declared = replace(declaration, records=records_from_config(config))
     try:
         declared.score.check(declared.dataset.test_records, public=declared.is_data_declared_public)
     except (TypeError, ValueError) as cause:
         raise BadInput(str(cause)) from cause
     return declared
-
-
-@lru_cache(maxsize=64)
-def _cached_score_from_json(form: str) -> Any:
-    """One object for all trials with this score, so that the events of their scores are one object as well."""
-    return build_object_of_config_part(json.loads(form), "score")
 
 
 def declared_point_of_trial(trial: Trial) -> DeclaredPoint:

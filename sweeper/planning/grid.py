@@ -34,7 +34,7 @@ from dpsweep.sweeper.planning.plan_settings import LIMITS, RATE, Point
 from dpsweep.sweeper.planning.resolution import BY_GRID, Resolution, chosen_option_of_group
 from dpsweep.sweeper.planning.unknown_keys import unknown_key_sentence, wrong_override_sentence
 from dpsweep.sweeper.trial.script_run import config_with_script_checksum
-from dpsweep.sweeper.trial.spec import declaration_from_config, nominal_training_units_of_config
+from dpsweep.sweeper.trial.spec import declaration_from_config, records_from_config
 from dpsweep.trainers.methods.rate_laws import factor_of_automatic_rate
 
 DEFAULTS = "defaults"
@@ -335,7 +335,8 @@ def _point_on_part_of_records(point: Point, part: Mapping[str, Any] | None) -> P
         return point
     config = {**point.config, "part": part}
     if isinstance(batch_size := config["sampler"].get("batch_size"), int):
-        share = nominal_training_units_of_config(config) / nominal_training_units_of_config(point.config)
+        part_units, units = (records_from_config(one).nominal_training_units for one in (config, point.config))
+        share = part_units / units
         config["sampler"] = {**config["sampler"], "batch_size": max(1, round(batch_size * share))}
     return replace(point, config=config)
 

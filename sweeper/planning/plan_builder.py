@@ -14,7 +14,7 @@ from typing import Any
 from dpsweep.accounting.durable_files import short_digest_of_json
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.guarantee import Adjacency, Guarantee
-from dpsweep.accounting.ledger.sealed_parts import SealedCharge
+from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.card_price import search_priced_with_card
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import AUTO, SearchSpec, solve_and_price_search
@@ -36,9 +36,9 @@ from dpsweep.sweeper.planning.plan_settings import (
     require_valid_epsilon_or_delta,
 )
 from dpsweep.sweeper.planning.sealed_options import (
-    SealedTerms,
+    AccountParts,
+    compose_plan_with_unread_part,
     require_table_for_threshold,
-    sealed_terms_of_account,
 )
 from dpsweep.sweeper.trial.blocks import group_points_into_blocks
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
@@ -49,35 +49,38 @@ FINAL = "final"
 """The tag of the rule that adds a final run to another one."""
 
 SOLVED = ("noise", "steps", "points")
+NEW_ACCOUNT = AccountParts()
 BUDGET_KEYS = ("budget.epsilon", "budget.delta")
 
 
-def compose_priced_plan(
-    points: Iterable[Point], settings: PlanSettings, earlier: Sequence[SealedCharge | None] = ()
-) -> PricedPlan:
-    """The priced plan of these points under the settings' rule, accountants and budget.
+def compose_plan_on_account(points: Sequence[Point], settings: PlanSettings, ledger: Ledger | None) -> PricedPlan:
+    """The priced plan of these points on its account in a ledger; None stands for a ledger without this account."""
+    account = str(settings.account)
+    statement = None if ledger is None or account not in ledger.account_names() else ledger.statement(account)
+    return compose_plan_with_unread_part(lambda parts: compose_priced_plan(points, settings, parts), statement)
 
-    `earlier` has what each charge of the account says of sealed parts.
-    """
+
+def compose_priced_plan(
+    points: Iterable[Point], settings: PlanSettings, account: AccountParts = NEW_ACCOUNT
+) -> PricedPlan:
+    """The priced plan of these points under the settings' rule, accountants and budget."""
     every = list(points)
     if not settings.is_sampler_open and all(point.axes.get("sampler") != AUTO_SAMPLER for point in every):
-        return _compose_plan_with_samplers(every, settings, earlier)
+        return _compose_plan_with_samplers(every, settings, account)
     return plan_with_cheapest_sampler(
-        every, settings.solve, lambda sampled: _compose_plan_with_samplers(sampled, settings, earlier)
+        every, settings.solve, lambda sampled: _compose_plan_with_samplers(sampled, settings, account)
     )
 
 
-def _compose_plan_with_samplers(
-    every: Sequence[Point], settings: PlanSettings, earlier: Sequence[SealedCharge | None]
-) -> PricedPlan:
+def _compose_plan_with_samplers(every: Sequence[Point], settings: PlanSettings, account: AccountParts) -> PricedPlan:
     """The priced plan of points whose samplers are fixed."""
     privacy, budget = settings.privacy, budget_from_settings(settings.budget)
     delta = require_valid_epsilon_or_delta("privacy.delta", privacy["delta"])
     if delta >= 1:
         raise BadInput(f"Expected privacy.delta={delta} < 1.")
     repeats = asked.repeats_per_point(settings)
-    sealed = sealed_terms_of_account(settings, every, earlier) if every else SealedTerms()
-    distinct, notes = _distinct_points_and_note(_repeat_points(sealed.with_sealed_parts_left_out(every), repeats))
+    terms = account.terms_of_sweep(settings, every)
+    distinct, notes = _distinct_points_and_note(_repeat_points(terms.with_parts_left_out(every), repeats))
     require_settings_within_limits(distinct)
     proposed = asked.sampler_run_count_and_phases_or_none(settings.search, repeats, distinct)
     distinct = list(asked.points_repeated_at_noise_of_each_phase(distinct, proposed))
@@ -104,7 +107,7 @@ def _compose_plan_with_samplers(
     priced = solve_and_price_search(
         SearchSpec(
             runs_under=lambda rule: _declare_points(
-                points_with_final_runs(distinct, rule, with_card=sealed.card),
+                points_with_final_runs(distinct, rule, with_card=terms.card),
                 target,
                 one_step=spending and target is not None,
             ),
@@ -130,13 +133,13 @@ def _compose_plan_with_samplers(
             panel=panel,
             delta=delta,
             budget=budget,
-            exact=budget.promises_nothing or (sealed.parts is not None and sealed.parts.public),
-            threshold=sealed.threshold,
+            exact=budget.promises_nothing or terms.is_card_exact,
+            threshold=terms.threshold,
         )
-        if sealed.card
+        if terms.card
         else (priced, None)
     )
-    require_table_for_threshold(sealed.threshold, priced.rule, priced.trials)
+    require_table_for_threshold(terms.threshold, priced.rule, priced.trials)
     automatic = {point.method for point in distinct if point.rate_factor is not None}
     trials = [
         trial if trial.method in automatic else carry_learning_rate_to_final_run(trial, priced.rule)
@@ -155,7 +158,7 @@ def _compose_plan_with_samplers(
         card=card,
         about=asked.require_valid_about_text(settings.about),
         notes=(
-            *(*notes, *filter(None, (sealed.note,)), *_default_axes_note(distinct)),
+            *(*notes, *filter(None, (terms.note,)), *_default_axes_note(distinct)),
             *(*_automatic_rates_note(distinct, trials), *priced.notes),
         ),
     )

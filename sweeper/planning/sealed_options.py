@@ -6,19 +6,21 @@ sizes make them useful.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts, number_of_fresh_part
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.card import SEALED, sealed_charge_of_config
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.planning.grid import UNSCORED
 from dpsweep.sweeper.planning.plan_settings import PlanSettings, Point
-from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config
+from dpsweep.sweeper.trial.spec import build_object_of_config_part, dataset_from_config, records_from_config
 from dpsweep.trainers.data.interface import nominal_units
 from dpsweep.trainers.declarations.cards import THRESHOLDED, LogOddsDetails, details_of_card
 from dpsweep.trainers.declarations.metrics import Auroc
@@ -53,42 +55,76 @@ class SealedTerms:
     threshold: float | str | None = None
     note: str = ""
 
-    def with_sealed_parts_left_out(self, points: Sequence[Point]) -> Iterator[Point]:
+    @property
+    def is_card_exact(self) -> bool:
+        """Whether the card reads public records, so that it needs no noise."""
+        return self.parts is not None and self.parts.public
+
+    def with_parts_left_out(self, points: Sequence[Point]) -> Sequence[Point]:
         """The points, whose runs leave the parts out."""
-        for point in points:
-            form = None if self.parts is None else {SEALED: self.parts.to_json()}
-            yield point if form is None else replace(point, config={**point.config, **form})
+        form = {} if self.parts is None else {SEALED: self.parts.to_json()}
+        return [replace(point, config={**point.config, **form}) if form else point for point in points]
 
 
-def sealed_terms_of_account(
-    settings: PlanSettings, points: Sequence[Point], earlier: Sequence[SealedCharge | None]
-) -> SealedTerms:
-    """The terms of a sweep on an account of which `earlier` has what each charge says of sealed parts.
+@dataclass(frozen=True)
+class AccountParts:
+    """The sealed parts of an account: what each charge says of them, None for a charge that says nothing."""
 
-    Raises `BadInput` for parts other than the account's, for parts that are too small, and for a card that is asked for
-    where there is none.
+    charges: Sequence[SealedCharge | None] = ()
+
+    def terms_of_sweep(self, settings: PlanSettings, points: Sequence[Point]) -> SealedTerms:
+        """The terms of a sweep of these points on the account.
+
+        Raises `BadInput` for parts other than the account's, for parts that are too small, and for a card that is asked
+        for where there is none.
+        """
+        if not points:
+            return SealedTerms()
+        earlier = self.charges
+        threshold = _asked_threshold(settings.card)
+        config = points[0].config
+        asked = _asked_parts(settings.sealed, config)
+        first = earlier[0] if earlier else None
+        parts = asked if not earlier else None if first is None else first.parts
+        if earlier and settings.sealed not in (None, AUTO) and asked != parts:
+            raise BadInput(
+                f"Expected budget.sealed={settings.sealed} to be left out: {settings.account} "
+                + ("set nothing aside" if parts is None else f"set {parts.share} in {parts.parts} parts aside")
+                + " at its first charge, and that never changes."
+            )
+        terms = SealedTerms(parts=parts)
+        if settings.card is False:
+            return terms
+        why = _why_no_card(terms, points, earlier)
+        if settings.card != AUTO and why:
+            asked_card = "true" if settings.card is True else settings.card
+            raise BadInput(f"Expected plan.card={asked_card} to have a sealed part. {why}")
+        if threshold is not None:
+            _require_two_classes(threshold, points)
+        return replace(terms, card=not why, threshold=threshold, note=why if parts is not None else "")
+
+
+def compose_plan_with_unread_part(
+    compose: Callable[[AccountParts], PricedPlan], statement: Statement | None
+) -> PricedPlan:
+    """The plan that `compose` makes, by what the charges of its account say of sealed parts; None is a new account.
+
+    The plan of a command that was charged before is the same one again, also if its card has taken the last part: so
+    first comes the plan as it would be if no part had answered.
     """
-    threshold = _asked_threshold(settings.card)
-    config = points[0].config
-    asked = _asked_parts(settings.sealed, config)
-    first = earlier[0] if earlier else None
-    parts = asked if not earlier else None if first is None else first.parts
-    if earlier and settings.sealed not in (None, AUTO) and asked != parts:
-        raise BadInput(
-            f"Expected budget.sealed={settings.sealed} to be left out: {settings.account} "
-            + ("set nothing aside" if parts is None else f"set {parts.share} in {parts.parts} parts aside")
-            + " at its first charge, and that never changes."
-        )
-    terms = SealedTerms(parts=parts)
-    if settings.card is False:
-        return terms
-    why = _why_no_card(terms, points, earlier)
-    if settings.card != AUTO and why:
-        asked_card = "true" if settings.card is True else settings.card
-        raise BadInput(f"Expected plan.card={asked_card} to have a sealed part. {why}")
-    if threshold is not None:
-        _require_two_classes(threshold, points)
-    return replace(terms, card=not why, threshold=threshold, note=why if parts is not None else "")
+    charges = () if statement is None else statement.sealed_charges
+    if statement is None or not charges or charges[0] is None:
+        return compose(AccountParts(charges))
+    priced = compose(AccountParts((replace(charges[0], card=None),)))
+    asked = priced.plan.sealed_charge
+    if (
+        priced.plan.card is None
+        or asked is None
+        or statement.attempts_of_plan(priced.plan.id).charges
+        or number_of_fresh_part(charges, asked) is not None
+    ):
+        return priced
+    return compose(AccountParts(charges))
 
 
 def _asked_threshold(card: object) -> float | str | None:
@@ -142,7 +178,7 @@ def _why_no_card(terms: SealedTerms, points: Sequence[Point], earlier: Sequence[
         return "The account has set no part aside; budget.sealed says it at the first charge."
     if any(is_script_config(point.config) for point in points):
         return "A model that a script makes is not known to dpsweep, so it cannot be asked."
-    asked = sealed_charge_of_config(next(terms.with_sealed_parts_left_out(points[:1])).config, with_card=True)
+    asked = sealed_charge_of_config(terms.with_parts_left_out(points[:1])[0].config, with_card=True)
     assert asked is not None
     if not all(asked.is_cut_alike(one) for one in earlier):
         return OTHER_RECORDS
@@ -153,9 +189,9 @@ def _asked_parts(sealed: object, config: Mapping[str, Any]) -> SealedParts | Non
     """The parts that the settings ask a new account to set aside; None for none."""
     if sealed is None:
         return None
-    dataset, score = dataset_from_config(config), build_object_of_config_part(config["score"], "score")
-    public = score.reads == "test"
-    units = dataset.test_records if public else nominal_units(dataset)
+    records = records_from_config(config)
+    public = records.score.reads == "test"
+    units = records.dataset.test_records if public else nominal_units(records.dataset)
     if sealed == AUTO:
         share = AUTO_SHARE_OF_PUBLIC if public else AUTO_SHARE
         parts = SealedParts(share=share, parts=AUTO_PARTS, public=public)

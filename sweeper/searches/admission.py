@@ -15,7 +15,6 @@ and a crash at any of these steps leaves a store that agrees with the ledger, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -27,7 +26,6 @@ from dpsweep.accounting.ledger.account import Attempts, Statement
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore, new_nonce
 from dpsweep.accounting.ledger.receipt import Receipt, void_receipts_of_attempt
-from dpsweep.accounting.ledger.sealed_parts import SealedCharge
 from dpsweep.accounting.notation import epsilon_text_rounded_up, text_with_all_digits
 from dpsweep.accounting.pricing.alternatives import advice_sentences_for_repetition, advice_sentences_to_fit_budget
 from dpsweep.accounting.pricing.panel import Quote
@@ -217,19 +215,13 @@ def charge_event_to_account(
             record=_charge_details_for_ledger(priced, quote, reason),
             event=event,
             spares=spares,
-            sealed=_sealed_charge_of_event(plan, event),
+            sealed=plan.sealed_charge_of_event(event),
         )
     except BudgetRefused:
         statement = ledger.statement(plan.account, plan.id)
         hint = "" if is_rehearsal_plan(plan) else f" {WITHOUT_SPENDING}"
         refusal = statement.charge_refusal_text(quote.guarantee)
         raise BudgetRefused(f"{refusal} {ways(statement)}{hint}") from None
-
-
-def _sealed_charge_of_event(plan: Plan, event: PlanEvent) -> SealedCharge | None:
-    """What the charge of an event says of sealed parts: that of the whole plan pays for its card, others for none."""
-    sealed = plan.sealed_charge
-    return sealed if sealed is None or event is plan.event else replace(sealed, card=None)
 
 
 def _charge_details_for_ledger(priced: PricedPlan, quote: Quote, reason: str) -> Mapping[str, Any]:

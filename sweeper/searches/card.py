@@ -11,7 +11,7 @@ from functools import cached_property
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.ledger import Ledger
-from dpsweep.accounting.records.card import CardClaim, CardFiles
+from dpsweep.accounting.records.card import NO_ANSWER_EVER, CardClaim, CardFiles
 from dpsweep.accounting.searches.interface import PlannedSearch
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.searches.admission import Retry, attempts_of_plan_in_ledger
@@ -81,10 +81,7 @@ class PlannedCard:
         if files is None or files.answer is not None:
             return ""
         if files.is_read:
-            return (
-                "The card has no answer and never will have one: the sealed part was about to be read when its job "
-                "ended, and a part is read once."
-            )
+            return NO_ANSWER_EVER
         if self.waits_for_killed_runs(states):
             return (
                 "The card waits for the killed runs, which the same command repeats; hydra.sweeper.retry=none gives "

@@ -110,8 +110,8 @@ class Runner:
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
 
-    def read_sealed_part_and_collect_errors(self, part: int) -> tuple[str, ...]:
-        """Runs the job that reads a claimed sealed part; the job decides whether it may."""
+    def read_card_and_collect_errors(self, part: int) -> tuple[str, ...]:
+        """Runs the job that reads the card's claimed part; the job decides whether it may."""
         launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
         errors = self._launch_jobs_once_and_return_errors(launcher, [Job(block=CARD, part=part, parts=1, due=())], 0)
         return tuple(map(_error_type_and_first_line, errors.values()))

@@ -1,18 +1,14 @@
-"""Construction of a trial's model, random streams and records from its configuration."""
+"""Construction of a trial's model, random streams and training run from its configuration."""
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.accounting.errors import BadInput, ContractBroken
-from dpsweep.accounting.guarantee import Adjacency
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw
@@ -25,16 +21,11 @@ from dpsweep.accounting.stored_names.stored_classes import (
 from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.sweeper.trial.spec import (
     ADAPTER,
-    FEATURES,
     Declaration,
     build_object_of_config_part,
     class_of_config_part,
     dataset_from_config,
-    part_of_records_from_config,
-    sealed_parts_from_config,
 )
-from dpsweep.trainers.data.split import number_of_sealed_part
-from dpsweep.trainers.features.extracted import Extracted
 
 READS_WEIGHTS = frozenset({"hf", "hf_causal"})
 """Tags of models whose own constructor draws and reads weights, as a user's does."""
@@ -49,9 +40,6 @@ TAKEN_OVER = (
 if TYPE_CHECKING:
     from torch import nn
 
-    from dpsweep.trainers.data.records import Records
-    from dpsweep.trainers.data.split import Split
-    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.run import Run
 
@@ -144,90 +132,6 @@ def make_training_run(config: Mapping[str, Any], declaration: Declaration) -> Ru
         noise=declaration.noise,
         adjacency=declaration.adjacency,
     )
-
-
-def load_split_records(
-    config: Mapping[str, Any],
-    adjacency: Adjacency,
-    folder: Path | None,
-    coins: str = "",
-    features: FeatureCache | None = None,
-    cache: Path | None = None,
-) -> Split:
-    """The records of a trial, split as its score requires; cached for the next trial with the same data and score.
-
-    `coins` is `Session.secret_part_coin_bits_hex`; `features` has the frozen features of the records, None if the trial
-    has none; `cache` is `PrivateStore.record_hashes_folder`, None if records on disk are to be passed again.
-    """
-    request = {name: config[name] for name in ("dataset", "score")} | {"adjacency": adjacency}
-    request |= {name: config[name] for name in ("part", FEATURES, SEALED) if name in config}
-    return _load_split_records_cached(json.dumps(request, sort_keys=True), folder, coins, features, cache)
-
-
-@lru_cache(maxsize=1)
-def _load_split_records_cached(
-    request: str, folder: Path | None, coins: str, features: FeatureCache | None, cache: Path | None
-) -> Split:
-    config = json.loads(request)
-    adjacency = Adjacency(config["adjacency"])
-    private, test = _load_records_of_part(config, adjacency, folder, features, cache, 0)
-    if (part := part_of_records_from_config(config)) is not None:
-        private = part.records_in_part(private, adjacency, bytes.fromhex(coins))
-    split: Split = build_object_of_config_part(config["score"], "score").split(private, test, adjacency)
-    return split
-
-
-def load_sealed_part(
-    config: Mapping[str, Any],
-    adjacency: Adjacency,
-    folder: Path | None,
-    number: int,
-    features: FeatureCache | None,
-    cache: Path | None = None,
-) -> Records:
-    """The records of the sealed part with this number, which counts from 1; raises `BadInput` if there is none."""
-    sealed = sealed_parts_from_config(config)
-    if sealed is None or not 1 <= number <= sealed.parts:
-        raise BadInput(f"Expected sealed part {number} to be one of those of {config['dataset']['name']}.")
-    private, test = _load_records_of_part(config, adjacency, folder, features, cache, number)
-    if not sealed.public:
-        return private
-    assert test is not None
-    return test
-
-
-def _load_records_of_part(
-    config: Mapping[str, Any],
-    adjacency: Adjacency,
-    folder: Path | None,
-    features: FeatureCache | None,
-    cache: Path | None,
-    number: int,
-) -> tuple[Records, Records | None]:
-    """The private records and the public test records; of those that have sealed parts, the ones in this part.
-
-    `number` 0 stands for the records in no sealed part. The parts are cut by the records as they were loaded, so that
-    they are the same with frozen features and without.
-    """
-    dataset = dataset_from_config(config)
-    private, test = dataset.load_with_cache(folder, cache)
-    if (private.units is None) != (dataset.unit_column is None):
-        raise ContractBroken(f"Expected the records of {dataset.name} to be grouped by {dataset.unit}, as charged.")
-    sealed = sealed_parts_from_config(config)
-    cut = None if sealed is None else test if sealed.public else private
-    place = None if sealed is None or cut is None else number_of_sealed_part(cut, sealed, adjacency)
-    if isinstance(dataset, Extracted):
-        if features is None:
-            raise ContractBroken(f"Expected frozen features for {dataset.name}, as declared.")
-        private, test = (
-            dataset.replace_inputs_by_features(private, features),
-            None if test is None else dataset.replace_inputs_by_features(test, features),
-        )
-    if place is None:
-        return private, test
-    if sealed is not None and sealed.public:
-        return private, None if test is None else test.select(place == number)
-    return private.select(place == number), test
 
 
 def config_of_generated_records_like_dataset(dataset: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:

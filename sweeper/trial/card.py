@@ -16,12 +16,12 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import MODEL_FILE, TrialResult
 from dpsweep.accounting.searches.interface import SURE, search_for_plan
-from dpsweep.sweeper.trial.build import load_sealed_part, make_model, new_secret_streams
+from dpsweep.sweeper.trial.build import make_model, new_secret_streams
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.targets import width_of_target_range
 from dpsweep.trainers.declarations.metrics import Auroc
-from dpsweep.trainers.features.extracted import Extracted
+from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpsweep.trainers.randomness import Streams
 
 
-def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int, machine: Machine) -> None:
+def read_part_and_write_card(plan: Plan, folder: SweepFolder, part: int, machine: Machine) -> None:
     """Reads a part for the claimed model and stores the answer; raises `ContractBroken` unless it may be read now."""
     import torch
 
@@ -40,7 +40,6 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
         number_of_tables,
         numbers_of_card,
     )
-    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import add_gaussian_noise_on_lattice
 
     files = folder.card_files(part)
@@ -57,14 +56,11 @@ def read_sealed_part_and_write_answer(plan: Plan, folder: SweepFolder, part: int
     threshold = _decision_threshold(plan.card, trial, folder)
     dataset = declaration.dataset
     details = details_of_card(declaration.loss, declaration.score, dataset.classes, threshold, dataset.label_names)
-    streams, features = _streams_of_card(trial), None
-    if isinstance(declaration.dataset, Extracted):
-        features = FeatureCache(root=folder.private_store.features_folder, device=machine.device)
+    streams = _streams_of_card(trial)
+    store = RecordStore(folder=machine.data, private=folder.private_store, device=machine.device)
     files.mark_as_read_or_refuse()
-    records = load_sealed_part(
-        trial.config, declaration.adjacency, machine.data, part, features, folder.private_store.record_hashes_folder
-    )
-    if plan.event.sealed is None:
+    records = declaration.records.load_sealed_part(part, store)
+    if plan.card.is_exact:
         records = replace(records, units=None)  # public records, each of which counts alone
     counts = count_card_cells(model, records, machine.device, declaration.loss, details, streams.score)
     reading = Reading(

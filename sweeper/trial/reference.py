@@ -13,14 +13,14 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
-from dpsweep.sweeper.trial.build import load_split_records, make_model, new_secret_streams
+from dpsweep.sweeper.trial.build import make_model, new_secret_streams
 from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.session import Machine
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.declarations.estimates import Estimate
-from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Method
 from dpsweep.trainers.methods.transforms import Clip, Unbounded
+from dpsweep.trainers.training.run_records import RecordStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +50,16 @@ def train_without_privacy_and_compare(
     import torch
 
     from dpsweep.trainers.declarations.scores import exact_estimate, scored_records_of_split
-    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.models.weights import load_weights_into_model
     from dpsweep.trainers.training.loop import train_together
     from dpsweep.trainers.training.run import Run
 
     torch.set_num_threads(machine.threads)
     declared, method = declaration_from_config(trial.config), require_method_without_privacy(trial)
-    features = (
-        FeatureCache(root=store.features_folder, device=machine.device)
-        if isinstance(declared.dataset, Extracted)
-        else None
-    )
     drawn = StoredDraw.read(folder.draw_path) if is_on_secret_part_of_records(trial) else None
     coins = "" if drawn is None else drawn.coins
-    data = load_split_records(
-        trial.config, declared.adjacency, machine.data, coins, features, store.record_hashes_folder
+    data = declared.records.load_split(
+        RecordStore(folder=machine.data, private=store, device=machine.device, coins=coins)
     )
     run = Run(
         trainer=method,

@@ -14,12 +14,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from dpsweep.accounting.errors import ContractBroken
-from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.step_log import StepLog, resume_step_log
 from dpsweep.sweeper.trial import results
 from dpsweep.sweeper.trial.build import (
     identity_for_initial_weights,
-    load_split_records,
     make_model,
     make_streams,
     make_training_run,
@@ -29,12 +27,10 @@ from dpsweep.sweeper.trial.gradient_sums import stacked_or_engine_gradient_sums
 from dpsweep.sweeper.trial.results import RunEnd
 from dpsweep.sweeper.trial.session import PROGRESS, Machine, ReadySession, Session, log, progress_writer
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
-from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.output_perturbation import OutputPerturbation
 
 if TYPE_CHECKING:
     from dpsweep.trainers.data.split import Split
-    from dpsweep.trainers.features.cache import FeatureCache
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.learning_curves import CurveRecorder
     from dpsweep.trainers.training.run import Outcome
@@ -44,19 +40,14 @@ class Interrupted(Exception):
     """The job was asked to stop before the first step."""
 
 
-def frozen_feature_cache_or_none(
+def _feature_progress_writer(
     group: Sequence[ReadySession], device: str, should_stop: Callable[[], bool]
-) -> FeatureCache | None:
-    """The frozen features of the user's records, which lie beside the private stores of all plans; None without any.
+) -> Callable[[int, int], None]:
+    """Writes the number of records with frozen features for the coordinator's display, while more are computed.
 
     Before the first one is computed, runs that have not begun get a checkpoint: whatever ends the job before their
-    first step then costs nothing. While features are computed, the number of finished records is written for the
-    coordinator's display, and `Interrupted` is raised if the job is asked to stop.
+    first step then costs nothing. Raises `Interrupted` if the job is asked to stop.
     """
-    if not isinstance(group[0].session.declaration.dataset, Extracted):
-        return None
-    from dpsweep.trainers.features.cache import FeatureCache
-
     kept = False
 
     def write_feature_progress_and_stop_if_asked(done: int, total: int) -> None:
@@ -71,8 +62,7 @@ def frozen_feature_cache_or_none(
         if should_stop():
             raise Interrupted
 
-    store = PrivateStore.from_record_folder(group[0].session.place.record)
-    return FeatureCache(root=store.features_folder, device=device, on_rows=write_feature_progress_and_stop_if_asked)
+    return write_feature_progress_and_stop_if_asked
 
 
 def _write_initial_checkpoints(group: Sequence[ReadySession], device: str) -> None:
@@ -123,16 +113,7 @@ def train_sessions_and_write_results(
         return
     for group in groups:
         try:
-            first = group[0].session
-            features = frozen_feature_cache_or_none(group, machine.device, should_stop)
-            data = load_split_records(
-                first.trial.config,
-                first.declaration.adjacency,
-                machine.data,
-                first.secret_part_coin_bits_hex,
-                features,
-                PrivateStore.from_record_folder(first.place.record).record_hashes_folder,
-            )
+            data = group[0].session.load_split(machine, _feature_progress_writer(group, machine.device, should_stop))
             _warn_of_no_training_records(group, data)
             outcomes = _train_group(group, data, machine, should_stop, shared=shared)
         except Interrupted:

@@ -44,7 +44,7 @@ from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
-from dpsweep.sweeper.trial.build import load_split_records, make_streams
+from dpsweep.sweeper.trial.build import make_streams
 from dpsweep.sweeper.trial.handover import (
     PROGRAM,
     archive_script_output_and_return_sha256,
@@ -284,17 +284,10 @@ class _ScriptRun:
 
     def run_script_and_score_predictions(self) -> TrialResult | None:
         """Runs the script and scores its predictions; None if the script ended early and the attempt may resume."""
-        session, declaration = self.session, self.session.declaration
-        content = read_unchanged_script_content(self._declared_script)
+        session, content = self.session, read_unchanged_script_content(self._declared_script)
         log = self._begin_or_resume_step_log()
+        data = session.load_split(self.machine)
         store = PrivateStore.from_record_folder(session.place.record)
-        data = load_split_records(
-            session.trial.config,
-            declaration.adjacency,
-            self.machine.data,
-            session.secret_part_coin_bits_hex,
-            cache=store.record_hashes_folder,
-        )
         with temporary_session_folder(store, session.trial.id) as folder:
             status = self._hand_over_records_and_run_script(folder, content, log, data)
             session.trial_logger.info("the script ended with status %d", status)

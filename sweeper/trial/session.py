@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent
-from dpsweep.accounting.ledger.private_store import TrialPlace
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.step_log import has_enough_and_only_declared_steps
@@ -26,10 +26,12 @@ from dpsweep.accounting.searches.interface import SURE
 from dpsweep.accounting.searches.stored_draw import StoredDraw, is_on_secret_part_of_records
 from dpsweep.accounting.validation import is_integer_at_least
 from dpsweep.sweeper.trial.spec import Declaration, declaration_from_config
+from dpsweep.trainers.training.run_records import RecordStore
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from dpsweep.trainers.data.split import Split
     from dpsweep.trainers.models.weights import WeightDelta
     from dpsweep.trainers.randomness import Streams
     from dpsweep.trainers.training.checkpoint import TrialJournal
@@ -89,6 +91,17 @@ class Session:
         if stored is None or stored.plan != self.receipt.plan:
             raise ContractBroken(f"Expected the draw of plan {self.receipt.plan} to lie in {folder.root}.")
         return stored.coins
+
+    def load_split(self, machine: Machine, on_rows: Callable[[int, int], None] | None = None) -> Split:
+        """The records of the trial, split as its score requires; `on_rows` is that of `RecordStore`."""
+        store = RecordStore(
+            folder=machine.data,
+            private=PrivateStore.from_record_folder(self.place.record),
+            device=machine.device,
+            coins=self.secret_part_coin_bits_hex,
+            on_rows=on_rows,
+        )
+        return self.declaration.records.load_split(store)
 
     @property
     def trial_logger(self) -> logging.Logger:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
@@ -17,8 +17,6 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import Recent
 from dpsweep.accounting.guarantee import Adjacency
-from dpsweep.accounting.ledger.sealed_parts import SealedParts
-from dpsweep.accounting.records.card import SEALED
 from dpsweep.accounting.records.plan import FINAL
 from dpsweep.accounting.stored_names.stored_classes import (
     KIND,
@@ -31,13 +29,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
 )
 from dpsweep.accounting.stored_names.tags import class_of_tag
 from dpsweep.accounting.validation import fraction
-from dpsweep.trainers.data.interface import (
-    DataSet,
-    check_adjacency_suits_dataset,
-    check_dataset_declaration,
-    nominal_units,
-)
-from dpsweep.trainers.data.split import DataPart, nominal_units_outside_sealed_parts
+from dpsweep.trainers.data.interface import DataSet, check_adjacency_suits_dataset, check_dataset_declaration
 from dpsweep.trainers.declarations.batch_sampling import (
     Poisson,
     check_steps_are_whole_periods,
@@ -54,6 +46,7 @@ from dpsweep.trainers.features.extracted import Extracted
 from dpsweep.trainers.methods.method import Trainer
 from dpsweep.trainers.methods.output_perturbation import CONVEX, Everyone, OutputPerturbation
 from dpsweep.trainers.methods.updates import HalfSteps
+from dpsweep.trainers.training.run_records import CUTS, RunRecords
 from dpsweep.trainers.user_modules import allow_import_of_module_of_user_class
 
 if TYPE_CHECKING:
@@ -106,21 +99,17 @@ class Checkpoints:
 class Declaration:
     """The declaration of one trial without its noise multiplier, which a plan may still have to calibrate."""
 
-    dataset: DataSet
+    records: RunRecords
     loss: Loss
     trainer: Trainer
     sampler: Sampler
     lr_schedule: LearningRate
     clip_schedule: BoundSchedule
-    score: Score
     steps: int
     checkpoints: Checkpoints
-    adjacency: Adjacency
     ema: float | None = None
     augmentation: Augmentation | None = None
     adapter: Lora | None = None
-    part: DataPart | None = None
-    sealed: SealedParts | None = None
     noise: CorrelatedNoise | None = None
 
     def __post_init__(self) -> None:
@@ -138,7 +127,7 @@ class Declaration:
                 f"clip_schedule.noise={self.clip_schedule.noise}: the price of repeated steps would depend on which "
                 "steps were lost."
             )
-        if self.part is not None and self.part.secret and not isinstance(self.sampler, Poisson):
+        if self.records.is_number_of_units_secret and not isinstance(self.sampler, Poisson):
             raise BadInput(
                 "Expected sampler=poisson with a secret part of the records: nobody knows how many records are in it, "
                 "and the other samplers need their number."
@@ -152,6 +141,21 @@ class Declaration:
             )
 
     @property
+    def dataset(self) -> DataSet:
+        """The data set."""
+        return self.records.dataset
+
+    @property
+    def score(self) -> Score:
+        """The score."""
+        return self.records.score
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What neighbouring data sets differ in."""
+        return self.records.adjacency
+
+    @property
     def is_data_declared_public(self) -> bool:
         """Whether the curator declared that these records are public."""
         return self.dataset.public
@@ -161,10 +165,10 @@ class Declaration:
         """Whether a unit adds 1 to one of a score's counts; otherwise it adds fractions that sum to 1."""
         return self.dataset.unit_column is None and (self.score.measured is not None or self.loss.has_binary_quality)
 
-    @cached_property
+    @property
     def nominal_training_units(self) -> int:
         """The declared nominal number of training units: the public constant in the sample rate."""
-        return _nominal_training_units(self.dataset, self.score, self.sealed, self.part, self.adjacency)
+        return self.records.nominal_training_units
 
     @property
     def steps_between_checkpoints(self) -> int | None:
@@ -208,19 +212,17 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
-    names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule", "score"]
+    names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule"]
     names += [name for name in ("augmentation", ADAPTER, CORRELATED) if config.get(name)]
     parts = {name: _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in names}
-    parts["dataset"] = dataset_from_config(config)
+    records = records_from_config(config)
     if isinstance(parts["trainer"], OutputPerturbation):
-        parts["sampler"] = _sampler_for_output_perturbation(config, parts)
+        parts["sampler"] = _sampler_for_output_perturbation(config, records)
     declaration = Declaration(
         steps=config["steps"],
         checkpoints=_checkpoints_from_config(config["checkpoint"]),
-        adjacency=Adjacency(privacy["adjacency"]),
+        records=records,
         ema=config.get("ema"),
-        part=part_of_records_from_config(config),
-        sealed=sealed_parts_from_config(config),
         **parts,
     )
     _check_engine_for_multi_example_units(declaration, config["engine"])
@@ -282,49 +284,20 @@ def dataset_from_config(config: Mapping[str, Any]) -> DataSet:
         raise BadInput(str(cause)) from cause
 
 
-def nominal_training_units_of_config(config: Mapping[str, Any]) -> int:
-    """The declared nominal number of training units of a configuration, whose other parts are not checked."""
-    dataset, score = (
-        _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in ("dataset", "score")
-    )
-    return _nominal_training_units(
-        dataset,
-        score,
-        sealed_parts_from_config(config),
-        part_of_records_from_config(config),
-        Adjacency(config["privacy"]["adjacency"]),
-    )
+def records_from_config(config: Mapping[str, Any]) -> RunRecords:
+    """The records that a run reads, of a configuration whose other parts are not checked; one object for equal ones."""
+    form = {name: config.get(name) for name in ("dataset", "score", FEATURES, *CUTS)}
+    return _cached_records(json.dumps(form, sort_keys=True), Adjacency(config["privacy"]["adjacency"]))
 
 
-def nominal_scored_units(declaration: Declaration) -> int:
-    """The declared number of units or public records that a run is scored on."""
-    sealed, adjacency = declaration.sealed, declaration.adjacency
-    if declaration.scoring_dp_event is None and declaration.score.reads == "test":
-        public = declaration.dataset.test_records
-        outside = sealed is not None and sealed.public
-        return nominal_units_outside_sealed_parts(public, sealed, adjacency) if sealed and outside else public
-    units = _nominal_private_units_in_part(declaration.dataset, sealed, declaration.part, adjacency)
-    held_out = units - declaration.score.train_records(units, adjacency)
-    return units if declaration.scoring_dp_event is None else held_out
+@lru_cache(maxsize=4096)
+def _cached_records(form: str, adjacency: Adjacency) -> RunRecords:
+    config = json.loads(form)
+    score = _cached_object_of_config_part(json.dumps(config["score"], sort_keys=True), "score")
+    return RunRecords.with_cuts_of_config(config, dataset=dataset_from_config(config), score=score, adjacency=adjacency)
 
 
-def _nominal_training_units(
-    dataset: DataSet, score: Score, sealed: SealedParts | None, part: DataPart | None, adjacency: Adjacency
-) -> int:
-    return score.train_records(_nominal_private_units_in_part(dataset, sealed, part, adjacency), adjacency)
-
-
-def _nominal_private_units_in_part(
-    dataset: DataSet, sealed: SealedParts | None, part: DataPart | None, adjacency: Adjacency
-) -> int:
-    """The nominal number of private units that a run reads, to train or to score."""
-    units = nominal_units(dataset)
-    if sealed is not None and not sealed.public:
-        units = nominal_units_outside_sealed_parts(units, sealed, adjacency)
-    return units if part is None else part.nominal_units_in_part(units, adjacency)
-
-
-def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[str, Any]) -> Everyone:
+def _sampler_for_output_perturbation(config: Mapping[str, Any], records: RunRecords) -> Everyone:
     """The sampler of output perturbation, after a check that the other settings are compatible with the method."""
     settings = (
         *(config.get("ema"), config.get("augmentation"), config.get(ADAPTER), config.get(CORRELATED)),
@@ -348,12 +321,9 @@ def _sampler_for_output_perturbation(config: Mapping[str, Any], parts: Mapping[s
         raise BadInput(
             "Expected loss.label_smoothing to be 0 with trainer=output_perturbation: what it fits has whole targets."
         )
-    if parts["dataset"].unit_column is not None:
+    if records.dataset.unit_column is not None:
         raise BadInput("Expected dataset.unit_column to be null with trainer=output_perturbation.")
-    adjacency = Adjacency(config["privacy"]["adjacency"])
-    sealed, part = sealed_parts_from_config(config), part_of_records_from_config(config)
-    units = _nominal_private_units_in_part(parts["dataset"], sealed, part, adjacency)
-    return Everyone(batch_size=units, adjacency=adjacency)
+    return Everyone(batch_size=records.nominal_private_units, adjacency=records.adjacency)
 
 
 def _check_engine_for_multi_example_units(declaration: Declaration, engine: Mapping[str, Any]) -> None:
@@ -361,24 +331,6 @@ def _check_engine_for_multi_example_units(declaration: Declaration, engine: Mapp
     copies = 1 if declaration.augmentation is None else declaration.augmentation.multiplicity
     if tag_or_path_of_class(engine) == FUSED and (copies > 1 or declaration.dataset.unit_column is not None):
         raise BadInput("Expected engine=fused to be auto or opacus if a unit has several examples.")
-
-
-def part_of_records_from_config(config: Mapping[str, Any]) -> DataPart | None:
-    """The part of the records that a configuration names; None for all of them."""
-    form = config.get("part")
-    try:
-        return None if form is None else DataPart(**form)
-    except (TypeError, ValueError) as cause:
-        raise BadInput(f"Expected part={form!r} to be a share and a use of the records: {cause}") from None
-
-
-def sealed_parts_from_config(config: Mapping[str, Any]) -> SealedParts | None:
-    """The sealed parts that a run leaves out; None if it leaves no unit out."""
-    form = config.get(SEALED)
-    try:
-        return None if form is None else SealedParts.from_json(form)
-    except (TypeError, ValueError) as cause:
-        raise BadInput(f"Expected {SEALED}={form!r} to be a share and a number of parts: {cause}") from None
 
 
 def _checkpoints_from_config(config: Any) -> Checkpoints:

@@ -122,11 +122,8 @@ def secret_coin_mask(records: Records, share: float, coins: bytes) -> NDArray[np
     """
     if not 0 < share < 1:
         raise ValueError(f"Expected share={share} in (0, 1).")
-    if records.units is not None:
-        return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records.units.names)), share, coins)[
-            records.units.of
-        ]
-    return _pseudo_random_mask_of_tags(_record_positions_as_bytes(len(records)), share, coins)
+    mask = _pseudo_random_mask_of_tags(_record_positions_as_bytes(records.number_of_units), share, coins)
+    return mask if records.units is None else mask[records.units.of]
 
 
 @lru_cache(maxsize=64)
@@ -151,9 +148,13 @@ def number_of_sealed_part(records: Records, sealed: SealedParts, adjacency: Adja
 
 def nominal_units_outside_sealed_parts(units: int, sealed: SealedParts, adjacency: Adjacency) -> int:
     """The nominal number of units in no sealed part, at least 1; exact under REPLACE_ONE."""
+    return max(1, _nominal_units_outside_part(units, sealed.share, adjacency, SEALED_KEY))
+
+
+def _nominal_units_outside_part(units: int, share: float, adjacency: Adjacency, key: bytes) -> int:
     if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-        return max(1, number_of_records_outside_position_mask(units, sealed.share, SEALED_KEY))
-    return max(1, units - round(sealed.share * units))
+        return number_of_records_outside_position_mask(units, share, key)
+    return units - round(share * units)
 
 
 def _pseudo_random_mask_of_tags(tags: Iterable[bytes], fraction: float, key: bytes) -> NDArray[np.bool_]:
@@ -203,13 +204,9 @@ class DataPart:
 
         Under REPLACE_ONE the number of records is public, and this number is exact.
         """
-
         if self.secret and Adjacency(adjacency) is Adjacency.REPLACE_ONE:
             raise BadInput(f"Expected privacy.adjacency={adjacency} to be add_or_remove_one with a secret part.")
-        if Adjacency(adjacency) is Adjacency.REPLACE_ONE:
-            rest = number_of_records_outside_position_mask(records, self.share, KEY)
-        else:
-            rest = records - round(self.share * records)
+        rest = _nominal_units_outside_part(records, self.share, adjacency, KEY)
         return max(1, rest if self.use is Use.FINAL else records - rest)
 
     def records_in_part(self, private: Records, adjacency: Adjacency, coins: bytes = b"") -> Records:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dpsweep.accounting import references
-from dpsweep.accounting.references import Work, works_that_class_cites
+from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.references import KOSKELA_2024, RELATED_BOUNDS, Work, works_that_class_cites
 from dpsweep.accounting.selection.final_run import Final
 from dpsweep.accounting.selection.private_selection import PrivateSelection
 from dpsweep.accounting.selection.subsampled import Subsampled
@@ -20,6 +21,7 @@ from dpsweep.reports.pages.curator_page import write_report
 from dpsweep.reports.pages.release import write_release
 from dpsweep.trainers.methods import named_methods
 from dpsweep.trainers.methods.named_methods import NamedMethod
+from tests.freezing import LEDGER, restored
 
 AXES = {
     "dpsgd": {"trainer.lr": (0.1, 0.2), "trainer.clip_norm": (0.5, 1)},
@@ -29,8 +31,9 @@ WORKS = {
     "composition": {"mironov2017renyi"},
     "random_stopping": {"liu2019private"},
     "threshold": {"liu2019private"},
-    "private_selection": {"liu2019private", "papernot2022hyperparameter"},
-    "poisson_selection": {"papernot2022hyperparameter"},
+    "private_selection": {"liu2019private", "papernot2022hyperparameter", "koskela2024privacy"},
+    "poisson_selection": {"papernot2022hyperparameter", "koskela2024privacy"},
+    "best_of_grid": {"koskela2024privacy"},
     "noisy_max": {"mcsherry2007mechanism", "durfee2019practical"},
     "disjoint_parts": {"mcsherry2009privacy"},
     "pld": {"koskela2020computing", "doroshenko2022connect"},
@@ -105,6 +108,15 @@ def test_every_number_is_the_pages(sweep_of: SweepOf) -> None:
 def test_both_pages_say_the_same(sweep_of: SweepOf) -> None:
     made = sweep_of(AXES, fates={1: "failed"})
     assert written(write_report(made.folder, made.ledger)) == written(write_release(made.folder, made.ledger))
+
+
+@pytest.mark.parametrize("rule", ["private_selection", "best_of_grid"])
+def test_private_selection_cites_the_related_bounds_that_it_does_not_use(rule: str, tmp_path: Path) -> None:
+    folder = restored(rule, tmp_path)
+    text, works = written(write_report(folder, Ledger(tmp_path / LEDGER)))
+    assert cited(text) == set(works)
+    assert {work.key for work in (*RELATED_BOUNDS, KOSKELA_2024)} <= set(works)
+    assert "are not part of the price" in text
 
 
 def test_a_rule_that_hides_losers_is_described_without_them(sweep_of: SweepOf, only_winner: dict[str, str]) -> None:

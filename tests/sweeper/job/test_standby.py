@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dpsweep.sweeper.job import secret_tries
-from dpsweep.sweeper.trial.build import load_split_records
 from dpsweep.sweeper.trial.session import Machine
+from dpsweep.trainers.training.run_records import RunRecords
 from tests.randomized import TRAINS
 from tests.sweeper.search_programs import SELECTION, Compose
 
@@ -20,11 +20,13 @@ def test_all_trainings_of_a_waiting_worker_read_the_same_generated_records(
 ) -> None:
     splits: list[Any] = []
 
+    load_split = RunRecords.load_split
+
     def watched(*arguments: Any) -> Any:
-        splits.append(load_split_records(*arguments))
+        splits.append(load_split(*arguments))
         return splits[-1]
 
-    monkeypatch.setattr(secret_tries, "load_split_records", watched)
+    monkeypatch.setattr(RunRecords, "load_split", watched)
     monkeypatch.setattr(secret_tries, "LOOK_SECONDS", 0.0)
     config = compose_priced(SELECTION).plan.trials[0].config
     secret_tries.imitate_training_until_search_over(

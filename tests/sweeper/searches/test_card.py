@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from dpsweep.accounting.errors import BadInput, ContractBroken, ExitCode
-from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.sealed_parts import SealedParts
@@ -25,12 +24,13 @@ from dpsweep.reports.content.sweep_table import read_sweep
 from dpsweep.reports.content.told_score import told_score_of_run
 from dpsweep.reports.disclosure.formats import formats_with_names
 from dpsweep.reports.pages.release import write_release
-from dpsweep.sweeper.trial.build import load_sealed_part, load_split_records
-from dpsweep.sweeper.trial.spec import declaration_from_config
+from dpsweep.sweeper.trial.spec import declaration_from_config, records_from_config
 from dpsweep.trainers.declarations.cards import Reading, details_of_card, numbers_of_card
+from dpsweep.trainers.training.run_records import RecordStore
 from tests.randomized import SEARCHES, TRAINS
 from tests.sweeper.search_programs import GRID, Program
 
+NO_FILES = RecordStore(folder=None)
 SEAL = "budget.sealed={share:0.2,parts:2}"
 BUDGET = ("budget.epsilon=1000", "budget.delta=0.01")
 WORDS = (*GRID, SEAL, *BUDGET)
@@ -104,11 +104,11 @@ def test_no_run_reads_a_sealed_unit(compose_priced: Callable[..., PricedPlan], w
     plan = compose_priced([*WORDS, *words]).plan
     seen, sealed = set[bytes](), set[bytes]()
     for number in (1, 2):
-        part = load_sealed_part(plan.trials[0].config, Adjacency.ADD_OR_REMOVE_ONE, None, number, None)
+        part = records_from_config(plan.trials[0].config).load_sealed_part(number, NO_FILES)
         assert not sealed & set(part.bytes_of_each_record())
         sealed |= set(part.bytes_of_each_record())
     for trial in plan.all_runs:
-        split = load_split_records(trial.config, Adjacency.ADD_OR_REMOVE_ONE, None)
+        split = records_from_config(trial.config).load_split(NO_FILES)
         for part in (split.train, split.holdout):
             seen |= set() if part is None else set(part.bytes_of_each_record())
     assert not seen & sealed
@@ -277,7 +277,7 @@ def test_parts_beyond_those_of_the_account_do_not_exist(compose_priced: Callable
     config = compose_priced(WORDS).plan.trials[0].config
     for number in (0, 3):
         with pytest.raises(BadInput, match="to be one of those of digits"):
-            load_sealed_part(config, Adjacency.ADD_OR_REMOVE_ONE, None, number, None)
+            records_from_config(config).load_sealed_part(number, NO_FILES)
     assert SealedParts.from_json(config["sealed"]).parts == 2
 
 
@@ -314,7 +314,7 @@ def test_a_public_test_set_has_sealed_parts_that_are_read_exactly(
     assert sweep.card is not None
     assert sweep.plan.event.sealed is None
     assert all(count == int(count) for count in sweep.card.counts)
-    part = load_sealed_part(sweep.plan.trials[0].config, Adjacency.ADD_OR_REMOVE_ONE, None, 1, None)
+    part = records_from_config(sweep.plan.trials[0].config).load_sealed_part(1, NO_FILES)
     assert sum(sweep.card.counts[:2]) == sum(sweep.card.counts[2:]) == len(part)
 
 
