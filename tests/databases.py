@@ -121,6 +121,31 @@ def served(programs: Path) -> Iterator[Server]:
         yield server
 
 
+@contextmanager
+def pooled(server: Server, user: str) -> Iterator[str]:
+    """The address, for this role, of a PgBouncer that gives each transaction one of two connections."""
+    folder = Path(tempfile.mkdtemp(prefix="pool"))
+    settings = {"listen_addr": "", "unix_socket_dir": folder, "auth_type": "trust", "auth_file": folder / "users"}
+    settings |= {"pool_mode": "transaction", "default_pool_size": 2, "logfile": folder / "log"}
+    lines = ["[databases]", f"postgres = host={server.folder}", "[pgbouncer]"]
+    lines += [f"{name} = {value}" for name, value in settings.items()]
+    (folder / "users").write_text(f'"{user}" ""\n')
+    (folder / "pool.ini").write_text("\n".join(lines))
+    owner = {"user": "nobody", "extra_groups": []} if os.geteuid() == 0 else {}
+    if owner:
+        shutil.chown(folder, "nobody")
+    address = f"postgresql+psycopg://{user}@/postgres?host={folder}&port=6432"
+    try:
+        with subprocess.Popen(["pgbouncer", "-q", folder / "pool.ini"], stdin=subprocess.DEVNULL, **owner) as pooler:
+            try:
+                wait((folder / ".s.PGSQL.6432").exists, "the pooler's socket")
+                yield address
+            finally:
+                pooler.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _answers(server: Server) -> bool:
     import psycopg
 

@@ -51,6 +51,17 @@ class DatabaseSession(Protocol):
         ...
 
 
+DAMAGED = "is no readable ledger: {}."
+OUT_OF_REACH = "cannot be written or read: {}."
+REFUSED = "may not be written or read by this user: {}. The ledger is whole; its owner can grant the rights."
+"""What an error says of a ledger, with the database's own message."""
+
+
+def first_line_of_error(cause: Exception) -> str:
+    """The first line of a database's own message, without a full stop."""
+    return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
+
+
 class Database(Protocol):
     """A file or a server; each session is a new connection, closed at the end of its block."""
 
@@ -75,12 +86,12 @@ class Database(Protocol):
         ...
 
     @property
-    def errors(self) -> tuple[type[Exception], type[Exception]]:
-        """The errors of a database that cannot be written or read, and all errors of a database."""
+    def errors(self) -> tuple[type[Exception], ...]:
+        """All errors of a database."""
         ...
 
-    def is_permission_error(self, cause: Exception) -> bool:
-        """Whether an error says that this user may not do it: neither damage nor a server out of reach."""
+    def describe_error(self, cause: Exception) -> str:
+        """What an error says of the ledger, to follow its name: refused, out of reach, or damaged."""
         ...
 
     def open_session(self) -> AbstractContextManager[DatabaseSession]:

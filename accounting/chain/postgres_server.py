@@ -7,21 +7,35 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Literal
 
 import sqlalchemy as sa
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import DatabaseSession, Value
+from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 CONNECT_SECONDS = 10
 
-_REFUSED = ("42501", "25006")
-"""SQLSTATE of missing rights, and of writing where only reading is allowed; class 28 is a failed login."""
+_FAULTS: Mapping[str, str] = MappingProxyType(
+    {
+        # a failed login, missing rights, a copy that is for reading alone
+        **dict.fromkeys(("28", "42501", "25006"), databases.REFUSED),
+        **dict.fromkeys(("53300", "53"), "has no room for another connection now, and is whole: {}."),
+        **dict.fromkeys(("55P03", "40"), "is in use by another process, and is whole: {}. The same command goes on."),
+        **dict.fromkeys(("57", "08"), "cannot be written or read, because its server went away: {}."),
+        **dict.fromkeys(
+            ("26000", "42P05", "08P01"),
+            "cannot be written or read, and is whole: {}. A pooler between seems to share connections in a way that "
+            "dpsweep cannot use; set the server's own address.",
+        ),
+    }
+)
+"""What an error says of a ledger, by its SQLSTATE or the class of it: refused, full, busy, out of reach, a pooler."""
 
 _DATABASE = sa.text(
     "SELECT system_identifier AS cluster, current_database() AS name, current_schema() AS part FROM pg_control_system()"
@@ -39,7 +53,7 @@ class PostgresServer:
     """A database at a `postgresql+psycopg://` address; raises `BadInput` for any other address."""
 
     file = None
-    errors = (sa.exc.OperationalError, sa.exc.DBAPIError)
+    errors = (sa.exc.DBAPIError,)
     refusals = (
         "CREATE OR REPLACE FUNCTION entries_refuse() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$",
@@ -84,10 +98,12 @@ class PostgresServer:
         with self._engine.connect() as connection:
             yield PostgresSession(connection)
 
-    def is_permission_error(self, cause: Exception) -> bool:
-        """Whether the error says that this role may not do it, by its SQLSTATE."""
-        state = getattr(getattr(cause, "orig", None), "sqlstate", None)
-        return isinstance(state, str) and (state[:2] == "28" or state in _REFUSED)
+    def describe_error(self, cause: Exception) -> str:
+        """What the error says of the ledger, by its SQLSTATE; an error without any is one of the connection."""
+        state = getattr(getattr(cause, "orig", None), "sqlstate", None) or ""
+        otherwise = databases.OUT_OF_REACH if isinstance(cause, sa.exc.OperationalError) else databases.DAMAGED
+        fault = _FAULTS.get(state) or _FAULTS.get(state[:2]) or otherwise
+        return fault.format(first_line_of_error(cause))
 
     def storage_exists(self) -> bool:
         """True: a server says so itself."""
@@ -102,13 +118,14 @@ class PostgresServer:
 
     @contextmanager
     def hold_lock_or_yield_holder(self, key: int) -> Iterator[str | None]:
-        """Holds an advisory lock; it ends with this process and with its connection.
+        """Holds an advisory lock of an open transaction; it ends with this process and with its connection.
 
-        A proxy that shares connections between transactions does not keep it.
+        A pooler leaves a connection to its client until the end of a transaction, so the lock holds behind one too.
         """
-        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with self._engine.connect().execution_options(isolation_level="READ COMMITTED") as connection:
+            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
             _set_application_name(connection)
-            locked = connection.execute(sa.select(sa.func.pg_try_advisory_lock(key))).scalar()
+            locked = connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(key))).scalar()
             yield None if locked else _lock_holder(connection, key)
 
     def _new_engine(self, isolation: Isolation) -> sa.Engine:
@@ -117,7 +134,8 @@ class PostgresServer:
                 self._url,
                 isolation_level=isolation,
                 poolclass=sa.pool.NullPool,
-                connect_args={"connect_timeout": CONNECT_SECONDS},
+                # a pooler may give each transaction another connection, which knows no prepared statement of ours
+                connect_args={"connect_timeout": CONNECT_SECONDS, "prepare_threshold": None},
             )
         except ImportError as cause:
             raise LedgerDamaged(
@@ -178,9 +196,9 @@ def _parse_postgres_address(address: str, variable: str) -> sa.URL:
 
 
 def _set_application_name(connection: sa.Connection) -> None:
-    """Sets the connection's application name to this process, so that other connections can read it."""
+    """Names this process to other connections, until the end of the transaction."""
     name = f"dpsweep, process {os.getpid()} on {socket.gethostname()}"
-    connection.execute(sa.select(sa.func.set_config("application_name", name, False)))
+    connection.execute(sa.select(sa.func.set_config("application_name", name, True)))
 
 
 def _lock_holder(connection: sa.Connection, key: int) -> str:

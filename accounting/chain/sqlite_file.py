@@ -28,7 +28,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dpsweep.accounting.chain import databases
-from dpsweep.accounting.chain.databases import DatabaseSession, Value
+from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
@@ -151,7 +151,7 @@ _PAUSE_SECONDS = 0.01
 class SqliteFile:
     """A file; only `make_room` creates it."""
 
-    errors = (sqlite3.OperationalError, sqlite3.Error)
+    errors = (sqlite3.Error,)
     refusals = (
         *(
             f"CREATE TRIGGER entries_refuse_{verb.lower()} BEFORE {verb} ON entries "
@@ -214,9 +214,15 @@ class SqliteFile:
         except OSError as cause:
             raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
 
-    def is_permission_error(self, cause: Exception) -> bool:
-        """Whether the error says that this process may not write or read the file."""
-        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+    def describe_error(self, cause: Exception) -> str:
+        """What the error says of the ledger, by its code and its class."""
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            fault = databases.REFUSED
+        elif isinstance(cause, sqlite3.OperationalError):
+            fault = databases.OUT_OF_REACH
+        else:
+            fault = databases.DAMAGED
+        return fault.format(first_line_of_error(cause))
 
     def refuse_change_while_reading(self) -> AbstractContextManager[None]:
         """Raises `LedgerDamaged` at the end of the block if a file that nobody may write has changed."""

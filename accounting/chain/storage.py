@@ -128,17 +128,10 @@ class Chain:
     @contextmanager
     def _errors_as_damage(self) -> Iterator[None]:
         """Turns errors of the database and the file system into `LedgerDamaged` with one sentence."""
-        unusable, unreadable = self._database.errors
         try:
             yield
-        except unreadable as cause:
-            if self._database.is_permission_error(cause):
-                raise LedgerDamaged(
-                    f"The ledger {self.name} may not be written or read by this user: {_first_line_of_error(cause)}. "
-                    "The ledger is whole; its owner can grant the rights."
-                ) from cause
-            verdict = "cannot be written or read" if isinstance(cause, unusable) else "is no readable ledger"
-            raise LedgerDamaged(f"The ledger {self.name} {verdict}: {_first_line_of_error(cause)}.") from cause
+        except self._database.errors as cause:
+            raise LedgerDamaged(f"The ledger {self.name} {self._database.describe_error(cause)}") from cause
 
     def _check_schema_version(self, session: DatabaseSession) -> None:
         if (version := _schema_version(session)) != SCHEMA:
@@ -191,7 +184,3 @@ def _schema_version(session: DatabaseSession) -> Any:
 def _where_condition(values: Mapping[str, Value]) -> str:
     """The condition that these columns have these values."""
     return " WHERE " + " AND ".join(f"{column} = :{column}" for column in values) if values else ""
-
-
-def _first_line_of_error(cause: Exception) -> str:
-    return str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")

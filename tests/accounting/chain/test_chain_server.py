@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import closing
 from multiprocessing.connection import Connection
 
 import pytest
+import sqlalchemy as sa
 
+from dpsweep.accounting.chain.postgres_server import PostgresServer
 from dpsweep.accounting.chain.storage import Chain
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 from dpsweep.accounting.ledger.ledger import Ledger
 from tests.accounting.books import BUDGET, charge, processes
-from tests.databases import Server
+from tests.databases import Server, pooled
 from tests.waiting import wait
 
 
@@ -150,3 +153,49 @@ def _can_hold(ledger: Ledger) -> bool:
 def test_a_file_is_not_locked_by_a_connection(file: Ledger) -> None:
     with pytest.raises(ValueError, match="to be a database on a server"), file.hold_named_lock("digits-p", "Plan p"):
         pass
+
+
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="needs apt-get install pgbouncer")
+def test_a_pooler_that_shares_connections_between_transactions_is_no_hindrance(server: Server) -> None:
+    """Prepared statements and locks of a connection would be those of others there."""
+    schema = server.place().address.rpartition("%3D")[2]
+    with closing(server.connect()) as connection:
+        connection.execute("CREATE ROLE pooled LOGIN")
+        connection.execute(f"GRANT ALL ON SCHEMA {schema} TO pooled")
+        connection.execute(f"ALTER ROLE pooled SET search_path = {schema}")
+    with pooled(server, "pooled") as address:
+        ledgers = [Ledger(address) for _ in range(2)]
+        ledgers[0].open_account("digits", BUDGET)
+        with ledgers[0].hold_named_lock("digits-p", "Plan p"):
+            for number in range(4):
+                charge(ledgers[number % 2], plan=f"p{number}")
+                with Chain(address).write_transaction() as lines:
+                    assert lines is not None
+                    for _ in range(8):  # the driver would prepare a statement at its sixth use
+                        assert lines.account_names() == ("digits",)
+            with (
+                pytest.raises(BadInput, match=rf"^Plan p is being run by process {os.getpid()} on "),
+                ledgers[1].hold_named_lock("digits-p", "Plan p"),
+            ):
+                raise AssertionError
+        with ledgers[1].hold_named_lock("digits-p", "Plan p"):
+            pass
+        assert ledgers[1].verify_and_count_entries() == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("28P01", "may not be written or read by this user: odd. The ledger is whole"),
+        ("53300", "has no room for another connection now, and is whole: odd."),
+        ("55P03", "is in use by another process, and is whole: odd."),
+        ("57P01", "cannot be written or read, because its server went away: odd."),
+        ("26000", "cannot be written or read, and is whole: odd. A pooler between"),
+        ("XX001", "is no readable ledger: odd."),
+    ],
+)
+def test_each_class_of_errors_says_what_is_wrong(state: str, said: str) -> None:
+    pytest.importorskip("psycopg", exc_type=ImportError)
+    cause = type("Odd", (Exception,), {"sqlstate": state})("odd")
+    server = PostgresServer("postgresql://me@host/books")
+    assert server.describe_error(sa.exc.DBAPIError("SELECT 1", None, cause)).startswith(said)
