@@ -1,4 +1,4 @@
-"""Writes the overview, summary and gallery of docs/reproduction.md: every figure's picture, claims and verdicts.
+"""Writes docs/reproduction.md: the claims in one screen, each claim table by table, the margins, and every figure.
 
 python docs/generators/gallery.py [REPRODUCTIONS]
 
@@ -23,14 +23,18 @@ from typing import TypeAlias
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from dpsweep.reports.reproduction.finding import Computed, Finding, Reproduction, figure_names, find_figure
+from dpsweep.reports.reproduction.claims import FEW
+from dpsweep.reports.reproduction.figures.a_fig3 import GAINS
+from dpsweep.reports.reproduction.finding import Computed, Finding, Margin, Reproduction, figure_names, find_figure
+from dpsweep.reports.reproduction.registry import CLAIMS, MARGINS, reproduction_of_results
 from dpsweep.reports.reproduction.results import RESULTS, SUFFIX, TrainingFacts, read_results
-from dpsweep.reports.statistics.verdict import Verdict
+from dpsweep.reports.statistics.verdict import CONFIDENCE, Verdict
 
 DOCS = Path(__file__).parents[1]
 PAGE, PICTURES, STORED = DOCS / "reproduction.md", DOCS / "figures", DOCS / "full_size"
 OVERVIEW = ("<!-- overview: python docs/generators/gallery.py -->\n", "<!-- end of overview -->\n")
-SUMMARY = ("<!-- summary: python docs/generators/gallery.py -->\n", "<!-- end of summary -->\n")
+MARGIN_TABLE = ("<!-- margins: python docs/generators/gallery.py -->\n", "<!-- end of margins -->\n")
+DETAILS = ("<!-- details: python docs/generators/gallery.py -->\n", "<!-- end of details -->\n")
 GALLERY = ("<!-- gallery: python docs/generators/gallery.py -->\n", "<!-- end of gallery -->\n")
 WIDEST, COLOURS = 1400, 64
 DIGEST = "results"
@@ -49,13 +53,19 @@ DATA = {
 NEEDS_GPU = {**dict.fromkeys(("a_fig1", "a_fig2", "a_fig3"), "ResNet20"), "a_fig4": "RoBERTa", "a_fig5": "RoBERTa"}
 """Figures whose model takes days on two cores, and that model."""
 
-UNTESTED = (
-    "ResNet20 on CIFAR-10 and RoBERTa-base on SST-2, the networks of Yang et al. 2022, at full size. They need a GPU, "
-    "and none was there. Verdicts on their claims come from a small CNN and linear models of frozen features alone."
+GPU = (
+    "ResNet20 on CIFAR-10 and RoBERTa-base on SST-2, the networks of Yang et al. 2022, were not run at full size: they "
+    "need a GPU. Verdicts on their claims come from a small CNN and linear models of frozen features alone."
 )
+PAPERS = ("Yang et al. 2022", "Mohapatra et al. 2022", "Bellet's lecture", "Yu et al. 2019", "Yu et al. 2018")
+FIRST = "a_price"
+"""The figure whose claims come first: what noise costs by a paper's own definitions."""
 
-HEADS = {Verdict.HOLDS: "Right", Verdict.REFUTED: "Wrong on these data", Verdict.UNDECIDED: "Undecided"}
-FIGURES = re.compile(r"^(?P<author>\w+).*?(?P<year>, lecture| \d{4}),? ?(?P<where>(?:Figures?|Table|Section) [\w. ]+)?")
+EASIER = "DP-NSGD is easier to tune than DP-SGD"
+"""The claim whose gain is told by range of learning rates."""
+
+MOST_PARTS = 12
+"""Quantities of a claim that are written out; of more, the deciding one is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +77,14 @@ class Made:
     facts: TrainingFacts | None
 
     @property
-    def where(self) -> str:
-        """The figure, and its data set for readers if it has one."""
-        data = "" if self.facts is None else f" on {DATA.get(self.facts.account, self.facts.account)}"
-        return f"`{self.name}`{data}"
-
-    @property
-    def data(self) -> str:
-        """The data set for readers before an interval; empty if it has none."""
-        return "" if self.facts is None else f"{DATA.get(self.facts.account, self.facts.account)}: "
+    def table(self) -> str:
+        """The data set for readers, or that there is none."""
+        return "computed" if self.facts is None else DATA.get(self.facts.account, self.facts.account)
 
 
-Topics: TypeAlias = Mapping[tuple[str, str], list[tuple[Made, Finding]]]
-"""The findings on each claim by paper and topic, with the figures that they are from."""
+Tests: TypeAlias = list[tuple[Made, Finding]]
+Topics: TypeAlias = Mapping[str, Tests]
+"""The tests of each claim by topic, in the order of the page."""
 
 
 def make(name: str) -> Made | None:
@@ -90,7 +95,7 @@ def make(name: str) -> Made | None:
     if not file.is_file():
         return None
     results = read_results(file)
-    return Made(name=name, reproduction=figure.make(results), facts=results.facts)
+    return Made(name=name, reproduction=reproduction_of_results(figure, results), facts=results.facts)
 
 
 def section(name: str, made: Made | None) -> str:
@@ -114,110 +119,144 @@ def _section(made: Made) -> Iterator[str]:
         yield f"{facts.provenance_sentence} {facts.sizes_sentence}\n\n"
     if made.reproduction.differences:
         yield f"Differs from the paper: {' '.join(made.reproduction.differences)}\n\n"
-    yield f"![{title}](figures/{made.name}.png)\n\n| claim | numbers | verdict |\n|---|---|---|\n"
-    for finding in made.reproduction.findings:
-        yield f"| {' | '.join((_cell(finding.claim), _cell(finding.numbers), f'**{finding.verdict_text}**'))} |\n"
+    yield f"![{title}](figures/{made.name}.png)\n"
 
 
 def by_topic(figures: Iterable[Made]) -> Topics:
-    """The findings of all figures by paper and topic."""
-    topics: dict[tuple[str, str], list[tuple[Made, Finding]]] = {}
-    for made in figures:
-        for finding in made.reproduction.findings:
-            topics.setdefault((paper(made.reproduction.source), finding.topic), []).append((made, finding))
+    """The tests of each claim: the gravest first, then paper by paper, claims of our own last."""
+    tests = [(made, finding) for made in figures for finding in made.reproduction.findings]
+    order = [claim.topic for claim in CLAIMS]
+    tests.sort(
+        key=lambda test: (
+            test[0].name != FIRST,
+            test[1].ours,
+            PAPERS.index(test[1].paper),
+            order.index(test[1].topic) if test[1].topic in order else len(order),
+        )
+    )
+    topics: dict[str, Tests] = {}
+    for made, finding in tests:
+        topics.setdefault(finding.topic, []).append((made, finding))
     return topics
 
 
 def overview(topics: Topics) -> str:
-    """One line for each claim: the paper, how many tests have which verdict, and the interval of the first one."""
-    head = "| claim | paper | verdict at full size | interval of the first test |\n|---|---|---|---|\n"
-    return head + "".join(_line(topic, author, found) for (author, topic), found in topics.items())
+    """The counts, a line for each claim of a paper, a line for each of our own, and the claims without a table."""
+    papers = {topic: tests for topic, tests in topics.items() if not tests[0][1].ours}
+    ours = {topic: tests for topic, tests in topics.items() if topic not in papers}
+    untested = [claim.topic for claim in CLAIMS if claim.topic not in topics]
+    return "\n".join(
+        (
+            counts(papers, "claims of the papers"),
+            "",
+            *_lines(papers),
+            "",
+            "Claims that no paper makes: those on two methods of a paper, on two other methods. "
+            + counts(ours, "claims of our own"),
+            "",
+            *_lines(ours),
+            "",
+            f"Without a stored table that has their columns: {'; '.join(untested) or 'none'}. {GPU}",
+            "",
+            false_verdicts([finding for tests in topics.values() for _, finding in tests]),
+            "",
+        )
+    )
 
 
-def _line(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
-    short = author.replace(" et al.", "").replace("'s lecture", "")
-    where = _where(found).replace("Figures ", "").replace("Figure ", "").replace(" to ", "-").replace(" and ", ", ")
-    figures = f"Fig. {where}" if where[:1].isdigit() else where
-    places = f"{short}, {figures}" if where else short
-    decides = found[0][1].decisive_part
-    interval = "computed" if decides is None else f"{found[0][0].data}{decides.text}"
-    return f"| {_cell(topic)} | {places} | {tally([one for _, one in found])} | {_cell(interval)} |\n"
+def counts(topics: Topics, name: str) -> str:
+    """How many tests have which verdict."""
+    every = [finding.verdict for tests in topics.values() for _, finding in tests]
+    told = "; ".join(f"**{verdict}** {every.count(verdict)}" for verdict in Verdict if verdict in every)
+    return f"{len(topics)} {name}, {len(every)} tests: {told}."
 
 
-def tally(found: Sequence[Finding]) -> str:
-    """The verdicts on a claim, with the number of tests for each where there are several.
-
-    >>> one, two = (Finding(topic="", claim="", criterion="", numbers="", verdict=one) for one in list(Verdict)[:2])
-    >>> tally([one]), tally([one, one]), tally([two, one, one])
-    ('**holds**', '**holds** (2 of 2)', '**holds** (2), **refuted** (1)')
-    """
-    counts = Counter(one.verdict for one in found)
-    if len(counts) == 1:
-        return f"**{found[0].verdict_text if len(found) == 1 else found[0].verdict}**" + _of(len(found))
-    return ", ".join(f"**{verdict}** ({counts[verdict]})" for verdict in Verdict if counts[verdict])
+def false_verdicts(findings: Sequence[Finding]) -> str:
+    """The number of false verdicts to expect at most."""
+    chance = [finding for finding in findings if finding.parts]
+    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in chance)
+    most = (1 - CONFIDENCE) * len(chance)
+    return (
+        f"Chance plays a part in {len(chance)} of these tests, {decided} of them decided. The intervals of a test hold "
+        f"jointly with {CONFIDENCE:.0%}, so at most {most:.1f} false verdicts are to be expected among all of them."
+    )
 
 
-def _of(count: int) -> str:
-    return f" ({count} of {count})" if count > 1 else ""
+def _lines(topics: Topics) -> Iterator[str]:
+    yield "| claim | paper | verdict, and the tables that gave it |"
+    yield "|---|---|---|"
+    for topic, tests in topics.items():
+        paper = tests[0][1].paper.replace(" et al.", "")
+        yield f"| {_cell(topic)} | {paper} | {tally(tests)} |"
 
 
-def summary(topics: Topics) -> str:
-    """Every verdict and its interval in a table, then what was right and wrong by paper."""
-    rows = (_row(topic, author, found) for (author, topic), found in topics.items())
-    head = "| claim | paper | verdict at full size | interval that decides it |\n|---|---|---|---|\n"
-    return "".join((head, *rows, "\n### What the papers got right, and what not\n", *_words(topics)))
+def tally(tests: Tests) -> str:
+    """Each verdict on a claim with the tables that gave it."""
+    texts: dict[str, list[str]] = {}
+    for made, finding in sorted(tests, key=lambda test: list(Verdict).index(test[1].verdict)):
+        texts.setdefault(finding.verdict_text, []).append(made.table)
+    return "; ".join(
+        f"**{verdict}**: " + ", ".join(f"{name} x{many}" if many > 1 else name for name, many in Counter(names).items())
+        for verdict, names in texts.items()
+    )
 
 
-def entry(made: Made, finding: Finding) -> tuple[str, str]:
-    """One verdict of the summary, and what decides it."""
-    decides = "computed, without chance" if finding.decisive_part is None else finding.decisive_part.text
-    return f"{made.where}: **{finding.verdict_text}**", _cell(decides)
+def details(topics: Topics) -> str:
+    """Every claim once: its criterion, and what each table says of it."""
+    return "".join(text for topic, tests in topics.items() for text in _detail(topic, tests))
 
 
-def paper(source: str) -> str:
-    """The paper by its first author and year."""
-    found = FIGURES.match(source)
-    if found is None:
-        return source
-    return f"{found['author']}'s lecture" if "lecture" in found["year"] else f"{found['author']} et al.{found['year']}"
+def _detail(topic: str, tests: Tests) -> Iterator[str]:
+    one = tests[0][1]
+    ours = " No paper makes this claim." if one.ours else ""
+    yield f"\n### {topic}\n\n{one.paper}, {one.where}: {one.claim}{ours} Criterion: {one.criterion}.\n\n"
+    yield "| table | verdict | the claim | numbers |\n|---|---|---|---|\n"
+    yield from (detail_row(made, finding) for made, finding in tests)
+    if topic == EASIER:
+        for made, _ in tests:
+            yield from _gains(made)
 
 
-def _row(topic: str, author: str, found: list[tuple[Made, Finding]]) -> str:
-    entries = [entry(made, finding) for made, finding in found]
-    verdicts, decides = ("<br>".join(column) for column in zip(*entries, strict=True))
-    return f"| {_cell(topic)} | {', '.join(filter(None, (author, _where(found))))} | {verdicts} | {decides} |\n"
+def _gains(made: Made) -> Iterator[str]:
+    """The gain by range of learning rates, at the least noise and the most random points."""
+    for sheet in made.reproduction.sheets:
+        if sheet.caption == GAINS:
+            rows = [[item.text for item in row] for row in sheet.rows]
+            first = [row[2:] for row in rows if row[:2] == [rows[0][0], str(max(FEW))]]
+            yield (
+                f"\n{made.table}, `{made.name}`, noise {rows[0][0]}: the gain in points of {max(FEW)} random points "
+                "where both grids' learning rates are in this range.\n\n"
+            )
+            yield f"| {' | '.join(sheet.columns[2:])} |\n{'|---' * len(first[0])}|\n"
+            yield from (f"| {' | '.join(row)} |\n" for row in first)
 
 
-def _where(found: list[tuple[Made, Finding]]) -> str:
-    """The paper's figures that the claim was read from."""
-    places = [match["where"] for made, _ in found if (match := FIGURES.match(made.reproduction.source))]
-    return "; ".join(place for place in dict.fromkeys(places) if place)
+def detail_row(made: Made, finding: Finding) -> str:
+    """A test: its table, verdict, margin at which it turns, and numbers."""
+    where = f"`{made.name}`" if made.facts is None else f"{made.table}, `{made.name}`"
+    return f"| {where} | **{finding.verdict_text}** | {_cell(finding.flip)} | {_cell(numbers(finding))} |\n"
 
 
-def _words(topics: Topics) -> Iterator[str]:
-    """A list for each paper: its claims by verdict, and the data on which each has it."""
-    for author in dict.fromkeys(author for author, _ in topics):
-        yield f"\n{author}:\n\n"
-        for verdict, head in HEADS.items():
-            own = [
-                f"{_cell(topic)} ({places})"
-                for (one, topic), found in topics.items()
-                if one == author and (places := _places(found, verdict))
-            ]
-            if own:
-                yield f"- {head}: {'; '.join(own)}.\n"
+def numbers(finding: Finding) -> str:
+    """The quantities with their intervals; of many, the deciding one."""
+    decides, shown = finding.decisive_part, finding.numbers
+    if decides is not None and len(finding.parts) > MOST_PARTS:
+        shown = f"{decides.text}, of {len(finding.parts)} quantities"
+    return "; ".join(filter(None, (shown, finding.remark)))
 
 
-def untrained(names: Iterable[str]) -> str:
-    """What the summary cannot say anything on."""
-    waiting = [f"`{name}`" for name in names if name not in NEEDS_GPU]
-    words = f"Not trained yet at full size, so without a verdict: {', '.join(waiting)}.\n\n" if waiting else ""
-    return f"\n{words}Untested: {UNTESTED}\n"
+def margin_table() -> str:
+    """Every margin and its source."""
+    rows = (f"| {_cell(one.range_text)} | {_direction(one)} | {_cell(one.source)} |\n" for one in MARGINS)
+    return "".join(("| margin | direction | source |\n|---|---|---|\n", *rows))
 
 
-def _places(found: list[tuple[Made, Finding]], verdict: Verdict) -> str:
-    own = [(made, finding.scope) for made, finding in found if finding.verdict is verdict]
-    return ", ".join(f"{made.where} {scope}".strip() for made, scope in own)
+def _direction(margin: Margin) -> str:
+    if margin.above is None and margin.below is None:
+        return "none beside the margin"
+    if margin.below is not None:
+        return f"below {margin.unit.value_text(margin.below)}"
+    return f"above {margin.unit.value_text(margin.above or 0.0)}"
 
 
 def insert(page: str, marks: tuple[str, str], made: str) -> str:
@@ -279,10 +318,16 @@ def main(arguments: list[str]) -> None:
     for name in missing:
         (PICTURES / f"{name}.png").unlink(missing_ok=True)
     topics = by_topic(made)
-    page = insert(PAGE.read_text(encoding="utf-8"), OVERVIEW, overview(topics))
-    page = insert(page, SUMMARY, summary(topics) + untrained(missing))
-    gallery = "".join(("## What came out\n", *(section(name, one) for name, one in every.items())))
-    PAGE.write_text(insert(page, GALLERY, gallery), encoding="utf-8")
+    gallery = "".join(("## The figures\n", *(section(name, one) for name, one in every.items())))
+    page = PAGE.read_text(encoding="utf-8")
+    for marks, text in (
+        (OVERVIEW, overview(topics)),
+        (MARGIN_TABLE, margin_table()),
+        (DETAILS, details(topics)),
+        (GALLERY, gallery),
+    ):
+        page = insert(page, marks, text)
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 python docs/generators/verdict_rates.py
 
 Each criterion is computed on tables with an experiment's grid in which every score is drawn from N(.8, .01), and on
-tables in which the effect that it looks for was planted, with the same noise. The slope of best lr ~ c^e is also
-computed on tables of several kinds whose slope is known.
+tables in which the effect that it looks for was planted, with the same noise. The criterion that two best scores are
+close is also computed where they differ by exactly its margin, with noise that differs between points; the slope of
+best lr ~ c^e on tables of several kinds whose slope is known.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,9 +26,8 @@ from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction import claims, learning_curves
-from dpsweep.reports.reproduction.figures import a_fig3, b_fig2_3
-from dpsweep.reports.reproduction.figures import d_fig2 as amended
-from dpsweep.reports.reproduction.finding import Finding
+from dpsweep.reports.reproduction.finding import ClaimEvidence, Margin
+from dpsweep.reports.reproduction.results import rows_of_first_recorded_step
 from dpsweep.reports.statistics.point_scores import (
     CLIP,
     LR,
@@ -49,12 +49,25 @@ PLANTED_STD = 0.005
 TABLES, PLANTED = 300, 100
 
 Score = Callable[..., float]
-Claim = Callable[[pd.DataFrame], Finding]
+Claim = Callable[[pd.DataFrame], ClaimEvidence]
 LRS = tuple(np.geomspace(0.01, 100, 9))
 CLIPS = tuple(np.geomspace(0.1, 10, 5))
 MANY_CLIPS = tuple(np.geomspace(0.1, 10, 12))
 BEST_CONSTANT = 0.4
 """The score of the best constant predictor of the made-up tables, far below that of a good run."""
+
+NOISE: Mapping[str, Sequence[float]] = {"noise_multiplier": (2.0,)}
+
+
+def _slope(rows: pd.DataFrame, method: str, margin: Margin) -> ClaimEvidence:
+    known = rows.assign(**{claims.BEST_CONSTANT: BEST_CONSTANT})
+    return claims.evidence_on_rate_by_clip_norm(known, method, margin)
+
+
+INVERSE, FREE = (
+    partial(_slope, method=method, margin=margin)
+    for method, margin in (("dpsgd", claims.INVERSE), ("dpadam", claims.FREE))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +75,7 @@ class Part:
     """A method's grid, and its true score as a function of the settings by name."""
 
     method: str
-    axes: dict[str, Sequence[float]]
+    axes: Mapping[str, Sequence[float]]
     score: Score = lambda **_: LEVEL
 
 
@@ -115,7 +128,17 @@ def criteria() -> Iterator[Criterion]:
 
 def _raised(**at: float) -> float:
     """Best at the three largest learning rates."""
-    return LEVEL + 0.1 * (at[LR] >= LRS[6])
+    return LEVEL + 0.1 * bool(at[LR] >= LRS[6])
+
+
+def _one_rate(**at: float) -> float:
+    """Best at the middle learning rate."""
+    return LEVEL - 0.1 * bool(at[LR] != LRS[4])
+
+
+def _setting(rows: pd.DataFrame) -> pd.Series:
+    """The clip norm or the regularizer of each row."""
+    return rows[REGULARIZER].fillna(rows[CLIP])
 
 
 SPREADS: dict[str, tuple[Score, Callable[[pd.DataFrame], float | pd.Series]]] = {
@@ -127,6 +150,26 @@ SPREADS: dict[str, tuple[Score, Callable[[pd.DataFrame], float | pd.Series]]] = 
     ),
 }
 """True scores of a grid, and the standard deviation of its runs."""
+
+
+BOUNDARIES: dict[str, tuple[Score, Callable[[pd.DataFrame], float | pd.Series]]] = {
+    "alike": (_raised, lambda _: NOISE_STD),
+    "25 times as much at every other learning rate": (
+        _raised,
+        lambda rows: 0.002 + 0.048 * rows[LR].isin(LRS[1::2]),
+    ),
+    "5 times as much in one method": (_raised, lambda rows: 0.004 + 0.016 * (rows["method"] == "dpsgd")),
+    "11 times as much at the best learning rate": (_one_rate, lambda rows: 0.002 + 0.02 * (rows[LR] == LRS[4])),
+    "16 times as much at one of the best points": (
+        _one_rate,
+        lambda rows: 0.002 + 0.03 * ((rows[LR] == LRS[4]) & (_setting(rows) == CLIPS[2])),
+    ),
+    "16 times as much at two of the best points": (
+        _one_rate,
+        lambda rows: 0.002 + 0.03 * ((rows[LR] == LRS[4]) & _setting(rows).isin(CLIPS[1::2])),
+    ),
+}
+"""True scores of a grid, and the standard deviation of the runs of two methods whose best scores are compared."""
 
 
 def along_rate(width: float = 0.1) -> Score:
@@ -153,39 +196,28 @@ def _of_grids() -> Iterator[Criterion]:
     both = (_grid("dpnsgd", along_rate()), _grid("dpsgd", along_product))
     yield Criterion(
         name="stable in r, while c matters",
-        claim=claims.finding_that_regularizer_matters_little,
+        claim=claims.evidence_that_regularizer_matters_little,
         nothing=nothing,
         effect=both,
     )
     yield Criterion(
         name="easier to tune",
-        claim=partial(claims.finding_that_normalized_tunes_easier, normalized="dpnsgd", clipped="dpsgd"),
+        claim=partial(claims.evidence_that_normalized_tunes_easier, normalized="dpnsgd", clipped="dpsgd"),
         nothing=nothing,
         effect=wide,
     )
     yield Criterion(
         name="the same best score",
-        claim=partial(claims.finding_that_best_scores_are_close, methods=("dpnsgd", "dpsgd"), claim=""),
+        claim=partial(claims.evidence_that_best_scores_are_close, methods=("dpnsgd", "dpsgd")),
         nothing=nothing,
         effect=both,
     )
     many = partial(_grid, clips=MANY_CLIPS)
     for name, claim, method, score in (
-        ("best lr ~ 1 / clip norm", b_fig2_3.finding_that_rate_is_inverse_to_clip, "dpsgd", along_product),
-        (
-            "best lr ~ 1 / clip norm, at every noise",
-            a_fig3.finding_that_rate_falls_as_clip_grows,
-            "dpsgd",
-            along_product,
-        ),
-        ("best lr does not depend on clip norm", b_fig2_3.finding_that_rate_ignores_clip_norm, "dpadam", along_rate()),
+        ("best lr ~ 1 / clip norm", INVERSE, "dpsgd", along_product),
+        ("best lr does not depend on clip norm", FREE, "dpadam", along_rate()),
     ):
-        yield Criterion(
-            name=name,
-            claim=partial(claim, best_constant=BEST_CONSTANT),
-            nothing=(many(method),),
-            effect=(many(method, score),),
-        )
+        yield Criterion(name=name, claim=claim, nothing=(many(method),), effect=(many(method, score),))
 
 
 def _of_candidates() -> Iterator[Criterion]:
@@ -194,15 +226,16 @@ def _of_candidates() -> Iterator[Criterion]:
     nothing = (Part(method="dpadam", axes=few), Part(method="dpsgd", axes=many))
     yield Criterion(
         name="few candidates against many",
-        claim=partial(claims.finding_that_few_candidates_beat_others, tuned=["dpsgd"], few="dpadam"),
+        claim=partial(claims.evidence_that_few_candidates_beat_others, tuned=["dpsgd"], few="dpadam"),
         nothing=nothing,
         effect=(Part(method="dpadam", axes=few), _grid("dpsgd", lambda **at: 0.7, clips=CLIPS[:4])),
     )
-    adams = {LR: (0.0001, 0.001, 0.01), "trainer.beta1": (0.8, 0.9), "trainer.beta2": (0.99, 0.999)}
+    adams = {**NOISE, LR: (0.0001, 0.001, 0.01), "trainer.beta1": (0.8, 0.9), "trainer.beta2": (0.99, 0.999)}
     yield Criterion(
         name="the defaults are near the best",
         claim=partial(
-            claims.finding_that_adam_defaults_suffice, default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
+            claims.evidence_that_adam_defaults_suffice,
+            default={LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999},
         ),
         nothing=(Part(method="dpadam", axes=adams),),
         effect=(Part(method="dpadam", axes=adams, score=lambda **at: 0.8 - 0.2 * (at[LR] != 0.001)),),
@@ -210,51 +243,51 @@ def _of_candidates() -> Iterator[Criterion]:
 
 
 def _of_lengths() -> Iterator[Criterion]:
-    lengths = {"steps": (500, 1000, 2000)}
-    grows = {LR: (0.001,), CLIP: CLIPS[:4]} | lengths
+    lengths = {**NOISE, "steps": (500, 1000, 2000)}
+    grows = {LR: (0.001,), CLIP: CLIPS[:4], **lengths}
     methods = ("dpadam", "dpadamwosm")
     yield Criterion(
         name="runs alongside",
-        claim=partial(claims.finding_that_second_method_is_no_worse, one="dpadam", other="dpadamwosm"),
+        claim=partial(claims.evidence_that_second_method_is_no_worse, one="dpadam", other="dpadamwosm"),
         nothing=tuple(Part(method=method, axes=grows) for method in methods),
         effect=tuple(
             Part(method=method, axes=grows, score=lambda **at: at["steps"] / 4000 + 0.3) for method in methods
         ),
     )
-    rates = {LR: LRS[:6], CLIP: CLIPS[:4]} | lengths
+    rates = {LR: LRS[:6], CLIP: CLIPS[:4], **lengths}
     yield Criterion(
         name="half of the learning rates can be pruned",
-        claim=claims.finding_that_many_rates_are_prunable,
+        claim=claims.evidence_that_many_rates_are_prunable,
         nothing=(Part(method="dpsgd", axes=rates),),
         effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
     )
-    momentum = {claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
+    momentum = {**NOISE, claims.MOMENTUM: (0.0, 0.3, 0.6, 0.7, 0.9), "steps": (100, 2000)}
     yield Criterion(
         name="momentum 0.6 or 0.7 is the best in the end",
-        claim=claims.finding_that_moderate_momentum_is_best,
+        claim=lambda rows: claims.evidence_that_moderate_momentum_is_best(rows[rows["steps"] == rows["steps"].max()]),
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
     yield Criterion(
         name="momentum 0.9 is the best at first",
-        claim=claims.finding_that_large_momentum_starts_fast,
+        claim=lambda rows: claims.evidence_that_large_momentum_starts_fast(rows_of_first_recorded_step(rows)),
         nothing=(Part(method="dpmomentum", axes=momentum),),
         effect=(Part(method="dpmomentum", axes=momentum, score=_moderate),),
     )
     noises = {"noise_multiplier": (0.74, 0.85, 1.15)}
-    kinds = (amended.PLAIN, amended.MOMENTUM, amended.FALLING, amended.BOTH)
+    kinds = (claims.PLAIN, claims.AVERAGED, claims.FALLING, claims.BOTH)
     equal, unequal = (
         tuple(Part(method=kind, axes=noises, score=score(kind)) for kind in kinds) for score in (_level, _amended)
     )
     yield Criterion(
         name="better at every noise",
-        claim=partial(amended.finding_that_methods_beat_dpsgd, methods=[amended.BOTH], claim=""),
+        claim=partial(claims.evidence_that_method_beats_dpsgd, method=claims.BOTH),
         nothing=equal,
         effect=unequal,
     )
     yield Criterion(
         name="a larger gain for few steps",
-        claim=amended.finding_that_few_steps_gain_most,
+        claim=claims.evidence_that_few_steps_gain_most,
         nothing=equal,
         effect=unequal,
     )
@@ -270,7 +303,7 @@ def _level(kind: str) -> Score:
 
 
 def _amended(kind: str) -> Score:
-    gain = {amended.PLAIN: 0.0, amended.MOMENTUM: 0.05, amended.FALLING: 0.05, amended.BOTH: 0.15}[kind]
+    gain = {claims.PLAIN: 0.0, claims.AVERAGED: 0.05, claims.FALLING: 0.05, claims.BOTH: 0.15}[kind]
     return lambda **at: 0.7 + gain * (1.15 - at["noise_multiplier"] + 0.5)
 
 
@@ -303,22 +336,22 @@ def _courses(rows: pd.DataFrame, method: str) -> learning_curves.Courses:
     }
 
 
-def _biased(rows: pd.DataFrame) -> Finding:
+def _biased(rows: pd.DataFrame) -> ClaimEvidence:
     families = (
         learning_curves.family_of_clipping_method("dpsgd"),
         learning_curves.family_of_normalizing_method("dpnsgd"),
     )
-    return learning_curves.finding_that_bounding_raises_loss(
+    return learning_curves.evidence_that_bounding_raises_loss(
         {family: _courses(rows, family.method) for family in families}
     )
 
 
-def _flat(rows: pd.DataFrame) -> Finding:
-    return learning_curves.finding_that_accuracy_is_flat_in_r(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"))
+def _flat(rows: pd.DataFrame) -> ClaimEvidence:
+    return learning_curves.evidence_that_accuracy_is_flat_in_r(_courses(rows, "dpsgd"), _courses(rows, "dpnsgd"))
 
 
-def _rough(rows: pd.DataFrame) -> Finding:
-    return learning_curves.finding_that_small_r_fluctuates(
+def _rough(rows: pd.DataFrame) -> ClaimEvidence:
+    return learning_curves.evidence_that_small_r_fluctuates(
         _courses(rows, "dpsgd"), _courses(rows, "dpnsgd"), c=0.1, r=0.1
     )
 
@@ -338,34 +371,37 @@ def _rows(part: Part, repeats: int) -> pd.DataFrame:
 
 
 def rates() -> str:
-    """The table: the share of tables of pure noise, and of tables with the effect, on which a criterion holds."""
-    lines = [
-        "| criterion | runs of a point | holds on pure noise | refuted on pure noise | holds on the planted effect |"
-    ]
-    lines.append("|---|---|---|---|---|")
+    """The tables: how often each criterion gives each verdict, and at a boundary, and how often an interval covers."""
+    lines = ["| criterion | runs of a point | noise: holds | margin missed | refuted | planted effect: holds |"]
+    lines.append("|---|---|---|---|---|---|")
     for one in criteria():
         noise, effect = on_noise(one), on_effect(one)
-        shares = (noise[Verdict.HOLDS] / TABLES, noise[Verdict.REFUTED] / TABLES, effect[Verdict.HOLDS] / PLANTED)
+        shares = [noise[verdict] / TABLES for verdict in (Verdict.HOLDS, Verdict.MISSED, Verdict.REFUTED)]
+        shares.append(effect[Verdict.HOLDS] / PLANTED)
         lines.append(f"| {one.name} | {one.repeats} | {' | '.join(f'{share:.1%}' for share in shares)} |")
         print(lines[-1], flush=True)
-    return "\n".join((*lines, "", *coverage(), "", *slope_rates(), ""))
+    return "\n".join((*lines, "", *boundary(), "", *coverage(), "", *slope_rates(), ""))
 
 
-def coverage() -> Iterator[str]:
-    """The table: how often the interval of a grid's best score has the best true score, and its median width."""
-    yield "| spread of three runs of a point | the interval of the best score covers it | median width in points |"
+def boundary() -> Iterator[str]:
+    """The table: verdicts that two best scores are close where they differ by exactly the margin."""
+    yield "| three runs of a point, standard deviation | close at the margin: holds | refuted |"
     yield "|---|---|---|"
-    for name, (score, std) in SPREADS.items():
-        random = Generator(Philox(crc32(name.encode())))
-        rows = table([_grid("dpsgd", score)], 3)
-        found = [_best(noisy(rows, 3, std(rows), random)) for _ in range(TABLES)]
-        share = np.mean([one.low <= rows["accuracy"].max() <= one.high for one in found])
-        width = 100 * np.median([one.high - one.low for one in found])
-        yield f"| {name} | {share:.1%} | {width:.2g} |"
+    for name, (score, std) in BOUNDARIES.items():
+        found = on_boundary(name, score, std, TABLES)
+        yield f"| {name} | {found[Verdict.HOLDS] / TABLES:.1%} | {found[Verdict.REFUTED] / TABLES:.1%} |"
 
 
-def _best(rows: pd.DataFrame) -> IntervalEstimate:
-    return weighted_mean_of_ordered_scores(point_scores(rows), weights_of_best).estimate("best")
+def on_boundary(
+    name: str, score: Score, std: Callable[[pd.DataFrame], float | pd.Series], tables: int
+) -> Counter[Verdict]:
+    """How often two best scores that differ by exactly the margin are close by each verdict."""
+    random = Generator(Philox(crc32(name.encode())))
+    rows = table([_grid("dpnsgd", score), _grid("dpsgd", lambda **at: score(**at) - claims.CLOSE.most)], 3)
+    return Counter(
+        claims.evidence_that_best_scores_are_close(noisy(rows, 3, std(rows), random), ("dpnsgd", "dpsgd")).verdict
+        for _ in range(tables)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +420,7 @@ class SlopeTables:
     @property
     def rows(self) -> pd.DataFrame:
         """The table with its true scores, three runs of each point."""
-        axes = {LR: self.rates, CLIP: np.geomspace(10**-1.5, 10**1.5, 14), "noise_multiplier": (2.0,)}
+        axes = {LR: self.rates, CLIP: tuple(np.geomspace(10**-1.5, 10**1.5, 14)), **NOISE}
         score: Score = lambda **at: self.score(math.log10(at[LR]), math.log10(at[CLIP]))  # noqa: E731
         return table([Part(method="dpsgd", axes=axes, score=score)], 3)
 
@@ -452,6 +488,23 @@ def slope_rates(tables: int = TABLES) -> Iterator[str]:
         share = f"{covered / told:.1%}" if told and one.kind != REGIMES else "-"
         true, wide = "none" if one.kind == REGIMES else f"{one.slope:g}", f"{width:.2g}" if told else "-"
         yield f"| {one.kind} | {true} | {told / tables:.1%} | {share} | {wide} |"
+
+
+def coverage() -> Iterator[str]:
+    """The table: how often the interval of a grid's best score has the best true score, and its median width."""
+    yield "| spread of three runs of a point | the interval of the best score covers it | median width in points |"
+    yield "|---|---|---|"
+    for name, (score, std) in SPREADS.items():
+        random = Generator(Philox(crc32(name.encode())))
+        rows = table([_grid("dpsgd", score)], 3)
+        found = [_best(noisy(rows, 3, std(rows), random)) for _ in range(TABLES)]
+        share = np.mean([one.low <= rows["accuracy"].max() <= one.high for one in found])
+        width = 100 * np.median([one.high - one.low for one in found])
+        yield f"| {name} | {share:.1%} | {width:.2g} |"
+
+
+def _best(rows: pd.DataFrame) -> IntervalEstimate:
+    return weighted_mean_of_ordered_scores(point_scores(rows), weights_of_best).estimate("best")
 
 
 def insert(page: str, made: str) -> str:

@@ -20,6 +20,7 @@ from dpsweep.accounting.printing import print_error, print_line
 from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
 from dpsweep.reports.reproduction.every_figure import ALL, make_missing_figures_within_hours
 from dpsweep.reports.reproduction.finding import Computed, Reproduction, find_figure
+from dpsweep.reports.reproduction.registry import reproduction_of_results
 from dpsweep.reports.reproduction.results import RESULTS, read_results, write_results
 from dpsweep.reports.reproduction.training import run_sweep_and_read_results
 
@@ -68,7 +69,8 @@ def _write_page_and_print_verdicts(folder: Path, reproduction: Reproduction) -> 
     print_line(f"{reproduction.title} ({reproduction.source})")
     for finding in reproduction.findings:
         print_line(f"  {finding.verdict_text}: {finding.claim}")
-        print_line(f"    {finding.numbers}")
+        for text in filter(None, (finding.numbers, finding.remark, finding.flip)):
+            print_line(f"    {text}")
     print_line(page)
 
 
@@ -81,7 +83,7 @@ def _folder_and_reproduction_of_figure(
         return root / name, figure.make()
     folder = root / name / scale
     write_results(run_sweep_and_read_results(name, scale, overrides, folder), folder / RESULTS)
-    return folder, figure.make(read_results(folder / RESULTS))
+    return folder, reproduction_of_results(figure, read_results(folder / RESULTS))
 
 
 def write_page(reproduction: Reproduction, folder: Path) -> Path:

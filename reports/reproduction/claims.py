@@ -1,29 +1,27 @@
 """The papers' claims on the scores of a search, each as a criterion on a table with a row per run.
 
-The criteria are ours: papers say "stable", "close" or "easier" and draw it. Claims on learning curves are in
-`learning_curves`; those that one figure alone makes are in its file.
+The criteria and their margins are ours: papers say "stable", "close" or "easier" and draw it. `registry` says who makes
+each claim and on which tables it is tested. Claims on learning curves are in `learning_curves`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
-from dpsweep.reports.content.formatting import enumeration_text, method_label, setting_text
+from dpsweep.reports.content.formatting import method_label, setting_text
 from dpsweep.reports.reproduction.finding import (
-    Finding,
-    estimate_text_as_number,
-    estimate_text_in_percent,
-    estimate_text_in_percentage_points,
-    joint_verdict_of_parts,
-    judged_parts_of_estimates_in_range,
-    percentage_points_text,
-    text_listing_estimates,
+    NUMBER,
+    PERCENT,
+    ClaimEvidence,
+    Margin,
+    Quantity,
+    weigh,
 )
 from dpsweep.reports.statistics.point_scores import (
     CLIP,
@@ -37,6 +35,7 @@ from dpsweep.reports.statistics.point_scores import (
     group_rows_by_column,
     point_scores,
     rows_of_method,
+    scores_of_rows,
     weighted_mean_of_ordered_scores,
     weights_of_best,
     weights_of_mean_best,
@@ -59,25 +58,35 @@ from dpsweep.reports.statistics.verdict import (
     confidence_of_each_interval,
     joint_verdict,
     unknown_estimate,
+    verdict_on_direction_and_margin,
 )
 
-CLOSE = 0.03
-"""Largest difference of two scores that counts as close."""
-
-APART = 0.01
-"""Smallest difference of two scores that counts as better."""
-
-FLAT = 0.25
-"""Largest share of a grid's variance that r may explain, alone and with lr, in a method that is stable in r."""
-
-WIDER = 0.1
-"""Smallest difference of two shares of variance that counts as larger."""
+BETTER = Margin(least=0.01, above=0.0, source="ours: the papers write accuracies to a whole or a half point")
+ABOVE = Margin(least=0.0, source="the claim itself: it names no size")
+CLOSE = Margin(
+    least=-0.03, most=0.03, source="ours: a fifth of the 15 points that the axes of Mohapatra et al., Figure 7, show"
+)
+NO_WORSE = Margin(most=0.03, source=f"{CLOSE.source}, to one side")
+FLAT = Margin(most=0.25, unit=PERCENT, source="ours: a quarter of the variance; no paper names a number")
+DEPENDS = Margin(least=0.1, above=0.0, source="ours: a tenth of the variance; no paper names a number")
+INVERSE = Margin(
+    least=-1.5,
+    most=-0.5,
+    above=-np.inf,
+    below=0.0,
+    unit=NUMBER,
+    source="Mohapatra et al., Theorem 5.1, says -1; the range is what is nearer to it than to 0 or -2",
+)
+FREE = Margin(least=-0.5, most=0.5, unit=NUMBER, source="ours: what is nearer to 0 than to 1 or -1")
 
 FEW = (1, 4)
 """Numbers of random points at which methods are compared."""
 
-SLOPES = (-1.5, -0.5)
-"""Range of the exponent e in lr ~ clip_norm^e that counts as inverse proportion (e = -1)."""
+FEWEST_RATES = 3
+"""Learning rates of the narrowest range over which a gain is told."""
+
+LEARNED = 0.5
+"""Share of the table's best score below which DP-SGD has not learned."""
 
 READ_FROM = (
     f"e is the median slope over all pairs of usable clip norms: those whose best score is inside the grid and beats "
@@ -85,240 +94,247 @@ READ_FROM = (
     f"with fewer than {FEWEST_ROWS} of them, if the smaller and the larger ones have different slopes, or if one of "
     "them decides"
 )
+BEST_CONSTANT = "best_constant"
 
 MOMENTUM = "trainer.momentum"
 MODERATE, LARGE = (0.6, 0.7), 0.9
+ADAM, WOSM, TUNED = "dpadam", "dpadamwosm", ("dpsgd", "dpmomentum")
+DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
+PLAIN, AVERAGED, FALLING, BOTH = "DP-SGD", "momentum", "falling clip norm", "momentum and falling clip norm"
+"""Yu, Zhang and Chen's names of their methods."""
 
 
-def finding_that_regularizer_matters_little(
+def evidence_that_regularizer_matters_little(
     table: pd.DataFrame, normalized: str = "dpnsgd", clipped: str = "dpsgd"
-) -> Finding:
+) -> ClaimEvidence:
     """The normalized method's r explains little of its scores, the clipped one's c much."""
-    noises = group_rows_by_column(table, NOISE)
-    level = confidence_of_each_interval(2 * len(noises))
-    flat, differ = [], []
-    for noise, rows in noises:
-        at = f"noise {setting_text(noise)}:"
-        r, c = (
-            _variance_shares_of_method(rows, normalized, REGULARIZER),
-            _variance_shares_of_method(rows, clipped, CLIP),
-        )
-        flat.append(_variance_share_explained_by_setting(r, f"{at} r explains", level))
-        differ.append(_excess_of_variance_share(c, r, f"{at} c explains more than r by", level))
-    parts = (
-        *judged_parts_of_estimates_in_range(flat, estimate_text_in_percent, most=FLAT),
-        *judged_parts_of_estimates_in_range(differ, estimate_text_in_percentage_points, least=WIDER),
-    )
-    return Finding(
-        topic=f"{method_label(normalized)} is stable in r, {method_label(clipped)} depends on c",
-        claim=f"{method_label(normalized)} is rather stable in its regularizer r, while {method_label(clipped)} "
-        "depends on learning rate and clip norm c.",
-        criterion=f"r, alone and together with lr, explains at most {FLAT:.0%} of the variance over the grid, and c "
-        f"at least {percentage_points_text(WIDER)} more",
-        numbers="; ".join(
-            (
-                text_listing_estimates(flat, estimate_text_in_percent),
-                text_listing_estimates(differ, estimate_text_in_percentage_points),
-            )
-        ),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=(*flat, *differ),
-        parts=parts,
-    )
+    quantities = []
+    for at, rows in _rows_by_noise(table):
+        r, c = _variance_shares(rows, normalized, REGULARIZER), _variance_shares(rows, clipped, CLIP)
+        quantities += [
+            Quantity(name=f"{at} r explains", estimate=_share_of_setting(r), margin=FLAT),
+            Quantity(
+                name=f"{at} c explains more than r by",
+                estimate=_share_of_setting(None if r is None or c is None else _difference(c, r)),
+                margin=DEPENDS,
+            ),
+        ]
+    return weigh(quantities)
 
 
-def finding_that_normalized_tunes_easier(table: pd.DataFrame, normalized: str, clipped: str) -> Finding:
+def evidence_that_normalized_tunes_easier(table: pd.DataFrame, normalized: str, clipped: str) -> ClaimEvidence:
     """A few random points of the normalized method are better."""
-    noises = group_rows_by_column(table, NOISE)
-    level = confidence_of_each_interval(len(noises) * len(FEW))
-    gains = [
-        (
-            _mean_best_of_random_points(rows, normalized, count) - _mean_best_of_random_points(rows, clipped, count)
-        ).estimate(f"noise {setting_text(noise)}, best of {count}:", level)
-        for noise, rows in noises
-        for count in FEW
-    ]
-    parts = judged_parts_of_estimates_in_range(gains, estimate_text_in_percentage_points, least=APART)
-    return Finding(
-        topic=f"{method_label(normalized)} is easier to tune than {method_label(clipped)}",
-        claim=f"{method_label(normalized)} is stable in regularizer and learning rate, so that it could be easier to "
-        f"tune than {method_label(clipped)}.",
-        criterion=f"the mean best score of {' and of '.join(map(str, FEW))} random points is at least "
-        f"{percentage_points_text(APART)} above that of {method_label(clipped)}, in the mean over all draws of the "
-        "grid's points",
-        numbers=text_listing_estimates(gains, estimate_text_in_percentage_points),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=tuple(gains),
-        parts=parts,
+    quantities = []
+    for at, rows in _rows_by_noise(table):
+        points = [point_scores(rows_of_method(rows, method)) for method in (normalized, clipped)]
+        for count in FEW:
+            one, other = (
+                weighted_mean_of_ordered_scores(own, partial(weights_of_mean_best, draws=count)) for own in points
+            )
+            quantities.append(Quantity(name=f"{at} best of {count}:", estimate=(one - other).estimate, margin=BETTER))
+    ranges = gains_by_range_of_rates(table, normalized, clipped)
+    return weigh(quantities, remark="; ".join(_text_of_gains(ranges, count) for count in FEW) if ranges else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeGain:
+    """The gain of a few random points at a noise multiplier, if both grids' learning rates are from `low` to `high`."""
+
+    noise: float
+    tries: int
+    low: float
+    high: float
+    gain: float
+
+
+def gains_by_range_of_rates(table: pd.DataFrame, normalized: str, clipped: str) -> list[RangeGain]:
+    """The gain, by mean scores alone, over every range of at least `FEWEST_RATES` of the grids' learning rates."""
+    gains, rates = [], sorted({float(rate) for rate in table[LR]})
+    for noise, rows in group_rows_by_column(table, NOISE):
+        points = [point_scores(rows_of_method(rows, method)) for method in (normalized, clipped)]
+        for first, low in enumerate(rates):
+            for high in rates[first + FEWEST_RATES - 1 :]:
+                scores = [
+                    np.sort(own.means[own.settings[LR].astype(float).between(low, high).to_numpy()]) for own in points
+                ]
+                for tries in FEW if all(map(len, scores)) else ():
+                    one, other = (float(own @ weights_of_mean_best(len(own), tries)) for own in scores)
+                    gains.append(RangeGain(noise=float(noise), tries=tries, low=low, high=high, gain=one - other))
+    return gains
+
+
+def _text_of_gains(gains: Sequence[RangeGain], tries: int) -> str:
+    """The smallest and the largest gain over all ranges, and in how many of them it is large enough, and negative."""
+    own = sorted((one for one in gains if one.tries == tries), key=lambda one: one.gain)
+    least, most = (
+        f"{BETTER.unit.value_text(one.gain)} (lr {one.low:g} to {one.high:g}, noise {setting_text(one.noise)})"
+        for one in (own[0], own[-1])
+    )
+    reached, negative = sum(one.gain >= BETTER.least for one in own), sum(one.gain < 0 for one in own)
+    return (
+        f"best of {tries} over the {len(own)} ranges of {FEWEST_RATES} or more learning rates at a noise: from {least} "
+        f"to {most}; {reached} reach the margin, {negative} are negative"
     )
 
 
-def finding_that_best_scores_are_close(table: pd.DataFrame, methods: Sequence[str], claim: str) -> Finding:
+def evidence_that_best_scores_are_close(table: pd.DataFrame, methods: Sequence[str]) -> ClaimEvidence:
     """The methods' best scores are nearly the same, where the runs can show a difference."""
-    noises, pairs = group_rows_by_column(table, NOISE), list(combinations(methods, 2))
-    level = confidence_of_each_interval(len(noises) * len(pairs))
-    gaps, verdicts = [], []
-    for noise, rows in noises:
+    quantities, shows = [], []
+    for at, rows in _rows_by_noise(table):
         points_of = {method: point_scores(rows_of_method(rows, method)) for method in methods}
         tops = {method: weighted_mean_of_ordered_scores(one, weights_of_best) for method, one in points_of.items()}
-        own = [
-            (tops[one] - tops[other]).estimate(
-                f"noise {setting_text(noise)}: {method_label(one)} - {method_label(other)}", level
+        shows.append(any(one.has_significant_differences for one in points_of.values()))
+        quantities += [
+            Quantity(
+                name=f"{at} {method_label(one)} - {method_label(other)}",
+                estimate=(tops[one] - tops[other]).estimate,
+                margin=CLOSE,
             )
-            for one, other in pairs
+            for one, other in combinations(methods, 2)
         ]
-        gaps += own
-        verdicts.append(
-            verdict_if_distinguishable(
-                list(points_of.values()), joint_verdict(gap.verdict_that_value_is_between(-CLOSE, CLOSE) for gap in own)
+    return weigh(quantities, shows_differences=all(shows))
+
+
+def evidence_that_few_candidates_beat_others(
+    table: pd.DataFrame, tuned: Sequence[str] = TUNED, few: str = ADAM
+) -> ClaimEvidence:
+    """At equal privacy, the few candidates of a method beat as many random candidates of each other method."""
+    quantities = []
+    for at, rows in _rows_by_noise(table):
+        own = point_scores(rows_of_method(rows, few))
+        top, draws = weighted_mean_of_ordered_scores(own, weights_of_best), len(own.means)
+        quantities += [
+            Quantity(
+                name=f"{at} above {draws} of {method_label(method)}:",
+                estimate=(
+                    top
+                    - weighted_mean_of_ordered_scores(
+                        point_scores(rows_of_method(rows, method)), partial(weights_of_mean_best, draws=draws)
+                    )
+                ).estimate,
+                margin=BETTER,
             )
-        )
-    return Finding(
-        topic=f"The best of {enumeration_text([method_label(method) for method in methods])} are close",
-        claim=claim,
-        criterion=(
-            f"best scores within {percentage_points_text(CLOSE)} of each other, on grids whose points differ by more "
-            "than noise"
-        ),
-        numbers=text_listing_estimates(gaps, estimate_text_in_percentage_points),
-        verdict=joint_verdict(verdicts),
-        estimates=tuple(gaps),
-        parts=judged_parts_of_estimates_in_range(gaps, estimate_text_in_percentage_points, -CLOSE, CLOSE),
-    )
+            for method in tuned
+        ]
+    return weigh(quantities)
 
 
-def finding_that_few_candidates_beat_others(table: pd.DataFrame, tuned: Sequence[str], few: str) -> Finding:
-    """At equal privacy, the method with few candidates beats as many random candidates of each other method."""
-    points_of = {method: point_scores(rows_of_method(table, method)) for method in (few, *tuned)}
-    count, level = len(points_of[few].means), confidence_of_each_interval(len(tuned))
-    top = weighted_mean_of_ordered_scores(points_of[few], weights_of_best)
-    gains = [
-        (top - weighted_mean_of_ordered_scores(points_of[method], partial(weights_of_mean_best, draws=count))).estimate(
-            f"above {count} of {method_label(method)}:", level
-        )
-        for method in tuned
-    ]
-    parts = judged_parts_of_estimates_in_range(gains, estimate_text_in_percentage_points, least=APART)
-    return Finding(
-        topic=(
-            f"A few candidates of {method_label(few)} beat as many of "
-            f"{enumeration_text([method_label(one) for one in tuned])}"
-        ),
-        claim=f"For the same privacy, {method_label(few)} with its {count} candidates beats as many candidates "
-        "of the others, taken at random.",
-        criterion=(
-            f"its best score is at least {percentage_points_text(APART)} above the others' mean best score over all "
-            "such draws"
-        ),
-        numbers=text_listing_estimates(gains, estimate_text_in_percentage_points),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=tuple(gains),
-        parts=parts,
-    )
+def evidence_that_few_candidates_beat_pruned_others(looks: pd.DataFrame) -> ClaimEvidence:
+    """The same after the others lost every learning rate that is the best at no recorded step."""
+    kept, told = [rows_of_method(looks, ADAM)], []
+    for (at, rows), method in ((group, method) for group in _rows_by_noise(looks) for method in TUNED):
+        own = rows_of_method(rows, method)
+        rates = sorted(rates_that_are_ever_the_best(own))
+        kept.append(own[own[LR].astype(float).isin(rates)])
+        told.append(f"{at} lr {_values_text(rates)} of {method_label(method)}")
+    pruned = pd.concat(kept)
+    last: pd.DataFrame = pruned[pruned[STEPS] == looks[STEPS].max()]
+    found = evidence_that_few_candidates_beat_others(last)
+    return ClaimEvidence(parts=found.parts, verdict=found.verdict, remark=f"what pruning leaves: {'; '.join(told)}")
 
 
-def verdict_if_distinguishable(groups: Sequence[PointScores], verdict: Verdict) -> Verdict:
-    """The verdict, but undecided instead of `holds` if in no group the points differ by more than their errors.
-
-    A search that shows no difference at all cannot show that there is none between methods.
-    """
-    return (
-        verdict
-        if verdict is Verdict.REFUTED or any(group.has_significant_differences for group in groups)
-        else Verdict.UNDECIDED
-    )
+def rates_that_are_ever_the_best(looks: pd.DataFrame) -> set[float]:
+    """The learning rates whose best point has the best mean score at some number of steps."""
+    by_length = group_rows_by_column(point_scores(looks).table, STEPS)
+    return {float(own.iloc[int(own["score"].to_numpy().argmax())][LR]) for _, own in by_length}
 
 
-def finding_that_adam_defaults_suffice(table: pd.DataFrame, default: Mapping[str, float]) -> Finding:
+def evidence_that_adam_defaults_suffice(table: pd.DataFrame, default: Mapping[str, float] = DEFAULT) -> ClaimEvidence:
     """Adam's defaults are near the best of all candidates."""
     candidates = point_scores(table)
+    top = weighted_mean_of_ordered_scores(candidates, weights_of_best)
     at_lr, at_all = (
         candidates.mask_of_points_with_settings(**{LR: default[LR]}),
         candidates.mask_of_points_with_settings(**default),
     )
-    top, level = weighted_mean_of_ordered_scores(candidates, weights_of_best), confidence_of_each_interval(2)
-    losses = (
-        (top - weighted_mean_of_ordered_scores(candidates, weights_of_best, at_all)).estimate(
-            "the defaults below the best by", level
+    losses = {
+        "the defaults below the best by": weighted_mean_of_ordered_scores(candidates, weights_of_best, at_all),
+        "the worst candidate at the default lr below the best by": weighted_mean_of_ordered_scores(
+            candidates, weights_of_worst, at_lr
         ),
-        (top - weighted_mean_of_ordered_scores(candidates, weights_of_worst, at_lr)).estimate(
-            "the worst candidate at the default lr below the best by", level
-        ),
-    )
-    parts = judged_parts_of_estimates_in_range(losses, estimate_text_in_percentage_points, most=CLOSE)
-    return Finding(
-        topic="Adam's defaults are near the best of DP-Adam's candidates",
-        claim="Adam's usual learning rate is close to the best whatever the decay rates, and so are all its defaults.",
-        criterion=f"the defaults, and the worst candidate at lr {default[LR]:g}, "
-        f"within {percentage_points_text(CLOSE)} of the best, among candidates that differ by more than noise",
-        numbers=text_listing_estimates(losses, estimate_text_in_percentage_points),
-        verdict=verdict_if_distinguishable([candidates], joint_verdict_of_parts(parts)),
-        estimates=losses,
-        parts=parts,
-    )
-
-
-def finding_that_second_method_is_no_worse(table: pd.DataFrame, one: str, other: str) -> Finding:
-    """The second method's best and median scores are no worse than the first's, for every number of steps."""
-    pooled = point_scores(table[table[METHOD].isin((one, other))])
-    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
-    level = confidence_of_each_interval(2 * len(lengths))
-    losses = [
-        (
-            weighted_mean_of_ordered_scores(pooled, kind, pooled.mask_of_points_with_settings(method=one, steps=length))
-            - weighted_mean_of_ordered_scores(
-                pooled, kind, pooled.mask_of_points_with_settings(method=other, steps=length)
-            )
-        ).estimate(f"{length} steps, {name}:", level)
-        for length in lengths
-        for name, kind in (("best", weights_of_best), ("median", weights_of_median))
-    ]
-    parts = judged_parts_of_estimates_in_range(losses, estimate_text_in_percentage_points, most=CLOSE)
-    return Finding(
-        topic=f"{method_label(other)} runs alongside {method_label(one)}",
-        claim=f"{method_label(other)} runs alongside {method_label(one)} throughout training, by its best and by its "
-        "median candidate.",
-        criterion=f"at most {percentage_points_text(CLOSE)} below at every length, among candidates that differ by "
-        "more than noise; to be above is no objection",
-        numbers=(
-            f"{method_label(one)} - {method_label(other)}: "
-            f"{text_listing_estimates(losses, estimate_text_in_percentage_points)}"
-        ),
-        verdict=verdict_if_distinguishable([pooled], joint_verdict_of_parts(parts)),
-        estimates=tuple(losses),
-        parts=parts,
-    )
-
-
-def finding_that_many_rates_are_prunable(table: pd.DataFrame) -> Finding:
-    """Many learning rates are never nearly the best and could be left out of the grid."""
-    pooled = point_scores(table)
-    rates = sorted({float(rate) for rate in pooled.settings[LR]})
-    lengths = sorted({int(length) for length in pooled.settings[STEPS]})
-    level = confidence_of_each_interval(len(rates))
-    losses = {rate: [*_deficits_of_rate(pooled, rate, lengths, level)] for rate in rates}
-    verdicts = {
-        rate: joint_verdict(one.verdict_that_value_is_between(least=APART) for one in own)
-        for rate, own in losses.items()
     }
-    never = [rate for rate in rates if verdicts[rate] is Verdict.HOLDS]
-    needed = [rate for rate in rates if verdicts[rate] is Verdict.REFUTED]
-    undecided = len(rates) - len(never) - len(needed)
-    return Finding(
-        topic="Half of DP-SGD's learning rates can be left out",
-        claim="Some learning rates of DP-SGD's grid perform poorly throughout and can be pruned.",
-        criterion=f"at least half of the learning rates are, by their best clip norm, at least "
-        f"{percentage_points_text(APART)} below the best of all at every length",
-        numbers=f"{len(never)} of {len(rates)} are: {_rates_text(never)}; {len(needed)} are not: "
-        f"{_rates_text(needed)}; {undecided} cannot be told",
-        verdict=_verdict_that_half_is_prunable(len(rates), len(never), undecided),
-        estimates=tuple(one for own in losses.values() for one in own),
-        parts=tuple(
-            part
-            for own in losses.values()
-            for part in judged_parts_of_estimates_in_range(own, estimate_text_in_percentage_points, least=APART)
-        ),
+    return weigh(
+        (Quantity(name=name, estimate=(top - one).estimate, margin=NO_WORSE) for name, one in losses.items()),
+        shows_differences=candidates.has_significant_differences,
     )
+
+
+def evidence_that_second_method_is_no_worse(table: pd.DataFrame, one: str = ADAM, other: str = WOSM) -> ClaimEvidence:
+    """The second method's best and median scores are no worse than the first's, for every number of steps."""
+    quantities, shows = [], []
+    for at, rows in _rows_by_noise(table[table[METHOD].isin((one, other))]):
+        pooled = point_scores(rows)
+        shows.append(pooled.has_significant_differences)
+        for length in sorted({int(length) for length in pooled.settings[STEPS]}):
+            for name, kind in (("best", weights_of_best), ("median", weights_of_median)):
+                first, second = (
+                    weighted_mean_of_ordered_scores(
+                        pooled, kind, pooled.mask_of_points_with_settings(method=method, steps=length)
+                    )
+                    for method in (one, other)
+                )
+                quantities.append(
+                    Quantity(name=f"{at} {length} steps, {name}:", estimate=(first - second).estimate, margin=NO_WORSE)
+                )
+    return weigh(quantities, shows_differences=all(shows))
+
+
+def evidence_that_many_rates_are_prunable(table: pd.DataFrame) -> ClaimEvidence:
+    """At least half of the learning rates are never nearly the best, at every noise; in direction, some are."""
+    groups = _rows_by_noise(rows_of_method(table, "dpsgd"))
+    found = [_evidence_on_prunable_rates(at, rows, len(groups)) for at, rows in groups]
+    return ClaimEvidence(
+        parts=tuple(part for one in found for part in one.parts),
+        verdict=min((one.verdict for one in found), key=_RANKS.index, default=Verdict.UNDECIDED),
+        remark="; ".join(one.remark for one in found),
+        flip="; ".join(one.flip for one in found),
+    )
+
+
+_RANKS = [Verdict.REFUTED, Verdict.UNDECIDED, Verdict.MISSED, Verdict.HOLDS]
+"""Verdicts from the one that decides a claim at several noises first to the one that decides it last."""
+
+
+def _evidence_on_prunable_rates(at: str, rows: pd.DataFrame, groups: int) -> ClaimEvidence:
+    pooled = point_scores(rows)
+    rates = sorted({float(rate) for rate in pooled.settings[LR]})
+    by_rate = {rate: weigh(_deficits_of_rate(at, pooled, rate), joint=groups * len(rates)) for rate in rates}
+    margins = {
+        rate: joint_verdict(part.margin.verdict_on_range(part.estimate) for part in one.parts)
+        for rate, one in by_rate.items()
+    }
+    never, needed = ([rate for rate in rates if margins[rate] is one] for one in (Verdict.HOLDS, Verdict.REFUTED))
+    undecided = len(rates) - len(never) - len(needed)
+    reach = sorted(min(part.estimate.low for part in one.parts) for one in by_rate.values())[len(rates) // 2]
+    verdict = verdict_on_direction_and_margin(
+        _verdict_on_count(1, len(never), undecided), _verdict_on_count(len(rates) / 2, len(never), undecided)
+    )
+    return ClaimEvidence(
+        parts=tuple(part for one in by_rate.values() for part in one.parts),
+        verdict=verdict,
+        remark=f"{at} {len(never)} of {len(rates)} learning rates are: {_values_text(never)}; {len(needed)} are not: "
+        f"{_values_text(needed)}; {undecided} cannot be told",
+        flip=f"{at} holds "
+        + (f"up to a margin of {BETTER.unit.value_text(reach)}" if reach >= 0 else "at no margin above 0.0 points"),
+    )
+
+
+def _verdict_on_count(least: float, certain: int, undecided: int) -> Verdict:
+    """Whether a number is at least `least` if `certain` are in it, and so many more may be."""
+    if certain >= least:
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED if certain + undecided >= least else Verdict.REFUTED
+
+
+def _deficits_of_rate(at: str, pooled: PointScores, rate: float) -> Iterator[Quantity]:
+    """How much the best score of a learning rate is below that of the others, at each length."""
+    own = pooled.mask_of_points_with_settings(**{LR: rate})
+    for length in sorted({int(length) for length in pooled.settings[STEPS]}):
+        here = pooled.mask_of_points_with_settings(steps=length)
+        mine, others = (
+            weighted_mean_of_ordered_scores(pooled, weights_of_best, here & chosen) for chosen in (own, ~own)
+        )
+        yield Quantity(name=f"{at} lr {rate:g}, {length} steps:", estimate=(others - mine).estimate, margin=BETTER)
 
 
 def win_counts_of_rate_and_clip_norm_pairs(table: pd.DataFrame) -> dict[tuple[float, float], int]:
@@ -331,143 +347,154 @@ def win_counts_of_rate_and_clip_norm_pairs(table: pd.DataFrame) -> dict[tuple[fl
     return counts
 
 
-def finding_on_slopes(
-    topic: str,
-    claim: str,
-    between: tuple[float, float],
-    tables: Mapping[str, pd.DataFrame],
-    method: str,
-    best_constant: float | None,
-) -> Finding:
-    """Whether the method's slope is between these numbers in each of the tables, which have the words before it."""
-    level = confidence_of_each_interval(len(tables))
-    grids = [score_grid(rows_of_method(rows, method), CLIP) for rows in tables.values()]
-    slopes = [slope_of_best_rate(grid, best_constant, level) for grid in grids]
-    estimates = tuple(one.estimate for one in slopes)
-    texts = [
-        f"no e: {one.reason}" if one.reason else f"{estimate_text_as_number(one.estimate)}, {one.basis_text}"
-        for one in slopes
-    ]
-    judged = judged_parts_of_estimates_in_range(estimates, estimate_text_as_number, *between)
-    parts = tuple(replace(part, text=text) for part, text in zip(judged, texts, strict=True))
-    return Finding(
-        topic=topic,
-        claim=claim,
-        criterion=f"best lr ~ c^e with e from {between[0]:g} to {between[1]:g}; {READ_FROM}",
-        numbers="; ".join(f"{at}{text}" for at, text in zip(tables, texts, strict=True)),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=estimates,
-        parts=parts,
-    )
+def evidence_on_rate_by_clip_norm(table: pd.DataFrame, method: str, margin: Margin) -> ClaimEvidence:
+    """The exponent e of best lr ~ c^e is in the margin's range, at every noise.
 
-
-def finding_that_moderate_momentum_is_best(table: pd.DataFrame) -> Finding:
-    """A moderate momentum coefficient has the best final score; a large one only starts well."""
-    pooled, length = point_scores(table), max(table[STEPS])
-    tops = _best_score_by_momentum(pooled, length)
-    moderate = [value for value in MODERATE if value in tops]
-    others = [value for value in tops if value not in MODERATE]
-    level = confidence_of_each_interval(len(others))
-    top = _best_score_among_momenta(pooled, length, *moderate)
-    leads = {value: (top - tops[value]).estimate(f"moderate above {value:g}:", level) for value in others}
-    parts = tuple(
-        part
-        for value, one in leads.items()
-        if LARGE in leads and moderate
-        for part in judged_parts_of_estimates_in_range(
-            (one,), estimate_text_in_percentage_points, least=APART if value == LARGE else 0.0
-        )
-    )
-    return Finding(
-        topic="Momentum 0.6 or 0.7 is the best in the end, 0.9 is worse",
-        claim="The best accuracy in the end is that of momentum 0.6 or 0.7; 0.9 ends with a relatively bad one.",
-        criterion="after the most steps, the better of 0.6 and 0.7 is above every other coefficient, and at least "
-        f"{percentage_points_text(APART)} above 0.9",
-        numbers=f"after {length} steps: {text_listing_estimates(leads.values(), estimate_text_in_percentage_points)}",
-        verdict=joint_verdict_of_parts(parts),
-        estimates=tuple(leads.values()),
-        parts=parts,
-    )
-
-
-def finding_that_large_momentum_starts_fast(table: pd.DataFrame) -> Finding:
-    """A large momentum coefficient is better after few steps."""
-    length = min(table[STEPS])
-    tops = _best_score_by_momentum(point_scores(table), length)
-    others = [value for value in tops if value != LARGE]
-    level = confidence_of_each_interval(len(others))
-    leads = [
-        (tops[LARGE] - tops[value]).estimate(f"{LARGE:g} above {value:g}:", level) for value in others if LARGE in tops
-    ]
-    parts = judged_parts_of_estimates_in_range(leads, estimate_text_in_percentage_points, least=APART)
-    return Finding(
-        topic="Momentum 0.9 is the fastest in the beginning",
-        claim="With momentum 0.9 the accuracy increases faster in the beginning.",
-        criterion=(
-            f"after the fewest steps 0.9 is at least {percentage_points_text(APART)} above every other coefficient"
+    `BEST_CONSTANT` is a column of the table: the score of the best constant predictor, nan if it is not known.
+    """
+    known = float(table[BEST_CONSTANT].iloc[0])
+    groups = _rows_by_noise(rows_of_method(table.drop(columns=BEST_CONSTANT), method))
+    level = confidence_of_each_interval(len(groups))
+    slopes = {
+        at: slope_of_best_rate(score_grid(rows, CLIP), None if np.isnan(known) else known, level) for at, rows in groups
+    }
+    return weigh(
+        (
+            Quantity(name=f"{at} e", estimate=partial(_named, slope.estimate), margin=margin)
+            for at, slope in slopes.items()
         ),
-        numbers=f"after {length} steps: {text_listing_estimates(leads, estimate_text_in_percentage_points)}",
-        verdict=joint_verdict_of_parts(parts),
-        estimates=tuple(leads),
-        parts=parts,
+        remark="; ".join(f"{at} {slope.basis_text}" for at, slope in slopes.items()),
     )
 
 
-def _mean_best_of_random_points(rows: pd.DataFrame, method: str, count: int) -> ScoreStatistic:
-    return weighted_mean_of_ordered_scores(
-        point_scores(rows_of_method(rows, method)), partial(weights_of_mean_best, draws=count)
+def evidence_that_moderate_momentum_is_best(table: pd.DataFrame) -> ClaimEvidence:
+    """A moderate momentum coefficient has the best final score, clearly above a large one's."""
+    quantities = []
+    for at, rows in _rows_by_noise(rows_of_method(table, "dpmomentum")):
+        pooled = point_scores(rows)
+        values = sorted(set(map(float, pooled.settings[MOMENTUM])))
+        moderate = tuple(value for value in MODERATE if value in values)
+        if not moderate or LARGE not in values:
+            continue
+        top = _best_score(pooled, **{MOMENTUM: moderate})
+        quantities += [
+            Quantity(
+                name=f"{at} moderate above {value:g}:",
+                estimate=(top - _best_score(pooled, **{MOMENTUM: value})).estimate,
+                margin=BETTER if value == LARGE else ABOVE,
+            )
+            for value in values
+            if value not in MODERATE
+        ]
+    return weigh(quantities)
+
+
+def evidence_that_large_momentum_starts_fast(table: pd.DataFrame) -> ClaimEvidence:
+    """A large momentum coefficient is better than every smaller one after few steps."""
+    quantities = []
+    for at, rows in _rows_by_noise(rows_of_method(table, "dpmomentum")):
+        pooled = point_scores(rows)
+        values = sorted(set(map(float, pooled.settings[MOMENTUM])))
+        quantities += [
+            Quantity(
+                name=f"{at} {LARGE:g} above {value:g}:",
+                estimate=(_best_score(pooled, **{MOMENTUM: LARGE}) - _best_score(pooled, **{MOMENTUM: value})).estimate,
+                margin=BETTER,
+            )
+            for value in values
+            if value < LARGE and LARGE in values
+        ]
+    return weigh(quantities)
+
+
+def evidence_that_method_beats_dpsgd(rows: pd.DataFrame, method: str) -> ClaimEvidence:
+    """The method's best score is better than DP-SGD's at every noise multiplier at which DP-SGD learned."""
+    learned, others = rows_by_whether_dpsgd_learned(rows)
+    gains = gains_over_dpsgd_by_noise(learned, method)
+    complete = len(gains) == learned[NOISE].nunique()
+    return weigh(
+        (
+            Quantity(name=f"noise {setting_text(noise)}:", estimate=gain.estimate, margin=BETTER)
+            for noise, gain in gains.items()
+            if complete
+        ),
+        remark=_text_of_rows_left_out(others),
     )
 
 
-def _variance_shares_of_method(rows: pd.DataFrame, method: str, key: str) -> VarianceShares | None:
+def evidence_that_few_steps_gain_most(rows: pd.DataFrame) -> ClaimEvidence:
+    """The gain of momentum and a falling clip norm is larger with the fewest steps than with the most."""
+    learned, others = rows_by_whether_dpsgd_learned(rows)
+    gains = gains_over_dpsgd_by_noise(learned, BOTH)
+    few, many = min(gains, default=0.0), max(gains, default=0.0)
+    told = [f"gain at noise {setting_text(noise)}: {BETTER.unit.value_text(one.value)}" for noise, one in gains.items()]
+    return weigh(
+        [Quantity(name="with the fewest steps larger by", estimate=(gains[few] - gains[many]).estimate, margin=BETTER)]
+        if few < many
+        else (),
+        remark="; ".join(filter(None, (*told, _text_of_rows_left_out(others)))),
+    )
+
+
+def rows_by_whether_dpsgd_learned(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of the noise multipliers at which DP-SGD's best score is `LEARNED` of the table's, and the others.
+
+    To be better than a network that has not learned says nothing on a method.
+    """
+    best = scores_of_rows(rows).max()
+    plain = rows.assign(score=scores_of_rows(rows))[rows[METHOD] == PLAIN].groupby(NOISE)["score"].max()
+    known: pd.Series[bool] = rows[NOISE].isin(plain.index[plain >= LEARNED * best])
+    return rows[known], rows[~known]
+
+
+def _text_of_rows_left_out(rows: pd.DataFrame) -> str:
+    noises = [float(noise) for noise, _ in group_rows_by_column(rows, NOISE)]
+    return f"left out, since DP-SGD has not learned there: noise {_values_text(noises)}" if noises else ""
+
+
+def gains_over_dpsgd_by_noise(rows: pd.DataFrame, method: str) -> dict[float, ScoreStatistic]:
+    """How much the method's best score is above DP-SGD's at each noise multiplier at which both ran."""
+    gains = {}
+    for noise, own in group_rows_by_column(rows, NOISE):
+        pooled = point_scores(own[own[METHOD].isin((PLAIN, method))])
+        if {PLAIN, method} <= set(pooled.settings[METHOD]):
+            gains[float(noise)] = _best_score(pooled, method=method) - _best_score(pooled, method=PLAIN)
+    return gains
+
+
+def _rows_by_noise(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows at each noise multiplier, and how a quantity's name begins there."""
+    return [(f"noise {setting_text(noise)}:", rows) for noise, rows in group_rows_by_column(table, NOISE)]
+
+
+def _best_score(pooled: PointScores, **settings: object) -> ScoreStatistic:
+    return weighted_mean_of_ordered_scores(pooled, weights_of_best, pooled.mask_of_points_with_settings(**settings))
+
+
+def _variance_shares(rows: pd.DataFrame, method: str, key: str) -> VarianceShares | None:
     grid = score_grid(rows_of_method(rows, method), key)
     return None if grid is None else variance_shares(grid)
 
 
-def _variance_share_explained_by_setting(shares: VarianceShares | None, name: str, level: float) -> IntervalEstimate:
+def _difference(one: VarianceShares, other: VarianceShares) -> VarianceShares:
+    return VarianceShares(values=np.subtract(one.values, other.values), draws=one.draws - other.draws)
+
+
+def _share_of_setting(shares: VarianceShares | None) -> partial[IntervalEstimate]:
+    """The estimate of what a setting explains of a grid's variance, alone and with lr, by name and level."""
     if shares is None:
-        return unknown_estimate(name)
+        return partial(_named, unknown_estimate(""))
+    return partial(_share_at_level, shares)
+
+
+def _share_at_level(shares: VarianceShares, name: str, level: float) -> IntervalEstimate:
     return shares.total_share_of_parts(name, BY_SETTING, BY_BOTH, level=level)
 
 
-def _excess_of_variance_share(
-    one: VarianceShares | None, other: VarianceShares | None, name: str, level: float
-) -> IntervalEstimate:
-    """How much more of its grid's variance the first method's setting explains."""
-    if one is None or other is None:
-        return unknown_estimate(name)
-    difference = VarianceShares(values=np.subtract(one.values, other.values), draws=one.draws - other.draws)
-    return difference.total_share_of_parts(name, BY_SETTING, BY_BOTH, level=level)
+def _named(one: IntervalEstimate, name: str, level: float) -> IntervalEstimate:
+    """An estimate that is made already, whatever the level, with a name."""
+    return IntervalEstimate(name=name, value=one.value, low=one.low, high=one.high)
 
 
-def _deficits_of_rate(pooled: PointScores, rate: float, lengths: list[int], level: float) -> Iterator[IntervalEstimate]:
-    """How much the best score of a learning rate is below that of the others, at each length."""
-    own = pooled.mask_of_points_with_settings(**{LR: rate})
-    for length in lengths:
-        here = pooled.mask_of_points_with_settings(steps=length)
-        mine, others = (
-            weighted_mean_of_ordered_scores(pooled, weights_of_best, here & chosen) for chosen in (own, ~own)
-        )
-        yield (others - mine).estimate(f"lr {rate:g}, {length} steps:", level)
-
-
-def _verdict_that_half_is_prunable(rates: int, never: int, undecided: int) -> Verdict:
-    if 2 * never >= rates:
-        return Verdict.HOLDS
-    return Verdict.UNDECIDED if 2 * (never + undecided) >= rates else Verdict.REFUTED
-
-
-def _rates_text(values: list[float]) -> str:
+def _values_text(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in values) or "none"
-
-
-def _best_score_by_momentum(pooled: PointScores, length: int) -> dict[float, ScoreStatistic]:
-    """The best score of each momentum coefficient after so many steps; errors are pooled over all lengths."""
-    values = sorted(set(pooled.settings[MOMENTUM][pooled.mask_of_points_with_settings(steps=length)]))
-    return {float(value): _best_score_among_momenta(pooled, length, value) for value in values}
-
-
-def _best_score_among_momenta(pooled: PointScores, length: int, *values: float) -> ScoreStatistic:
-    """The best score with one of these coefficients after so many steps."""
-    chosen = pooled.mask_of_points_with_settings(**{"steps": length, MOMENTUM: values})
-    return weighted_mean_of_ordered_scores(pooled, weights_of_best, chosen)

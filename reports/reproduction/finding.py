@@ -19,23 +19,186 @@ from dpsweep.reports.content.tables import Item, Sheet
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.reproduction import figures
 from dpsweep.reports.reproduction.results import SearchResults
-from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, joint_verdict
+from dpsweep.reports.statistics.verdict import (
+    IntervalEstimate,
+    Verdict,
+    confidence_of_each_interval,
+    joint_verdict,
+    verdict_on_direction_and_margin,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedPart:
-    """A part of a criterion: the quantity with its interval as text, and the verdict on this part alone."""
+class Unit:
+    """How a quantity is written: the factor, the number format and the word behind it."""
 
-    text: str
+    factor: float = 1.0
+    form: str = ".3g"
+    word: str = ""
+
+    def number_text(self, value: float) -> str:
+        """The number without its word."""
+        return f"{self.factor * value:{self.form}}"
+
+    def value_text(self, value: float) -> str:
+        """The value for readers.
+
+        >>> POINTS.value_text(0.0312), PERCENT.value_text(0.93), NUMBER.value_text(-1.1801)
+        ('3.1 points', '93.0%', '-1.18')
+        """
+        return f"{self.number_text(value)}{self.word}"
+
+    def estimate_text(self, one: IntervalEstimate) -> str:
+        """A named quantity with its interval.
+
+        >>> POINTS.estimate_text(IntervalEstimate(name="gap", value=0.012, low=0.004, high=0.02))
+        'gap 1.2 points [0.4, 2.0]'
+        """
+        name = one.name.strip()
+        if math.isnan(one.value):
+            return f"{name}: nothing to estimate it from"
+        ends = f"[{self.number_text(one.low)}, {self.number_text(one.high)}]" if one.has_interval else "(no interval)"
+        return f"{name} {self.value_text(one.value)} {ends}"
+
+
+POINTS, PERCENT, NUMBER = Unit(factor=100, form=".1f", word=" points"), Unit(factor=100, form=".1f", word="%"), Unit()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margin:
+    """The range that a claim's criterion gives a quantity, from `least` to `most`, and where these numbers are from.
+
+    The claim's direction is the range from `above` to `below`, which is wider; without them it is the same.
+    """
+
+    source: str
+    unit: Unit = POINTS
+    least: float = -math.inf
+    most: float = math.inf
+    above: float | None = None
+    below: float | None = None
+
+    def verdict_on_range(self, one: IntervalEstimate) -> Verdict:
+        """Whether the quantity is in the criterion's range."""
+        return one.verdict_that_value_is_between(self.least, self.most)
+
+    def verdict_on_direction(self, one: IntervalEstimate) -> Verdict:
+        """Whether the quantity has the claim's direction: strictly above `above` and below `below`."""
+        least = self.least if self.above is None else math.nextafter(self.above, math.inf)
+        most = self.most if self.below is None else math.nextafter(self.below, -math.inf)
+        return one.verdict_that_value_is_between(least, most)
+
+    @property
+    def range_text(self) -> str:
+        """The range for readers."""
+        if math.isinf(self.most):
+            return f"at least {self.unit.value_text(self.least)}"
+        if math.isinf(self.least):
+            return f"at most {self.unit.value_text(self.most)}"
+        return f"{self.unit.number_text(self.least)} to {self.unit.value_text(self.most)}"
+
+    def flip_text(self, estimates: Sequence[IntervalEstimate]) -> str:
+        """The margin up to which, or from which on, the claim holds for these quantities.
+
+        >>> better = Margin(source="", least=0.01, above=0.0)
+        >>> better.flip_text([IntervalEstimate(name="", value=0.02, low=0.005, high=0.03)])
+        'holds up to a margin of 0.5 points'
+        """
+        if not all(one.has_interval for one in estimates):
+            return "no margin: a quantity has no interval"
+        low, high = min(one.low for one in estimates), max(one.high for one in estimates)
+        if math.isinf(self.most):
+            least = self.least if self.above is None else self.above
+            reach = f"up to a margin of {self.unit.value_text(low)}"
+            return f"holds {reach}" if low >= least else f"holds at no margin above {self.unit.value_text(least)}"
+        if math.isinf(self.least):
+            return f"holds from a limit of {self.unit.value_text(high)} on"
+        middle = (self.least + self.most) / 2
+        return (
+            f"holds from {self.unit.number_text(middle)} +- {self.unit.value_text(max(middle - low, high - middle))} on"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A quantity of a claim before its level of confidence is known, and the margin on it."""
+
+    name: str
+    estimate: Callable[[str, float], IntervalEstimate]
+    margin: Margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A quantity of a criterion with its interval, and the margin on it."""
+
+    estimate: IntervalEstimate
+    margin: Margin
+
+    @property
+    def text(self) -> str:
+        """The quantity with its interval, for readers."""
+        return self.margin.unit.estimate_text(self.estimate)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on this part alone."""
+        return verdict_on_parts((self,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimEvidence:
+    """What a table says of a claim: the parts, the verdict that they give together, and what else is to be told.
+
+    `flip` says at which margin the verdict would turn, if it is not that of each part.
+    """
+
+    parts: tuple[Part, ...]
     verdict: Verdict
+    remark: str = ""
+    flip: str = ""
+
+    @property
+    def flip_text(self) -> str:
+        """For each margin of the claim, the one at which its verdict would turn."""
+        return self.flip or "; ".join(
+            margin.flip_text([part.estimate for part in self.parts if part.margin == margin])
+            for margin in dict.fromkeys(part.margin for part in self.parts)
+        )
+
+
+def verdict_on_parts(parts: Iterable[Part]) -> Verdict:
+    """The verdict on a claim whose parts must all hold; undecided if it has none."""
+    known = tuple(parts)
+    return verdict_on_direction_and_margin(
+        joint_verdict(part.margin.verdict_on_direction(part.estimate) for part in known),
+        joint_verdict(part.margin.verdict_on_range(part.estimate) for part in known),
+    )
+
+
+def weigh(
+    quantities: Iterable[Quantity], *, shows_differences: bool = True, remark: str = "", joint: int = 0
+) -> ClaimEvidence:
+    """The evidence of quantities whose intervals hold jointly, or with others of which there are `joint` in all.
+
+    A search whose points do not differ by more than noise cannot show that there is no difference between methods:
+    without `shows_differences` a claim that would hold is undecided.
+    """
+    known = tuple(quantities)
+    level = confidence_of_each_interval(joint or len(known))
+    parts = tuple(Part(estimate=one.estimate(one.name, level), margin=one.margin) for one in known)
+    verdict = verdict_on_parts(parts)
+    blind = verdict is Verdict.HOLDS and not shows_differences
+    return ClaimEvidence(parts=parts, verdict=Verdict.UNDECIDED if blind else verdict, remark=remark)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """A claim in words, its criterion, the numbers, and the verdict that they give.
 
-    `topic` is the claim in a few words, the same for every data set. `estimates` are the quantities whose intervals
-    decide it, `parts` the verdict on each; both are empty where no chance is involved. `scope` restricts a verdict, for
+    `topic` is the claim in a few words, the same for every data set; `paper` and `where` say who makes it, and `ours`
+    that no paper does. `parts` are the quantities that decide it, none where no chance is involved; `remark` is what
+    the table says beside them, and `flip` the margin at which the verdict would turn. `scope` restricts a verdict, for
     example `for r > 0.4`.
     """
 
@@ -45,12 +208,16 @@ class Finding:
     criterion: str
     numbers: str
     verdict: Verdict
-    estimates: tuple[IntervalEstimate, ...] = ()
-    parts: tuple[JudgedPart, ...] = ()
+    paper: str
+    where: str = ""
+    ours: bool = False
+    parts: tuple[Part, ...] = ()
+    remark: str = ""
+    flip: str = ""
     scope: str = ""
 
     @property
-    def decisive_part(self) -> JudgedPart | None:
+    def decisive_part(self) -> Part | None:
         """The part that the verdict rests on: the first with the same verdict, or the first one; None without parts."""
         same = (part for part in self.parts if part.verdict is self.verdict)
         return next(same, self.parts[0] if self.parts else None)
@@ -67,12 +234,18 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The finding as plain values; an interval that is unknown has the ends null."""
+        estimates = [part.estimate for part in self.parts]
         return {
             "topic": self.topic,
+            "paper": self.paper,
+            "where": self.where,
+            "ours": self.ours,
             "claim": self.claim,
             "criterion": self.criterion,
             "numbers": self.numbers,
             "verdict": self.verdict.value,
+            "remark": self.remark,
+            "flip": self.flip,
             "scope": self.scope,
             "intervals": [
                 {
@@ -81,20 +254,23 @@ class Finding:
                     "low": one.low if one.has_interval else None,
                     "high": one.high if one.has_interval else None,
                 }
-                for one in self.estimates
+                for one in estimates
             ],
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A reproduced figure: pictures, findings, tables, notes, and differences from the paper's setting."""
+    """A reproduced figure: pictures, findings, tables, notes, and differences from the paper's setting.
+
+    The findings of a figure with training are those of the registry on its table (`registry`).
+    """
 
     title: str
     source: str
     drawings: tuple[Drawing, ...]
-    findings: tuple[Finding, ...]
     sheets: tuple[Sheet, ...]
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 
@@ -150,68 +326,3 @@ def value_text(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def percentage_points_text(share: float) -> str:
-    """A difference of shares, in percentage points.
-
-    >>> percentage_points_text(0.0312)
-    '3.1 points'
-    """
-    return f"{100 * share:.1f} points"
-
-
-def estimate_text_in_percentage_points(one: IntervalEstimate) -> str:
-    """A difference of scores.
-
-    >>> estimate_text_in_percentage_points(IntervalEstimate(name="gap", value=0.012, low=0.004, high=0.02))
-    'gap 1.2 points [0.4, 2.0]'
-    """
-    return _estimate_text_with_interval(one, percentage_points_text(one.value), lambda end: f"{100 * end:.1f}")
-
-
-def estimate_text_in_percent(one: IntervalEstimate) -> str:
-    """A share.
-
-    >>> estimate_text_in_percent(IntervalEstimate(name="lr", value=0.93, low=0.9, high=0.95))
-    'lr 93.0% [90.0, 95.0]'
-    """
-    return _estimate_text_with_interval(one, f"{one.value:.1%}", lambda end: f"{100 * end:.1f}")
-
-
-def estimate_text_as_number(one: IntervalEstimate) -> str:
-    """A plain number.
-
-    >>> estimate_text_as_number(IntervalEstimate(name="e", value=-1.18, low=-1.21, high=-1.15))
-    'e -1.18 [-1.21, -1.15]'
-    """
-    return _estimate_text_with_interval(one, f"{one.value:.3g}", lambda end: f"{end:.3g}")
-
-
-def text_listing_estimates(estimates: Iterable[IntervalEstimate], form: Callable[[IntervalEstimate], str]) -> str:
-    """All estimates in one sentence."""
-    return "; ".join(map(form, estimates))
-
-
-def judged_parts_of_estimates_in_range(
-    estimates: Iterable[IntervalEstimate],
-    form: Callable[[IntervalEstimate], str],
-    least: float = -math.inf,
-    most: float = math.inf,
-) -> tuple[JudgedPart, ...]:
-    """The parts of a criterion by which each of these estimates is between `least` and `most`."""
-    return tuple(
-        JudgedPart(text=form(one), verdict=one.verdict_that_value_is_between(least, most)) for one in estimates
-    )
-
-
-def joint_verdict_of_parts(parts: Iterable[JudgedPart]) -> Verdict:
-    """The verdict on a claim of several parts; undecided if it has none."""
-    return joint_verdict(part.verdict for part in parts)
-
-
-def _estimate_text_with_interval(one: IntervalEstimate, value: str, form: Callable[[float], str]) -> str:
-    name = one.name.strip()
-    if math.isnan(one.value):
-        return f"{name}: nothing to estimate it from"
-    return f"{name} {value} " + (f"[{form(one.low)}, {form(one.high)}]" if one.has_interval else "(no interval)")

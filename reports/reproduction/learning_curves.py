@@ -8,41 +8,41 @@ is over the repetitions, so it needs several.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.reports.content.formatting import method_label, setting_text
+from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 from dpsweep.reports.figures.drawing import Drawing
-from dpsweep.reports.reproduction.claims import APART
+from dpsweep.reports.reproduction.claims import BETTER
 from dpsweep.reports.reproduction.finding import (
-    Finding,
-    estimate_text_in_percent,
-    estimate_text_in_percentage_points,
-    joint_verdict_of_parts,
-    judged_parts_of_estimates_in_range,
-    percentage_points_text,
+    PERCENT,
+    ClaimEvidence,
+    Margin,
+    Quantity,
     sheet_of_formatted_values,
-    text_listing_estimates,
+    weigh,
 )
 from dpsweep.reports.reproduction.results import RunCurve, SearchResults
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, rows_of_method
-from dpsweep.reports.statistics.verdict import IntervalEstimate, confidence_of_each_interval, mean_estimate_of_repeats
+from dpsweep.reports.statistics.verdict import IntervalEstimate, mean_estimate_of_repeats
 
-FLAT = 0.05
-"""Largest spread of accuracies over r that counts as almost none."""
-
-LOWER, ROUGHER = 0.05, 0.05
-"""Smallest relative differences of training loss and of roughness that count as lower and as rougher."""
+FLAT = Margin(most=0.05, source="ours: a third of the 15 points that Mohapatra et al. show; Yang et al. name no number")
+LOWER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth of the loss; no paper names a number")
+ROUGHER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth; no paper names a number")
 
 SMOOTH = 1e-12
 """Least roughness of a curve, so that a ratio to it is finite."""
 
-LOSS, ACCURACY = "training_loss", "training_accuracy"
+LOSS, ACCURACY, CURVE = "training_loss", "training_accuracy", "curve"
+
+SMALLEST, LARGEST = 1e-9, 1e9
+"""Losses are drawn as if they were in this range; those of diverged runs are the largest."""
 
 PUBLIC = (
     "The data set is a public benchmark, or made up, and was declared public for this figure: its runs reveal the "
@@ -64,24 +64,24 @@ class Family:
     key: str
     letter: str
 
-    def tuned_learning_curves(self, results: SearchResults) -> Courses:
+    def tuned_learning_curves(self, runs: pd.DataFrame) -> Courses:
         """The learning curve of each run at its value's learning rate, values ascending; a run without one is left out.
 
         Where several learning rates were tried, a value's is the one that `tuned` chooses.
         """
         courses: dict[int, dict[float, Course]] = {}
-        rates = self.tuned_learning_rate_by_bound(results)
-        for row in rows_of_method(results.table, self.method).sort_values(self.key).to_dict("records"):
-            value, curve = float(row[self.key]), results.curve_of_run(row["trial"])
+        rates = self.tuned_learning_rate_by_bound(runs)
+        for row in rows_of_method(runs, self.method).sort_values(self.key).to_dict("records"):
+            value, curve = float(row[self.key]), row[CURVE]
             if curve and float(row[LR]) == rates[value]:
                 course = pd.DataFrame(curve)[["step", LOSS, ACCURACY]].astype(float)
                 courses.setdefault(int(row.get(REPEAT) or 1), {})[value] = course
         return courses
 
-    def tuned_learning_rate_by_bound(self, results: SearchResults) -> dict[float, float]:
+    def tuned_learning_rate_by_bound(self, runs: pd.DataFrame) -> dict[float, float]:
         """By value of the bound: the learning rate with the least mean last training loss over the repetitions."""
-        rows = rows_of_method(results.table, self.method).astype({LR: float, self.key: float})
-        ends = rows.assign(end=[_last_training_loss(results.curve_of_run(trial)) for trial in rows["trial"]])
+        rows = rows_of_method(runs, self.method).astype({LR: float, self.key: float})
+        ends = rows.assign(end=[_last_training_loss(curve) for curve in rows[CURVE]])
         means = ends.groupby([self.key, LR])["end"].mean().reset_index().sort_values("end", kind="stable")
         best = means.drop_duplicates(self.key).sort_values(self.key)
         return dict(zip(map(float, best[self.key]), map(float, best[LR]), strict=True))
@@ -101,7 +101,33 @@ def family_of_normalizing_method(method: str) -> Family:
     return Family(method=method, key=REGULARIZER, letter="r")
 
 
-def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> Drawing:
+def runs_with_curves(results: SearchResults) -> pd.DataFrame:
+    """The search's runs that recorded training loss and accuracy, with each one's learning curve in a column."""
+    curves = [results.curve_of_run(trial) for trial in results.table["trial"]]
+    known = [bool(curve) and {LOSS, ACCURACY} <= curve[-1].keys() for curve in curves]
+    runs: pd.DataFrame = results.table.assign(**{CURVE: pd.Series(curves, index=results.table.index)})[known]
+    return runs
+
+
+def table_scored_by_last_loss(results: SearchResults) -> pd.DataFrame:
+    """The search's table with the log10 of each run's last training loss, `loss`, and minus that as its score.
+
+    A run without a recorded loss keeps its row, without a score.
+    """
+    curves = results.table["trial"].map(results.curve_of_run)
+    losses = curves.map(lambda curve: _last_training_loss(curve) if curve else math.nan)
+    diverged = results.table["state"] == State.DIVERGED
+    logs = losses.where(~diverged, LARGEST).clip(SMALLEST, LARGEST).map(math.log10, na_action="ignore")
+    return results.table.assign(
+        loss=logs,
+        accuracy=-logs,
+        accuracy_low=float("nan"),
+        accuracy_high=float("nan"),
+        state=results.table["state"].where(~diverged, State.FINISHED),
+    )
+
+
+def draw_learning_curves(runs: pd.DataFrame, families: Sequence[Family]) -> Drawing:
     """Training loss and training accuracy of each family, a curve per value: the mean of the repetitions."""
     panels = [
         Chart(
@@ -110,7 +136,7 @@ def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> 
             y_label=title,
             curves=tuple(
                 Curve(label=family.bound_value_text(value), x=tuple(course["step"]), y=tuple(course[column]))
-                for value, course in _mean_curve_by_value(family.tuned_learning_curves(results)).items()
+                for value, course in _mean_curve_by_value(family.tuned_learning_curves(runs)).items()
             ),
         )
         for family in families
@@ -120,86 +146,51 @@ def draw_learning_curves(results: SearchResults, families: Sequence[Family]) -> 
     return draw_charts("figure", f"Training loss and training accuracy over the steps, {families_text}.", panels)
 
 
-def finding_that_bounding_raises_loss(courses: Mapping[Family, Courses]) -> Finding:
+def evidence_that_bounding_raises_loss(courses: Mapping[Family, Courses]) -> ClaimEvidence:
     """The final training loss is higher where gradients are bounded more."""
-    level = confidence_of_each_interval(len(courses))
-    drops = tuple(
-        mean_estimate_of_repeats(
-            f"{method_label(family.method)}:",
-            [_relative_drop_of_last_loss(curves) for curves in repeats.values()],
-            level,
+    return weigh(
+        Quantity(
+            name=f"{method_label(family.method)}:",
+            estimate=_mean_of_repeats([_relative_drop_of_last_loss(curves) for curves in repeats.values()]),
+            margin=LOWER,
         )
         for family, repeats in courses.items()
     )
-    parts = judged_parts_of_estimates_in_range(drops, estimate_text_in_percent, least=LOWER)
-    return Finding(
-        topic="A small c or r keeps the training loss high",
-        claim="A small r or a small c induces large biases and keeps the loss from dropping sharply; large ones reduce "
-        "them.",
-        criterion=f"both methods' last training loss at the largest value is {LOWER:.0%} below that at the smallest",
-        numbers=text_listing_estimates(drops, estimate_text_in_percent),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=drops,
-        parts=parts,
-    )
 
 
-def finding_that_accuracy_is_flat_in_r(clip: Courses, normal: Courses) -> Finding:
+def evidence_that_accuracy_is_flat_in_r(clip: Courses, normal: Courses) -> ClaimEvidence:
     """The accuracy curves differ over c under clipping, and hardly differ over r under normalization."""
     both = sorted(set(clip) & set(normal))
-    level = confidence_of_each_interval(2)
-    flat = mean_estimate_of_repeats(
-        "mean spread over r", [_late_accuracy_range_across_runs(normal[repeat]) for repeat in both], level
-    )
-    gaps = [
-        _late_accuracy_range_across_runs(clip[repeat]) - _late_accuracy_range_across_runs(normal[repeat])
-        for repeat in both
-    ]
-    wider = mean_estimate_of_repeats("over c wider by", gaps, level)
-    parts = (
-        *judged_parts_of_estimates_in_range((flat,), estimate_text_in_percentage_points, most=FLAT),
-        *judged_parts_of_estimates_in_range((wider,), estimate_text_in_percentage_points, least=APART),
-    )
-    return Finding(
-        topic="Accuracy curves vary with c and hardly with r",
-        claim="The accuracy curves vary with c under clipping, while r makes almost no impact on those of "
-        "normalization.",
-        criterion=f"averaged over the second half of the recorded steps, the accuracies of all r are within "
-        f"{percentage_points_text(FLAT)} of each other, and at least {percentage_points_text(APART)} closer than "
-        "those of all c",
-        numbers=text_listing_estimates((flat, wider), estimate_text_in_percentage_points),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=(flat, wider),
-        parts=parts,
+    ranges = [_late_accuracy_range_across_runs(normal[repeat]) for repeat in both]
+    wider = [_late_accuracy_range_across_runs(clip[repeat]) - flat for repeat, flat in zip(both, ranges, strict=True)]
+    return weigh(
+        (
+            Quantity(name="mean spread over r", estimate=_mean_of_repeats(ranges), margin=FLAT),
+            Quantity(name="over c wider by", estimate=_mean_of_repeats(wider), margin=BETTER),
+        )
     )
 
 
-def finding_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> Finding:
+def evidence_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float, r: float) -> ClaimEvidence:
     """With a small r, the training loss fluctuates more under normalization than under clipping to c."""
     ratios = [
         math.log(_loss_roughness(normal[repeat][r]) / max(_loss_roughness(clip[repeat][c]), SMOOTH))
         for repeat in sorted(set(clip) & set(normal))
         if c in clip[repeat] and r in normal[repeat]
     ]
-    log_ratio = mean_estimate_of_repeats("", ratios)
-    rougher = IntervalEstimate(
-        name="rougher by", **{end: math.expm1(getattr(log_ratio, end)) for end in ("value", "low", "high")}
-    )
-    parts = judged_parts_of_estimates_in_range((rougher,), estimate_text_in_percent, least=ROUGHER)
-    return Finding(
-        topic="With a small r the loss fluctuates more than under clipping",
-        claim=f"The training loss of normalization with r = {setting_text(r)} fluctuates more than that of clipping "
-        f"with c = {setting_text(c)}.",
-        criterion="the mean absolute second difference of the recorded training losses, relative to their mean, "
-        f"is {ROUGHER:.0%} larger, in the geometric mean over the repetitions",
-        numbers=estimate_text_in_percent(rougher),
-        verdict=joint_verdict_of_parts(parts),
-        estimates=(rougher,),
-        parts=parts,
-    )
+
+    def ratio_at_level(name: str, level: float) -> IntervalEstimate:
+        logs = mean_estimate_of_repeats("", ratios, level)
+        return IntervalEstimate(name=name, **{end: math.expm1(getattr(logs, end)) for end in ("value", "low", "high")})
+
+    return weigh((Quantity(name="rougher by", estimate=ratio_at_level, margin=ROUGHER),))
 
 
-def sheet_of_tuned_learning_rates(results: SearchResults, families: Sequence[Family]) -> Sheet:
+def _mean_of_repeats(values: Sequence[float]) -> Callable[[str, float], IntervalEstimate]:
+    return lambda name, level: mean_estimate_of_repeats(name, values, level)
+
+
+def sheet_of_tuned_learning_rates(runs: pd.DataFrame, families: Sequence[Family]) -> Sheet:
     """The learning rate of each value."""
     return sheet_of_formatted_values(
         "Learning rate of each value: the best that was tried, by the mean last training loss",
@@ -207,7 +198,7 @@ def sheet_of_tuned_learning_rates(results: SearchResults, families: Sequence[Fam
         [
             (method_label(family.method), family.bound_value_text(value), rate)
             for family in families
-            for value, rate in family.tuned_learning_rate_by_bound(results).items()
+            for value, rate in family.tuned_learning_rate_by_bound(runs).items()
         ],
     )
 

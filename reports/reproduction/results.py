@@ -321,12 +321,6 @@ def rows_of_first_recorded_step(rows: pd.DataFrame) -> pd.DataFrame:
     return first
 
 
-def rows_of_last_recorded_step(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the last recorded step."""
-    last: pd.DataFrame = rows[rows[STEPS] == rows[STEPS].max()]
-    return last
-
-
 def _row_per_recorded_step_of_run(run: dict[Any, Any], results: SearchResults) -> list[dict[Any, Any]]:
     unknown, curve = {"accuracy_low": np.nan, "accuracy_high": np.nan}, results.curve_of_run(run["trial"])
     return [run | unknown | {STEPS: look["step"], "accuracy": _accuracy_at_recorded_step(run, look)} for look in curve]

@@ -19,8 +19,8 @@ Ramdas 2023, Section 2, with tau = 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator, Philox
 from numpy.typing import NDArray
-from scipy.special import fdtrc, gammaln, ndtri, stdtrit
+from scipy.special import digamma, fdtrc, gammaln, ndtri, polygamma, stdtrit
 
 from dpsweep.accounting.records.plan import REPEAT
 from dpsweep.accounting.records.trial_result import Status
@@ -102,6 +102,12 @@ POOLED_FREEDOMS = 20
 SCORE_GROUPS, UNEVEN = 4, 0.01
 """Runs are compared in so many groups of rising means; level of the test whether they spread alike."""
 
+PRIORS = np.geomspace(0.1, 1e4, 400)
+"""Candidates for the degrees of freedom of the variance that all points have in common."""
+
+LEAST_RATIO = 0.01
+"""The least variance of a point's runs over the median one: equal counts by chance are no certainty."""
+
 NO_EFFECT = 0.001
 """Level of the test whether the points differ at all."""
 
@@ -127,6 +133,7 @@ class PointScores:
     residuals: Values
     scored_to: Values
     by_records: Values
+    spreads: Values
 
     @cached_property
     def residual_index_range_of_each_pool(self) -> NDArray[np.int64]:
@@ -180,6 +187,28 @@ class PointScores:
     @property
     def _records_part_in_differences(self) -> Values:
         return np.asarray(self.by_records / np.sqrt(np.maximum(self.means, LEAST_SHARE)))
+
+    @cached_property
+    def own_variances(self) -> tuple[Values, Values]:
+        """The variance of each mean by its own runs, and its degrees of freedom, each [points]; 0 for single runs.
+
+        Variances of few runs are drawn towards their common value as far as they scatter no more than chance, except
+        for those far above it. *Source*: Smyth 2004, Sections 3 and 6.2.
+        """
+        repeated = self.runs > 1
+        own, freedoms = np.zeros(len(self.means)), np.ones(len(self.means))
+        d, squares = (self.runs - 1.0)[repeated], (self.spreads * self.runs)[repeated]
+        if not squares.any():
+            return own, freedoms
+        logs = np.log(np.maximum(squares, LEAST_RATIO * np.median(squares[squares > 0])))
+        logs = logs - digamma(d / 2) + np.log(d / 2)
+        excess = logs.var() - polygamma(1, d / 2).mean()
+        prior = float(PRIORS[np.abs(polygamma(1, PRIORS / 2) - excess).argmin()])
+        common = math.exp(logs.mean() + digamma(prior / 2) - math.log(prior / 2))
+        shrunk, far = (prior * common + d * squares) / (prior + d), fdtrc(d, prior, squares / common) < UNEVEN
+        own[repeated] = np.where(far, squares, shrunk) / self.runs[repeated]
+        freedoms[repeated] = np.where(far, d, prior + d)
+        return own, freedoms
 
     @property
     def table(self) -> pd.DataFrame:
@@ -268,6 +297,7 @@ def scores_of_points(rows: pd.DataFrame, place: NDArray[np.int64], settings: pd.
         residuals=(values - means[place])[several] * scale,
         scored_to=np.sqrt(np.bincount(place, weights=errors**2 - records**2)) / np.maximum(runs, 1),
         by_records=np.nan_to_num(np.bincount(place, weights=records)) / np.maximum(runs, 1),
+        spreads=np.bincount(place, weights=(values - means[place]) ** 2) / np.maximum(runs * (runs - 1), 1),
     )
 
 
@@ -287,23 +317,50 @@ Weights = Callable[[int], Values]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreStatistic:
-    """A statistic of mean scores and its bootstrap draws [draws]; no draws if an error is unknown."""
+    """A statistic of mean scores and its bootstrap draws [draws]; no draws if an error is unknown.
+
+    `shares` are the weights with which it reads each point's mean [points], by the identity of the points.
+    """
 
     value: float
     draws: Values | None
+    shares: Mapping[int, tuple[PointScores, Values]]
 
     def __sub__(self, other: ScoreStatistic) -> ScoreStatistic:
         """The difference; draws of points of one `PointScores` that both statistics use are the same draws."""
         both = None if self.draws is None or other.draws is None else self.draws - other.draws
-        return ScoreStatistic(value=self.value - other.value, draws=both)
+        shares = dict(self.shares)
+        for key, (points, weights) in other.shares.items():
+            shares[key] = points, (shares[key][1] if key in shares else 0.0) - weights
+        return ScoreStatistic(value=self.value - other.value, draws=both, shares=shares)
 
     def estimate(self, name: str, level: float = CONFIDENCE) -> IntervalEstimate:
-        """The statistic with its interval."""
-        return (
-            unknown_estimate(name, self.value)
-            if self.draws is None
-            else interval_estimate_from_draws(name, self.value, self.draws, level)
-        )
+        """The statistic with its interval: the wider of that of the draws and Welch's, at each end.
+
+        The draws pool the runs of many points; where these spread unlike, few runs of the points that were read say so.
+        *Source*: Welch 1947 and Satterthwaite 1946.
+        """
+        if self.draws is None:
+            return unknown_estimate(name, self.value)
+        pooled = interval_estimate_from_draws(name, self.value, self.draws, level)
+        half = self._half_width_by_own_runs(level)
+        return replace(pooled, low=min(pooled.low, self.value - half), high=max(pooled.high, self.value + half))
+
+    def _half_width_by_own_runs(self, level: float) -> float:
+        """Half of Welch's interval, from the spreads of the points that were read; 0 where points have single runs."""
+        parts = [
+            (weights**2 * points.own_variances[0], points.own_variances[1])
+            for points, weights in self.shares.values()
+            if np.isfinite(points.degrees_of_freedom)
+        ]
+        if not parts:
+            return 0.0
+        variances, freedoms = (np.concatenate(column) for column in zip(*parts, strict=True))
+        total = float(variances.sum())
+        if total == 0:
+            return 0.0
+        freedom = min(total**2 / max(float((variances**2 / freedoms).sum()), 1e-300), 1e6)
+        return float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(total)
 
 
 def weighted_mean_of_ordered_scores(
@@ -312,16 +369,17 @@ def weighted_mean_of_ordered_scores(
     """The weighted mean of the points' scores, or of the chosen points' scores, in ascending order."""
     places = np.arange(len(points.means)) if chosen is None else np.flatnonzero(chosen)
     if not len(places):
-        return ScoreStatistic(value=np.nan, draws=None)
+        return ScoreStatistic(value=np.nan, draws=None, shares={})
     means, weighted = points.means[places], weights(len(places))
     if not points.has_known_errors:
-        return ScoreStatistic(value=float(np.sort(means) @ weighted), draws=None)
+        return ScoreStatistic(value=float(np.sort(means) @ weighted), draws=None, shares={})
     draws = points.draws[:, places]
     order = np.argsort(draws, axis=1)
     read = np.take_along_axis(2 * means - draws, order, axis=1) @ weighted
     spread = np.take_along_axis(draws, order, axis=1) @ weighted
     value = float(read.mean())
-    return ScoreStatistic(value=value, draws=spread - spread.mean() + value)
+    shares = np.bincount(places[order].ravel(), np.tile(weighted, len(draws)), len(points.means)) / len(draws)
+    return ScoreStatistic(value=value, draws=spread - spread.mean() + value, shares={id(points): (points, shares)})
 
 
 def weights_of_best(points: int) -> Values:

@@ -1,4 +1,4 @@
-"""Intervals, and three-valued verdicts from them: a claim holds, is refuted, or the runs cannot decide it."""
+"""Intervals, and verdicts from them: a claim holds, misses its margin, is refuted, or the runs cannot decide it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Verdict(StrEnum):
     """What the runs say about a claim."""
 
     HOLDS = "holds"
+    MISSED = "same direction, margin missed"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
 
@@ -83,6 +84,21 @@ def joint_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     if Verdict.REFUTED in parts:
         return Verdict.REFUTED
     return Verdict.HOLDS if parts == {Verdict.HOLDS} else Verdict.UNDECIDED
+
+
+def verdict_on_direction_and_margin(direction: Verdict, margin: Verdict) -> Verdict:
+    """The verdict on a claim from that on its direction and that on its margin.
+
+    Only an interval that excludes the direction refutes; one that excludes the margin alone says that it is missed.
+
+    >>> verdict_on_direction_and_margin(Verdict.HOLDS, Verdict.REFUTED).value
+    'same direction, margin missed'
+    >>> verdict_on_direction_and_margin(Verdict.UNDECIDED, Verdict.REFUTED).value
+    'undecided'
+    """
+    if direction is not Verdict.HOLDS:
+        return direction
+    return Verdict.MISSED if margin is Verdict.REFUTED else margin
 
 
 def interval_estimate_from_draws(

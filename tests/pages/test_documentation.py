@@ -246,7 +246,7 @@ def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)] == sorted(ExitCode)
 
 
-def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> None:
+def test_the_gallery_shows_every_figure() -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
     sections = dict(re.findall(r"^### `(\w+)`.*?\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     assert set(sections) == set(figure_names())
@@ -255,5 +255,3 @@ def test_the_gallery_shows_every_figure_with_every_claim_and_its_verdict() -> No
             continue
         assert f"(figures/{name}.png)" in section
         assert (ROOT / "docs" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        verdicts = re.findall(r"^\| .* \| \*\*(?:holds|refuted|undecided)[^*]*\*\* \|$", section, re.MULTILINE)
-        assert len(verdicts) == section.count("\n| ") - 1, "a row for the titles, and no claim without a verdict"

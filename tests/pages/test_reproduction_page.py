@@ -11,14 +11,22 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dpsweep.reports.reproduction.claims import BOTH, gains_over_dpsgd_by_noise, rows_by_whether_dpsgd_learned
 from dpsweep.reports.reproduction.finding import Trained, figure_names, find_figure
+from dpsweep.reports.reproduction.registry import CLAIMS, rows_by_names_of_yu
+from dpsweep.reports.reproduction.results import read_results
+from dpsweep.reports.statistics.verdict import Verdict
 from tests.printed_numbers import differences
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reproduction.md").read_text()
-SUMMARY = PAGE.partition("<!-- summary: python docs/generators/gallery.py -->")[2].partition("<!-- end of summary -->")[
-    0
-]
+
+
+def part(name: str) -> str:
+    """The page between two marks."""
+    return PAGE.partition(f"<!-- {name}: python docs/generators/gallery.py -->")[2].partition(
+        f"<!-- end of {name} -->"
+    )[0]
 
 
 def first_cells(heading: str) -> list[str]:
@@ -57,45 +65,84 @@ def gallery() -> dict[str, Any]:
     "name", [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LARGE) else []) for name in figure_names()]
 )
 def test_the_page_says_what_the_stored_results_give(gallery: dict[str, Any], name: str) -> None:
-    """The section of a figure, and its lines in the summary."""
+    """The section of a figure, and a row for each claim that its table tests, and for no other."""
     made = gallery["make"](name)
     printed = gallery["sections"](PAGE)[name]
     assert differences(gallery["section"](name, made).strip(), printed.strip()) == [], (
         "run `python docs/generators/gallery.py`"
     )
-    for finding in () if made is None else made.reproduction.findings:
-        begins = f"| {gallery['_cell'](finding.topic)} | {gallery['paper'](made.reproduction.source)}"
-        (row,) = [line for line in summary_rows() if line.startswith(begins)]
-        assert gallery["entry"](made, finding)[0] in row
+    findings = () if made is None else made.reproduction.findings
+    rows = {finding.topic: gallery["detail_row"](made, finding).strip() for finding in findings}
+    told = {
+        topic: row
+        for topic, text in topics().items()
+        for row in text.splitlines()
+        if re.match(rf"\|[^|]*`{name}` \|", row)
+    }
+    assert told.keys() == rows.keys()
+    assert [differences(rows[topic], told[topic]) for topic in rows if differences(rows[topic], told[topic])] == []
 
 
-def test_the_overview_says_what_the_summary_says() -> None:
-    """One line for each claim, with as many tests of each verdict, and the interval of the first one."""
-    overview = PAGE.partition("<!-- overview: python docs/generators/gallery.py -->")[2].partition(
-        "<!-- end of overview -->"
-    )[0]
-    lines = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in overview.strip().splitlines()[2:]]
-    rows = [re.split(r"(?<!\\) ?\| ?", row)[1:-1] for row in summary_rows()]
-    assert [line[0] for line in lines] == [row[0] for row in rows]
-    for (_, place, tally, interval), (_, paper, verdicts, intervals) in zip(lines, rows, strict=True):
-        every = re.findall(r"\*\*(\w+)", verdicts)
-        said = {word: int(count or 1) for word, count in re.findall(r"\*\*(\w+)[^*]*\*\*(?: \((\d))?", tally)}
-        assert said == Counter(every)
-        first = intervals.partition("<br>")[0]
-        assert interval.endswith("computed" if first.startswith("computed") else first)
-        assert place.split(" ")[0].rstrip(",") == paper.split(" ")[0].removesuffix("'s")
+def topics() -> dict[str, str]:
+    """The part of the page on each claim."""
+    return dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", part("details"), re.MULTILINE | re.DOTALL))
 
 
-def summary_rows() -> list[str]:
-    return [line for line in SUMMARY.splitlines() if line.startswith("| ")][1:]
+VERDICT = re.compile(r"\*\*((?:holds|same direction|refuted|undecided)[^*]*)\*\*")
 
 
-def test_the_summary_has_every_verdict_of_the_gallery_and_no_other(gallery: dict[str, Any]) -> None:
-    verdicts = re.compile(r"\*\*((?:holds|refuted|undecided)[^*]*)\*\*")
-    every = "".join(gallery["sections"](PAGE).values())
-    assert sorted(verdicts.findall("\n".join(summary_rows()))) == sorted(verdicts.findall(every))
-    for name in figure_names():
-        assert (f"`{name}`" in SUMMARY) is (name not in gallery["NEEDS_GPU"])
+def test_the_overview_counts_the_verdicts_of_the_details() -> None:
+    """One line for each claim, with each verdict of its tables; the gravest first; the counts of all."""
+    lines = [line for line in part("overview").splitlines() if line.startswith("| ")]
+    told = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines if not line.startswith("| claim |")]
+    assert [line[0].replace("\\|", "|") for line in told] == list(topics())
+    for (*_, tally), text in zip(told, topics().values(), strict=True):
+        every = Counter(VERDICT.findall(text))
+        said = {
+            verdict: sum(
+                int(name.rpartition(" x")[2]) if re.search(r" x\d+$", name) else 1 for name in names.split(", ")
+            )
+            for verdict, names in re.findall(r"\*\*([^*]+)\*\*: ([^;]+)", tally)
+        }
+        assert said == every
+    assert ["`a_price`" in text for text in topics().values()][:3] == [True, True, False]
+    kinds = Counter(verdict for text in topics().values() for verdict in map(kind, VERDICT.findall(text)))
+    counted = Counter[str]()
+    for verdict, count in re.findall(r"\*\*([^*]+)\*\* (\d+)", part("overview")):
+        counted[verdict] += int(count)
+    assert counted == kinds
+
+
+def kind(verdict: str) -> str:
+    """A verdict without its scope."""
+    return next(one.value for one in Verdict if verdict.startswith(one.value))
+
+
+def test_claims_of_our_own_stand_apart() -> None:
+    papers, ours = part("overview").split("Claims that no paper makes")
+    own = {claim.topic for claim in CLAIMS if claim.ours}
+    assert all(topic in ours and topic not in papers for topic in own)
+    assert sum("No paper makes this claim." in text for text in topics().values()) == len(own)
+
+
+def test_every_margin_is_told_with_its_source(gallery: dict[str, Any]) -> None:
+    assert part("margins").strip() == gallery["margin_table"]().strip()
+
+
+def test_what_was_changed_after_results_were_seen_is_so() -> None:
+    """The tables are older than the day that the page names, and the gain is over a network that has not learned."""
+    tables = {file.name: read_results(file) for file in (DOCS / "full_size").iterdir()}
+    (day,) = re.findall(r"Every stored table was trained before ([\d-]+);", PAGE)
+    assert max(results.facts.ended[:10] for results in tables.values()) < day
+    rows = rows_by_names_of_yu(tables["d_fig2.json.xz"])
+    _, left_out = rows_by_whether_dpsgd_learned(rows)
+    (gain,) = gains_over_dpsgd_by_noise(left_out, BOTH).values()
+    assert f"one such gain, of {100 * gain.value:.0f} points" in " ".join(PAGE.split())
+
+
+def test_claims_without_a_table_are_named() -> None:
+    (words,) = re.findall(r"Without a stored table that has their columns: ([^.]+)\.", part("overview"))
+    assert {word for word in words.split("; ") if word != "none"} == {claim.topic for claim in CLAIMS} - set(topics())
 
 
 def test_every_picture_is_drawn_from_the_stored_results(gallery: dict[str, Any]) -> None:
@@ -131,5 +178,5 @@ def test_results_that_were_made_are_copied_and_others_stay(gallery: dict[str, An
 def test_a_figure_without_results_says_so(gallery: dict[str, Any]) -> None:
     assert "Untested: ResNet20 at full size needs a GPU" in gallery["section"]("a_fig3", None)
     assert "Not trained yet" in gallery["section"]("b_fig6", None)
-    assert "RoBERTa-base" in SUMMARY
-    assert "ResNet20" in SUMMARY
+    assert "RoBERTa-base" in part("overview")
+    assert "ResNet20" in part("overview")

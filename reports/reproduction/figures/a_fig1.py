@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from dpsweep.reports.reproduction import learning_curves as learning
 from dpsweep.reports.reproduction.figures.a_fig3 import CNN
-from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained
+from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.results import SearchResults
 
 OUR_VALUES = "The values of c and r, and the learning rates, are ours; the paper's text does not give them."
@@ -21,21 +20,15 @@ def make_reproduction(
     title: str,
     source: str,
     differences: tuple[str, ...],
-    claims: tuple[Callable[[learning.Courses, learning.Courses], Finding], ...] = (),
 ) -> Reproduction:
-    """Two charts per method, with a curve per value; `claims` are those beside the two of both figures."""
+    """Two charts per method, with a curve per value."""
     families = (learning.family_of_clipping_method(clipped), learning.family_of_normalizing_method(normalized))
-    clip, normal = (family.tuned_learning_curves(results) for family in families)
+    runs = learning.runs_with_curves(results)
     return Reproduction(
         title=title,
         source=f"Yang, Zhang, Chen, Liu 2022, {source}",
-        drawings=(learning.draw_learning_curves(results, families),),
-        findings=(
-            learning.finding_that_bounding_raises_loss(dict(zip(families, (clip, normal), strict=True))),
-            learning.finding_that_accuracy_is_flat_in_r(clip, normal),
-            *(claim(clip, normal) for claim in claims),
-        ),
-        sheets=(learning.sheet_of_tuned_learning_rates(results, families),),
+        drawings=(learning.draw_learning_curves(runs, families),),
+        sheets=(learning.sheet_of_tuned_learning_rates(runs, families),),
         notes=(learning.PUBLIC,),
         differences=(OUR_VALUES, *differences),
     )
@@ -52,7 +45,6 @@ figure_2 = partial(
     clipped="dpsgd",
     normalized="dpnsgd",
     title="How bounds bias private training",
-    claims=(partial(learning.finding_that_small_r_fluctuates, c=1.0, r=0.01),),
 )
 FIGURES = {
     "a_fig1": Trained(make=partial(figure_1, source="Figure 1, CIFAR-10", differences=())),

@@ -86,6 +86,8 @@ def finding_on_normalization_descent_range(rows: list[ToyRow]) -> Finding:
     )
     return Finding(
         topic="Normalization climbs for |grad f| <= tau_0^2 / (10 r)",
+        paper="Yang et al. 2022",
+        where="Section A.1",
         claim="For |grad f| <= tau_0^2 / (10 r) the descent of normalization is negative.",
         criterion="it is negative at all norms tried up to that bound, for every r that was tried in the scope",
         numbers="; ".join(
@@ -100,6 +102,8 @@ def finding_that_small_gradients_descend(rows: list[ToyRow]) -> Finding:
     """The purpose of the example: the descent is negative for small gradients."""
     return Finding(
         topic="Normalization may climb, whatever r",
+        paper="Yang et al. 2022",
+        where="Section A.1",
         claim="The function value may not even decrease along E[h g] under normalization, whatever r.",
         criterion="for every r that was tried, the descent is negative at all norms below some positive one",
         numbers=f"the smallest such norm is {min(one.computed for one in rows):.3g} tau_0",
@@ -116,6 +120,8 @@ def finding_on_descent_in_unclipped_range() -> Finding:
     }
     return Finding(
         topic="Clipping descends as |grad f|^2 for |grad f| <= c - tau_0",
+        paper="Yang et al. 2022",
+        where="Section A.1",
         claim="Under clipping the descent is |grad f|^2 as long as |grad f| <= c - tau_0.",
         criterion="at all such norms that were tried, to a relative 1e-6",
         numbers="; ".join(

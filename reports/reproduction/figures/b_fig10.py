@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Map, draw_maps
-from dpsweep.reports.reproduction.claims import (
-    finding_that_many_rates_are_prunable,
-    win_counts_of_rate_and_clip_norm_pairs,
-)
+from dpsweep.reports.reproduction.claims import win_counts_of_rate_and_clip_norm_pairs
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.results import (
     SearchResults,
-    rows_at_evenly_spaced_steps,
     table_with_row_per_recorded_step,
 )
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
@@ -43,7 +39,6 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(finding_that_many_rates_are_prunable(rows_at_evenly_spaced_steps(looks)),),
         sheets=(
             sheet_of_prices_by_accountant(results),
             sheet_of_formatted_values(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
-from dpsweep.reports.reproduction.claims import finding_that_adam_defaults_suffice
+from dpsweep.reports.reproduction.claims import DEFAULT
 from dpsweep.reports.reproduction.figures.b_fig7 import ADULT
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import LR, point_scores
-
-DEFAULT = {LR: 0.001, "trainer.beta1": 0.9, "trainer.beta2": 0.999}
 
 
 def make_reproduction(results: SearchResults) -> Reproduction:
@@ -45,7 +43,6 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                 ),
             ),
         ),
-        findings=(finding_that_adam_defaults_suffice(results.table, DEFAULT),),
         sheets=(
             sheet_of_prices_by_accountant(results),
             sheet_of_formatted_values(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,17 +10,13 @@ import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, setting_text
 from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
-from dpsweep.reports.reproduction import claims
-from dpsweep.reports.reproduction.finding import Finding, Reproduction, Trained, sheet_of_formatted_values
+from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
 from dpsweep.reports.reproduction.results import (
     SearchResults,
-    rows_at_evenly_spaced_steps,
-    rows_of_last_recorded_step,
     table_with_row_per_recorded_step,
 )
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import (
-    METHOD,
     NOISE,
     STEPS,
     group_rows_by_column,
@@ -70,14 +65,6 @@ def reproduction_of_figure_7(results: SearchResults, *, difference: str) -> Repr
                 ),
             ),
         ),
-        findings=(
-            claims.finding_that_best_scores_are_close(
-                results.table, methods, "The best candidates of DP-SGD, DP-Momentum and DP-Adam are extremely similar."
-            ),
-            claims.finding_that_few_candidates_beat_others(
-                results.table, [name for name in methods if name != few], few
-            ),
-        ),
         sheets=(
             sheet_of_prices_by_accountant(results),
             sheet_of_formatted_values(
@@ -113,7 +100,6 @@ def reproduction_of_figure_8(results: SearchResults) -> Reproduction:
                 (_best_and_median_chart("Over the clip norms of Table 2", point_scores(looks).table, results.quality),),
             ),
         ),
-        findings=(claims.finding_that_second_method_is_no_worse(rows_at_evenly_spaced_steps(looks), ADAM, WOSM),),
         sheets=(sheet_of_prices_by_accountant(results),),
         notes=(
             "An iteration of ADADP is two of its steps. The paper makes no claim on ADADP for this data set, so "
@@ -129,7 +115,6 @@ def reproduction_of_figures_11_to_14(results: SearchResults) -> Reproduction:
     runs = table_with_row_per_recorded_step(results)
     table = point_scores(runs).table
     levels = {float(noise): rows for noise, rows in table.groupby(table[NOISE].astype(float))}
-    last = rows_of_last_recorded_step(runs)
     return Reproduction(
         title="Few candidates against many, at other noise levels",
         source="Mohapatra, Sasy, He, Kamath, Thakkar 2022, Figures 11 to 14",
@@ -143,34 +128,10 @@ def reproduction_of_figures_11_to_14(results: SearchResults) -> Reproduction:
                 ],
             ),
         ),
-        findings=(
-            claims.finding_that_best_scores_are_close(
-                last,
-                (*TUNED, ADAM),
-                "At every noise level, the best of DP-SGD, of DP-Momentum and of DP-Adam are close.",
-            ),
-            *(
-                finding
-                for noise, rows in group_rows_by_column(runs, NOISE)
-                for finding in _findings_at_noise(noise, rows)
-            ),
-        ),
         sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),
         differences=("The noise levels are ours: the paper's text names no numbers.", ADULT),
     )
-
-
-def _findings_at_noise(noise: float, rows: pd.DataFrame) -> Iterator[Finding]:
-    """The findings of Figures 7 and 8 at one noise level."""
-    last, both = rows_of_last_recorded_step(rows), rows_at_evenly_spaced_steps(rows[rows[METHOD].isin((ADAM, WOSM))])
-    for finding in (
-        claims.finding_that_few_candidates_beat_others(last, TUNED, ADAM),
-        claims.finding_that_second_method_is_no_worse(both, ADAM, WOSM),
-    ):
-        yield replace(
-            finding, claim=f"Noise {setting_text(noise)}: {finding.claim}", scope=f"at noise {setting_text(noise)}"
-        )
 
 
 def _best_and_median_chart(title: str, rows: pd.DataFrame, quality: str) -> Chart:

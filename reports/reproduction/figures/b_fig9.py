@@ -21,6 +21,8 @@ def finding_that_crossings_match_printed(rows: Mapping[int, Sequence[CandidatesR
     counts = {records: crossing_number_of_candidates(curve) for records, curve in rows.items()}
     return Finding(
         topic="Composition affords 14 candidates for random stopping's price at 5000 records, 26 at 60000",
+        paper="Mohapatra et al. 2022",
+        where="Figure 9",
         claim="MA composes up to 14 candidates for LT's price at 5000 records, and up to 26 at 60000.",
         criterion="exactly these numbers",
         numbers="; ".join(f"{size} records: printed {PRINTED[size]}, ours {count}" for size, count in counts.items()),
@@ -34,9 +36,12 @@ def finding_that_stopping_price_is_constant(rows: Mapping[int, Sequence[Candidat
     composed = {size: curve[-1].composition / curve[0].composition for size, curve in rows.items()}
     return Finding(
         topic="Random stopping's price is almost constant in the candidates",
+        paper="Mohapatra et al. 2022",
+        where="Figure 9",
         claim="LT's price remains almost constant as candidates are added, MA's does not.",
         criterion=f"LT grows by at most {CONSTANT:.0%} over the chart, and MA at least doubles",
         numbers="; ".join(f"{size} records: LT {growth[size]:+.1%}, MA x{composed[size]:.1f}" for size in rows),
+        flip=f"holds from {max(growth.values()):.1%} on, and up to {min(composed.values()):.1f} times",
         verdict=Verdict.from_condition(max(growth.values()) <= CONSTANT and min(composed.values()) >= 2),
     )
 

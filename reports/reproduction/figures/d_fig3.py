@@ -5,15 +5,11 @@ from __future__ import annotations
 from dpsweep.reports.figures.charts import Chart, Curve, draw_charts
 from dpsweep.reports.reproduction.claims import (
     MOMENTUM,
-    finding_that_large_momentum_starts_fast,
-    finding_that_moderate_momentum_is_best,
 )
 from dpsweep.reports.reproduction.figures.d_fig2 import OUR_LENGTHS
 from dpsweep.reports.reproduction.finding import Reproduction, Trained
 from dpsweep.reports.reproduction.results import (
     SearchResults,
-    rows_of_first_recorded_step,
-    rows_of_last_recorded_step,
     table_with_row_per_recorded_step,
 )
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
@@ -48,10 +44,6 @@ def make_reproduction(results: SearchResults) -> Reproduction:
                     ),
                 ),
             ),
-        ),
-        findings=(
-            finding_that_moderate_momentum_is_best(rows_of_last_recorded_step(looks)),
-            finding_that_large_momentum_starts_fast(rows_of_first_recorded_step(looks)),
         ),
         sheets=(sheet_of_prices_by_accountant(results),),
         notes=(ACCOUNT,),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpsweep.reports.reproduction.__main__ import main
-from dpsweep.reports.reproduction.figures import b_fig1, b_fig9, b_table3, c_bounds
+from dpsweep.reports.reproduction.figures import a_price, b_fig1, b_fig9, b_table3, c_bounds
 from dpsweep.reports.reproduction.finding import Computed, Trained, figure_names, find_figure
 from dpsweep.reports.reproduction.honest_tuning import (
     rows_of_figure_1_affordable,
@@ -21,7 +21,13 @@ from dpsweep.reports.reproduction.honest_tuning import (
     rows_of_figure_9,
     rows_of_table_3,
 )
-from dpsweep.reports.reproduction.one_run import row_of_lecture_theorem, rows_comparing_accountants_by_noise
+from dpsweep.reports.reproduction.one_run import (
+    PRINTED,
+    epsilon_rows_of_fixed_batches,
+    row_of_lecture_theorem,
+    rows_comparing_accountants_by_noise,
+)
+from dpsweep.reports.statistics.verdict import Verdict
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,6 +87,17 @@ def test_the_lectures_bounds() -> None:
     assert not c_bounds.finding_that_newer_bounds_are_tighter(replace(row, forced=0.01)).holds
     assert c_bounds.finding_that_moments_and_pld_cost_less(rows).holds
     assert not c_bounds.finding_that_moments_and_pld_cost_less([replace(rows[0], classical=1.0), *rows[1:]]).holds
+
+
+def test_what_noise_costs_by_a_papers_own_definitions() -> None:
+    forced = dict(zip(PRINTED, epsilon_rows_of_fixed_batches()[0].forced, strict=True))
+    printed = a_price.finding_on_printed_epsilons(forced)
+    assert printed.verdict is Verdict.REFUTED
+    assert "sigma 1.2: printed 8, at least 33.8" in printed.numbers
+    assert a_price.finding_on_printed_epsilons(dict.fromkeys(PRINTED, 0.5)).holds
+    formula = a_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 30.88), forced)
+    assert formula.verdict_text == "refuted at sigma 1.2"
+    assert a_price.finding_on_closed_formula(dict.fromkeys(PRINTED, 33.9), forced).holds
 
 
 def test_a_figure_is_made_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,11 @@ from dpsweep.reports.reproduction.figures import a_toy
 from dpsweep.reports.reproduction.learning_curves import (
     ACCURACY,
     LOSS,
+    evidence_that_accuracy_is_flat_in_r,
+    evidence_that_bounding_raises_loss,
+    evidence_that_small_r_fluctuates,
     family_of_clipping_method,
     family_of_normalizing_method,
-    finding_that_accuracy_is_flat_in_r,
-    finding_that_bounding_raises_loss,
-    finding_that_small_r_fluctuates,
 )
 from dpsweep.reports.statistics.verdict import Verdict
 
@@ -26,7 +26,7 @@ def course(losses: Sequence[float], accuracies: Sequence[float] | None = None) -
     return pd.DataFrame({"step": list(steps), LOSS: list(losses), ACCURACY: list(accuracies or [0.5] * len(losses))})
 
 
-HOLDS, REFUTED, UNDECIDED = Verdict
+HOLDS, MISSED, REFUTED, UNDECIDED = Verdict
 C, R = family_of_clipping_method("dpsgd"), family_of_normalizing_method("dpnsgd")
 
 
@@ -34,22 +34,22 @@ def repeated(*repeats: dict[float, pd.DataFrame]) -> dict[int, dict[float, pd.Da
     return dict(enumerate(repeats, start=1))
 
 
-@pytest.mark.parametrize(("last", "verdict"), [(0.9, HOLDS), (0.96, REFUTED)])
+@pytest.mark.parametrize(("last", "verdict"), [(0.9, HOLDS), (0.96, MISSED), (1.1, REFUTED)])
 def test_bias_is_a_loss_that_ends_higher_where_bounds_are_small(last: float, verdict: Verdict) -> None:
     def family(end: float, jitter: float) -> dict[float, pd.DataFrame]:
         return {0.1: course([2.0, 1.0 + jitter]), 10.0: course([2.0, end])}
 
     falls = repeated(*(family(0.5, jitter) for jitter in (0.0, 0.001, 0.002)))
     other = repeated(*(family(last, jitter) for jitter in (0.0, 0.001, 0.002)))
-    found = finding_that_bounding_raises_loss({C: falls, R: other})
+    found = evidence_that_bounding_raises_loss({C: falls, R: other})
     assert found.verdict is verdict
-    assert found.numbers.startswith("DP-SGD: 50.0% [49.9, 50.2]")
-    assert finding_that_bounding_raises_loss({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, (
+    assert found.parts[0].text == "DP-SGD: 50.0% [49.9, 50.2]"
+    assert evidence_that_bounding_raises_loss({C: repeated(falls[1]), R: repeated(other[1])}).verdict is UNDECIDED, (
         "one repetition"
     )
     single = repeated(*[{0.1: course([2.0, 1.0])}] * 3)
-    assert finding_that_bounding_raises_loss({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
-    assert finding_that_bounding_raises_loss({}).verdict is UNDECIDED
+    assert evidence_that_bounding_raises_loss({C: falls, R: single}).verdict is UNDECIDED, "one value shows no trend"
+    assert evidence_that_bounding_raises_loss({}).verdict is UNDECIDED
 
 
 def test_spreads_are_those_of_the_second_half() -> None:
@@ -58,12 +58,13 @@ def test_spreads_are_those_of_the_second_half() -> None:
 
     flat = {0.1: course([1] * 4, [0, 0, 0.5, 0.6]), 1.0: course([1] * 4, [1, 1, 0.52, 0.6])}
     clip, normal = repeated(steep(0.0), steep(0.002)), repeated(flat, flat)
-    found = finding_that_accuracy_is_flat_in_r(clip, normal)
+    found = evidence_that_accuracy_is_flat_in_r(clip, normal)
     assert found.verdict is HOLDS
-    assert found.numbers.startswith("mean spread over r 1.0 points [1.0, 1.0]; over c wider by 29.")
-    assert finding_that_accuracy_is_flat_in_r(normal, clip).verdict is REFUTED
-    assert finding_that_accuracy_is_flat_in_r(repeated(steep(0.0)), repeated(flat)).verdict is UNDECIDED
-    assert finding_that_accuracy_is_flat_in_r({}, {}).verdict is UNDECIDED
+    assert found.parts[0].text == "mean spread over r 1.0 points [1.0, 1.0]"
+    assert found.parts[1].text.startswith("over c wider by 29.")
+    assert evidence_that_accuracy_is_flat_in_r(normal, clip).verdict is REFUTED
+    assert evidence_that_accuracy_is_flat_in_r(repeated(steep(0.0)), repeated(flat)).verdict is UNDECIDED
+    assert evidence_that_accuracy_is_flat_in_r({}, {}).verdict is UNDECIDED
 
 
 def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
@@ -72,12 +73,12 @@ def test_roughness_is_the_mean_second_difference_over_the_mean() -> None:
 
     calm = repeated(*({1.0: zigzag(2.1 + jitter)} for jitter in (0.0, 0.001)))
     rough = repeated(*({0.01: zigzag(3.0 + jitter)} for jitter in (0.0, 0.001)))
-    found = finding_that_small_r_fluctuates(calm, rough, c=1.0, r=0.01)
+    found = evidence_that_small_r_fluctuates(calm, rough, c=1.0, r=0.01)
     assert found.verdict is HOLDS
     ratio = np.log((2.0 / 2.5) / (0.2 / 2.05))
-    assert np.log1p(found.estimates[0].value) == pytest.approx(ratio, rel=0.01)
-    assert finding_that_small_r_fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
-    assert finding_that_small_r_fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
+    assert np.log1p(found.parts[0].estimate.value) == pytest.approx(ratio, rel=0.01)
+    assert evidence_that_small_r_fluctuates(rough, calm, c=0.01, r=1.0).verdict is REFUTED
+    assert evidence_that_small_r_fluctuates({}, rough, c=1.0, r=0.01).verdict is UNDECIDED
 
 
 @pytest.mark.parametrize("r", [0.05, 0.5, 5.0])

@@ -12,7 +12,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction.learning_curves import family_of_clipping_method
+from dpsweep.reports.reproduction.learning_curves import family_of_clipping_method, runs_with_curves
 from dpsweep.reports.reproduction.processor_time import FILE, read_processor_time, record_processor_time
 from dpsweep.reports.reproduction.results import (
     RunCurve,
@@ -22,7 +22,6 @@ from dpsweep.reports.reproduction.results import (
     read_results,
     rows_at_evenly_spaced_steps,
     rows_of_first_recorded_step,
-    rows_of_last_recorded_step,
     table_with_row_per_recorded_step,
     write_results,
 )
@@ -116,7 +115,6 @@ def test_looks_are_rows(steps: int | None) -> None:
     assert list(rows["accuracy"][:2]) == [0.1, 0.2]
     assert rows["accuracy"][6:].isna().all(), "a diverged run has no score at any step"
     assert rows["accuracy_low"].isna().all(), "the interval of the last score is not that of a look"
-    assert set(rows_of_last_recorded_step(rows)[STEPS]) == {20}
     assert set(rows_of_first_recorded_step(rows)[STEPS]) == {10}
     assert set(rows_at_evenly_spaced_steps(rows, count=1)[STEPS]) == {20}
 
@@ -127,10 +125,10 @@ def test_a_run_without_a_curve_has_no_looks() -> None:
 
 def test_each_bound_is_read_at_its_best_learning_rate() -> None:
     family = family_of_clipping_method("dpsgd")
-    assert family.tuned_learning_rate_by_bound(results(CURVES)) == {1.0: 1.0, 2.0: 0.1}, (
+    assert family.tuned_learning_rate_by_bound(runs_with_curves(results(CURVES))) == {1.0: 1.0, 2.0: 0.1}, (
         "a loss that is no number is the worst"
     )
-    (courses,) = family.tuned_learning_curves(results(CURVES)).values()
+    (courses,) = family.tuned_learning_curves(runs_with_curves(results(CURVES))).values()
     assert {value: one["training_loss"].iloc[-1] for value, one in courses.items()} == {1.0: 0.5, 2.0: 0.25}
 
 

@@ -28,7 +28,7 @@ from dpsweep.reports.statistics.score_grid import (
 )
 from dpsweep.reports.statistics.verdict import IntervalEstimate, Verdict, joint_verdict, unknown_estimate
 
-HOLDS, REFUTED, UNDECIDED = Verdict
+HOLDS, MISSED, REFUTED, UNDECIDED = Verdict
 RATES, CLIPS = tuple(np.geomspace(0.01, 100, 9)), tuple(np.geomspace(0.1, 10, 5))
 
 
@@ -182,3 +182,26 @@ def test_verdicts_are_three_valued() -> None:
         UNDECIDED,
         REFUTED,
     ]
+
+
+def test_variances_are_drawn_together_only_as_far_as_they_scatter_no_more_than_chance() -> None:
+    variances, freedoms = point_scores(table(FLAT, 3, 0.01, seed=1)).own_variances
+    assert np.median(freedoms) > 20, "a few are far above the others by chance"
+    assert np.sqrt(variances).mean() == pytest.approx(0.01 / math.sqrt(3), rel=0.2)
+    stds = np.where(np.arange(len(RATES)) % 2, 0.05, 0.002)
+    variances, freedoms = point_scores(table(FLAT, 3, stds, seed=1)).own_variances
+    noisy = np.tile(np.arange(len(RATES)) % 2 == 1, len(CLIPS))
+    assert freedoms.max() < 4
+    assert np.median(variances[noisy]) > 50 * np.median(variances[~noisy])
+    one = table(FLAT, 3, 0.002, seed=1)
+    first = (one[LR] == RATES[0]) & (one[CLIP] == CLIPS[0])
+    one.loc[first, "accuracy"] = [0.7, 0.8, 0.9]
+    points = point_scores(one)
+    place = int(np.flatnonzero(points.mask_of_points_with_settings(**{LR: RATES[0], CLIP: CLIPS[0]}))[0])
+    assert points.own_variances[0][place] == pytest.approx(0.1**2 / 3)
+    assert points.own_variances[1][place] == 2, "far above the others: by its own runs alone"
+
+
+def test_single_runs_have_no_variance_of_their_own() -> None:
+    points = point_scores(table(FLAT, 1, 0.01, seed=1, error=0.01))
+    assert not points.own_variances[0].any()

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from scipy.stats import theilslopes
 
-from dpsweep.reports.reproduction.figures import a_fig3, b_fig2_3
 from dpsweep.reports.statistics.point_scores import CLIP, LR
 from dpsweep.reports.statistics.score_grid import (
     FEWEST_ROWS,
@@ -23,7 +22,6 @@ from dpsweep.reports.statistics.score_grid import (
     score_grid,
     slope_of_best_rate,
 )
-from dpsweep.reports.statistics.verdict import Verdict
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "generators" / "verdict_rates.py"))
 TABLES = {(one.kind, one.slope): one for one in SCRIPT["slope_tables"]()}
@@ -143,21 +141,6 @@ def test_the_range_is_that_at_the_best_rate() -> None:
     alike = score_grid(scored(lambda lr, clip: 0.8 - 0.1 * lr**2), CLIP)
     assert alike is not None
     assert range_at_best_rate(alike).low == 0
-
-
-def test_claims_on_the_slope_say_what_it_rests_on_or_why_there_is_none() -> None:
-    table = scored(on_diagonal)
-    inverse = b_fig2_3.finding_that_rate_is_inverse_to_clip(table, CONSTANT)
-    assert inverse.verdict is Verdict.HOLDS
-    assert inverse.numbers.endswith(", from 12 usable clip norms")
-    assert a_fig3.finding_that_rate_falls_as_clip_grows(table, CONSTANT).numbers.startswith("noise 2: e -1")
-    adam = b_fig2_3.finding_that_rate_ignores_clip_norm(table.assign(method="dpadam"), CONSTANT)
-    assert adam.verdict is Verdict.REFUTED
-    unknown = b_fig2_3.finding_that_rate_is_inverse_to_clip(table, None)
-    assert unknown.verdict is Verdict.UNDECIDED
-    assert unknown.numbers == "no e: what the best constant predictor scores is not known"
-    assert unknown.decisive_part is not None
-    assert unknown.decisive_part.text == unknown.numbers
 
 
 @pytest.mark.parametrize("key", [key for key in WITH_SLOPE if key[1] == -1], ids=[key[0] for key in WITH_SLOPE[:5]])
