@@ -19,9 +19,6 @@ from typing import Protocol
 
 from dpsweep.accounting.validation import fraction, positive_int, require_finite_number
 
-_LEAST = 1e-6
-"""The least last bound, in units of the first."""
-
 
 class Noise(StrEnum):
     """The property of the noise that stays constant while the bound changes."""
@@ -129,8 +126,8 @@ def step_counts_by_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping[fl
 
 
 def _check_least_factor_range(least: float) -> None:
-    if not _LEAST <= require_finite_number("least", least) <= 1:
-        raise ValueError(f"Expected {_LEAST} <= least={least} <= 1.")
+    if not 1e-6 <= require_finite_number("least", least) <= 1:
+        raise ValueError(f"Expected 1e-06 <= least={least} <= 1.")
 
 
 def _noise_enum_from_setting(value: object) -> Noise:

@@ -93,8 +93,7 @@ def add_products_of_blocks(sums: Tensor, left: Tensor, right: Tensor) -> None:
         rows = right[..., some, :].view(*right.shape[:-2], -1, size, right.shape[-1])
         sums.add_((columns @ rows).sum(dim=-3, dtype=torch.float64).view(sums.shape))
     for first in range(joined, examples, size):
-        some = slice(first, first + size)
-        sums.add_((left[..., some] @ right[..., some, :]).view(sums.shape))
+        sums.add_((left[..., first : first + size] @ right[..., first : first + size, :]).view(sums.shape))
 
 
 class LayerGradient(Protocol):

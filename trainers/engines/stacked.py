@@ -390,11 +390,8 @@ def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRo
 def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
     few = max(1, _CACHED // max(1, inputs.shape[1] * inputs.shape[2]))
-    if few >= len(inputs):  # slices would cost a step of the backward pass
-        yield columns
-        return
-    for first in range(0, len(inputs), few):
-        yield tuple(column[first : first + few] for column in columns)
+    for first in range(0, len(inputs), few):  # a slice of all runs would cost a step of the backward pass
+        yield columns if few >= len(inputs) else tuple(column[first : first + few] for column in columns)
 
 
 def _zero_non_finite_examples(tensor: Tensor, non_finite: Tensor) -> Tensor:

@@ -95,9 +95,7 @@ class Clip:
     def __post_init__(self) -> None:
         positive("clip_norm", self.clip_norm)
         if not _LEAST <= self.clip_norm <= _MOST:
-            raise ValueError(
-                f"Expected {_LEAST:.3g} <= clip_norm={self.clip_norm} <= {_MOST:.3g}: sums are in float32."
-            )
+            raise ValueError(f"Expected {_LEAST:.3g} <= clip_norm={self.clip_norm} <= {_MOST:.3g} for float32 sums.")
 
     @property
     def norm_bound(self) -> float:
