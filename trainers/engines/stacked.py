@@ -173,11 +173,15 @@ class Examples:
 
     Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n]. Sparse inputs
     are different ones for each run.
+
+    Examples that keep their places in all steps are summed in float64 alone: a record that is in the data, but not in
+    the batch of a step, gives another record another place, and must change nothing in the sum.
     """
 
     inputs: Tensor | SparseRows
     targets: Tensor
     lengths: Tensor
+    keep_places: bool = False
 
     @cached_property
     def input_directions_with_bias(self) -> Tensor:
@@ -249,13 +253,13 @@ class Stack:
         exactly nothing.
         """
         first, later, gradients = self._layer_inputs_and_output_gradients(weights, examples.inputs, examples.targets)
+        dtype = torch.float64 if examples.keep_places else weights.dtype
         is_line = len(self.layers) == 1 and self.affine_layers[0].outputs == 1
         if is_line and not isinstance(examples.inputs, SparseRows):
             lengths = transform.transformed_signed_lengths(gradients[0].squeeze(1).mul_(examples.lengths))
             bounded = lengths if mask is None else lengths.mul_(mask)
-            _add_outer_products(
-                total[:, None], bounded[:, None], examples.input_directions_with_bias[:, : total.shape[1]]
-            )
+            directions = examples.input_directions_with_bias[:, : total.shape[1]]
+            _add_outer_products(total[:, None], bounded[:, None].to(dtype), directions)
             return
         norms = self._gradient_norms(later, gradients, examples.lengths)
         factors = transform.factors(norms)
@@ -267,7 +271,7 @@ class Stack:
             later = [_zero_non_finite_examples(tensor, non_finite) for tensor in later]
             gradients = [_zero_non_finite_examples(tensor, non_finite) for tensor in gradients]
         for layer, inputs, gradient in zip(self.affine_layers, (first, *later), gradients, strict=True):
-            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
+            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny).to(dtype)
             sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
             _add_outer_products(sums, bounded, inputs)
             if layer.bias is not None:
@@ -381,10 +385,10 @@ def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRo
     if isinstance(inputs, SparseRows):
         inputs.add_outer_products_to(sums, bounded.double())
     elif inputs.ndim == 2:
-        add_products_of_blocks(sums, bounded.flatten(0, 1), inputs)
+        add_products_of_blocks(sums, bounded.flatten(0, 1), inputs.to(bounded.dtype))
     else:
         for own_sums, own_bounded, own_inputs in _iterate_runs_that_fit_cache(inputs, sums, bounded, inputs):
-            add_products_of_blocks(own_sums, own_bounded, own_inputs.transpose(1, 2))
+            add_products_of_blocks(own_sums, own_bounded, own_inputs.transpose(1, 2).to(own_bounded.dtype))
 
 
 def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -25,7 +25,8 @@ LENGTH_SHARE is below 1 by all that rounding may add. Lowering is always sound.
   of a gradient, in Euclidean norm and over all layers together, which is below m**2 u of `bound`. A record that is
   added takes the place of one that moves to the end (`Batch.units_of_slice_in_random_order`): two blocks change, and
   each is wrong once with the record and once without it. All other blocks have the same factors at the same place, and
-  so the same result. Zeros, of padding and of records in no batch, round nothing.
+  so the same result. Padding, which is zero, rounds nothing. The order is drawn for each step, so that a step without
+  the record is the same for both; records that keep one order for many steps are summed in float64 alone.
 
 The last argument needs products that neither overflow nor lose digits to underflow, and clip norms have limits
 accordingly. A number that is flushed to 0 is wrong by less than 2**-126: in two blocks of up to 2**40 weights, with the

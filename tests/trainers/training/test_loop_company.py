@@ -134,6 +134,26 @@ def test_another_place_in_the_batch_changes_what_a_record_adds_by_less_than_grad
         assert two < 2 * 0.5 * 2.0**-22, "two records have each other's places"
 
 
+@pytest.mark.parametrize("nominal", [N, 10**6], ids=["crowded", "gathered"])
+def test_a_record_that_no_batch_has_changes_nothing(nominal) -> None:
+    """Where all records keep one order, it takes the place of another one, which moves to the end.
+
+    That one's gradient may be rounded otherwise there, by what docs/accounting.md assumes of kernels; its sum may not.
+    """
+    own, data, sums = models("logistic"), records(N), []
+    weights = torch.stack([parameters_to_vector(model.parameters()).detach() for model in own])
+    places = np.arange(N)
+    places[[5, N - 1]] = N - 1, 5
+    for chosen, found in (
+        (np.arange(0, 196), data),
+        (places[:196], Records(features=data.features[places], labels=data.labels[places])),
+    ):
+        sizes = np.full(len(own), len(chosen))
+        batch = Batch(units=np.tile(chosen, len(own)), sizes=sizes, common=False, block=200, nominal=nominal)
+        sums.append(stacked(own, found).over([*range(len(own))], [Clip(clip_norm=0.5)] * len(own))(weights, batch))
+    assert float((sums[0] - sums[1]).norm(dim=1).max()) < (0.5 * 2.0**-22 if nominal == N else EXACT)
+
+
 def of_patients(units: np.ndarray, *, order: np.random.Generator | None = None) -> Tensor:
     """The sum over these patients, of whom patient p has 1 + p % 3 of the records."""
     of = np.repeat(np.arange(99), 1 + np.arange(99) % 3)
