@@ -11,7 +11,7 @@ from dpsweep.trainers.engines.auto import Auto
 from dpsweep.trainers.engines.fused import Fused
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.vmap import Vmap
-from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, Normalize
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 
 ENGINES = [Opacus(), Fused(), Vmap(), Auto()]
@@ -46,10 +46,10 @@ def reference(model: nn.Module, inputs: Tensor, targets: Tensor, of_outputs=cros
 
 
 def expected(gradients: Tensor, transform) -> Tensor:
-    """The sum of transformed gradients by the papers' formulas."""
+    """The sum of transformed gradients by the papers' formulas, and shorter by what rounding may add."""
     norms = gradients.norm(dim=1, keepdim=True)
     if isinstance(transform, Clip):
-        factors = torch.minimum(torch.ones_like(norms), transform.clip_norm / norms)
+        factors = torch.minimum(torch.ones_like(norms), LENGTH_SHARE * transform.clip_norm / norms)
     else:
-        factors = 1 / (transform.regularizer + norms)
+        factors = LENGTH_SHARE / (transform.regularizer + norms)
     return (factors * gradients).sum(dim=0)

@@ -52,7 +52,7 @@ def test_auto_s_is_dpnsgd_by_another_name() -> None:
     trainer = instantiate(OmegaConf.load(CONF / "trainer" / "auto_s.yaml"))
     assert trainer == DpNsgd(lr=8.0, regularizer=0.01)
     norms = torch.tensor([0.0, 0.01, 0.99], dtype=torch.float64)
-    assert trainer.transform.factors(norms).tolist() == pytest.approx([100.0, 50.0, 1.0], rel=1e-6)
+    assert trainer.transform.factors(norms).tolist() == pytest.approx([100.0, 50.0, 1.0], rel=1e-3)
 
 
 @pytest.mark.parametrize("configuration", configurations("model"))

@@ -126,8 +126,8 @@ def step_counts_by_noise_factor(bounds: BoundSchedule, steps: int) -> Mapping[fl
 
 
 def _check_least_factor_range(least: float) -> None:
-    if not 0 < require_finite_number("least", least) <= 1:
-        raise ValueError(f"Expected 0 < least={least} <= 1.")
+    if not 1e-6 <= require_finite_number("least", least) <= 1:
+        raise ValueError(f"Expected 1e-06 <= least={least} <= 1.")
 
 
 def _noise_enum_from_setting(value: object) -> Noise:

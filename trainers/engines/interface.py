@@ -182,12 +182,12 @@ class Engine(Protocol):
     The gradient of a unit of several examples is the mean of its per-example gradients, and the transform bounds this
     mean once.
 
-    *Guarantee*: each unit contributes its own gradient times its own factor and nothing else. So the norm of its
-    contribution is at most `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient
-    contributes exactly zero and does not change the others. Contributions are summed in float64. With a block, the
-    shape of a pass and the algorithm for it depend on no record. The chunk bounds memory and changes only rounding. The
-    model stays unchanged: no hooks, no gradients, the same mode. `stacks` says whether models of one architecture may
-    be stacked instead of using this engine.
+    *Guarantee*: each unit contributes its own gradient times its own factor and nothing else, up to the rounding that
+    the law of `dpsweep.trainers.methods.transforms` provides for. So it moves the sum by at most
+    `transform.norm_bound`, for any number of examples. A unit with a non-finite gradient contributes exactly zero and
+    does not change the others. With a block, the shape of a pass and the algorithm for it depend on no record. The
+    chunk bounds memory and changes only rounding. The model stays unchanged: no hooks, no gradients, the same mode.
+    `stacks` says whether models of one architecture may be stacked instead of using this engine.
     """
 
     stacks: ClassVar[bool]

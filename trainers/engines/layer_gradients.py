@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import hardshrink
 
+from dpsweep.trainers.methods.transforms import EXAMPLES_PER_BLOCK
+
 _MOST_TERMS = 1024
 _FEW_NUMBERS = 64  # a row shorter than this is summed as fast in float64
 _UNIT = 2.0**-24
@@ -29,7 +31,7 @@ def norms_along_dimension(values: Tensor, dim: int) -> Tensor:
     """
     if values.shape[dim] == 1:
         return values.squeeze(dim).abs()
-    return values.double().square().sum(dim=dim).sqrt_().to(values.dtype)
+    return values.to(torch.float64, copy=True).square_().sum(dim=dim).sqrt_().to(values.dtype)
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -72,6 +74,28 @@ _WIDENED = 2**16
 """The number of entries converted to float64 at a time."""
 
 
+_RESULTS = 2**16
+"""The number of entries of products that are formed, and added up, at a time; large products are formed one by one."""
+
+
+def add_products_of_blocks(sums: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds left [..., a, n] times right [..., n, b] to `sums` in float64: a product for each block of the n examples.
+
+    `sums` has the shape of the product, or another shape of as many entries. A block's product depends on the block's
+    own examples alone; `dpsweep.trainers.methods.transforms` bounds its distance from the exact product.
+    """
+    examples, size = left.shape[-1], EXAMPLES_PER_BLOCK
+    joined = examples - examples % size if 4 * sums.numel() <= _RESULTS else 0
+    step = size * max(1, _RESULTS // max(1, sums.numel()))
+    for first in range(0, joined, step):
+        some = slice(first, min(first + step, joined))
+        columns = left[..., some].view(*left.shape[:-1], -1, size).transpose(-3, -2)
+        rows = right[..., some, :].view(*right.shape[:-2], -1, size, right.shape[-1])
+        sums.add_((columns @ rows).sum(dim=-3, dtype=torch.float64).view(sums.shape))
+    for first in range(joined, examples, size):
+        sums.add_((left[..., first : first + size] @ right[..., first : first + size, :]).view(sums.shape))
+
+
 class LayerGradient(Protocol):
     """The per-example gradients of one parameter for n examples, in the cheapest form.
 
@@ -89,9 +113,9 @@ class LayerGradient(Protocol):
         ...
 
     def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
-        """Adds sum_i factors_i * gradient_i to `total`, in float64; `total` has the parameter's shape.
+        """Adds sum_i factors_i * gradient_i to `total`, which has the parameter's shape and is in float64.
 
-        The summand of an example is a function of its own numbers; only the float64 sum depends on other examples.
+        The sum is in float64 too, of summands that are functions of their own example or of their own block alone.
         """
         ...
 
@@ -188,13 +212,13 @@ class OuterProductGradient:
         return row_norms(self.left) * row_norms(self.right)
 
     def add_weighted_sum_to(self, total: Tensor, factors: Tensor) -> None:
-        """Adds one matrix product, as in a step without privacy.
+        """Adds one matrix product for each block.
 
         A factor times a subnormal number may be rounded up to twice its value, and a huge right vector would turn this
         error into a violation of the bound. So subnormal products are set to zero.
         """
         scaled = hardshrink(factors[:, None] * self.left, torch.finfo(self.left.dtype).tiny)
-        total.addmm_(scaled.double().t(), self.right.double())
+        add_products_of_blocks(total, scaled.t(), self.right)
 
     def to_dtype(self, dtype: torch.dtype) -> OuterProductGradient:
         """The vectors in this dtype."""

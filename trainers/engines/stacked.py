@@ -28,7 +28,7 @@ from torch.nn.functional import hardshrink, pad
 
 from dpsweep.trainers.data.records import Records
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
-from dpsweep.trainers.engines.layer_gradients import norms_along_dimension
+from dpsweep.trainers.engines.layer_gradients import add_products_of_blocks, norms_along_dimension
 from dpsweep.trainers.methods.transforms import GradientTransform
 from dpsweep.trainers.models.fully_connected import TemperedSigmoid
 
@@ -173,23 +173,26 @@ class Examples:
 
     Inputs [n, d], targets [n] and `Stack.lengths` [n], or inputs [K, n, d], targets and lengths [K, n]. Sparse inputs
     are different ones for each run.
+
+    Examples that keep their places in all steps are summed in float64 alone: a record that is in the data, but not in
+    the batch of a step, gives another record another place, and must change nothing in the sum.
     """
 
     inputs: Tensor | SparseRows
     targets: Tensor
     lengths: Tensor
+    keep_places: bool = False
 
     @cached_property
     def input_directions_with_bias(self) -> Tensor:
         """The directions of the gradients for a single output, bias last: [n, d + 1], or [K, d + 1, n].
 
-        These are inputs divided by their lengths, so the norm is at most 1; zero if a length is zero or not finite. In
-        float64, like the sums.
+        These are inputs divided by their lengths, so the norm is at most 1; zero if a length is zero or not finite.
         """
         assert isinstance(self.inputs, Tensor)
         lines = pad(self.inputs, (0, 1), value=1.0) / self.lengths[..., None]
         lines.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        return (lines if lines.ndim == 2 else lines.transpose(1, 2)).double()
+        return lines if lines.ndim == 2 else lines.transpose(1, 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -250,13 +253,13 @@ class Stack:
         exactly nothing.
         """
         first, later, gradients = self._layer_inputs_and_output_gradients(weights, examples.inputs, examples.targets)
+        dtype = torch.float64 if examples.keep_places else weights.dtype
         is_line = len(self.layers) == 1 and self.affine_layers[0].outputs == 1
         if is_line and not isinstance(examples.inputs, SparseRows):
             lengths = transform.transformed_signed_lengths(gradients[0].squeeze(1).mul_(examples.lengths))
             bounded = lengths if mask is None else lengths.mul_(mask)
-            _add_outer_products(
-                total[:, None], bounded[:, None].double(), examples.input_directions_with_bias[:, : total.shape[1]]
-            )
+            directions = examples.input_directions_with_bias[:, : total.shape[1]]
+            _add_outer_products(total[:, None], bounded[:, None].to(dtype), directions)
             return
         norms = self._gradient_norms(later, gradients, examples.lengths)
         factors = transform.factors(norms)
@@ -268,12 +271,11 @@ class Stack:
             later = [_zero_non_finite_examples(tensor, non_finite) for tensor in later]
             gradients = [_zero_non_finite_examples(tensor, non_finite) for tensor in gradients]
         for layer, inputs, gradient in zip(self.affine_layers, (first, *later), gradients, strict=True):
-            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny)
-            wide = bounded.double()
+            bounded = hardshrink(gradient * factors[:, None], torch.finfo(weights.dtype).tiny).to(dtype)
             sums = total[:, layer.weight].view(len(total), layer.outputs, layer.inputs)
-            _add_outer_products(sums, wide, inputs)
+            _add_outer_products(sums, bounded, inputs)
             if layer.bias is not None:
-                total[:, layer.bias].add_(wide.sum(dim=2))
+                total[:, layer.bias].add_(bounded.sum(dim=2, dtype=torch.float64))
 
     def _layer_inputs_and_output_gradients(
         self, weights: Tensor, inputs: Tensor | SparseRows, targets: Tensor
@@ -379,36 +381,21 @@ def _affine_outputs(layer: Affine, weights: Tensor, inputs: Tensor | SparseRows)
 
 
 def _add_outer_products(sums: Tensor, bounded: Tensor, inputs: Tensor | SparseRows) -> None:
-    """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d], all in float64."""
+    """Adds each run's sum of outer products over its examples to `sums` [K, outputs, d] in float64."""
     if isinstance(inputs, SparseRows):
-        inputs.add_outer_products_to(sums, bounded)
-        return
-    if inputs.ndim == 3:
-        for own_sums, own_bounded, own_inputs in _iterate_runs_that_fit_cache(inputs, sums, bounded, inputs):
-            for some in _slices_in_cache(own_inputs.shape[2], own_inputs.shape[0] * own_inputs.shape[1]):
-                own_sums.baddbmm_(own_bounded[:, :, some], own_inputs[:, :, some].double().transpose(1, 2))
-        return
-    rows = bounded.flatten(0, 1)
-    narrow = inputs.shape[1] < len(rows)  # the product is several times faster with the longer side last
-    if narrow:
-        sums.add_((inputs.double().t() @ rows.t()).t().reshape(sums.shape))
-    elif len(sums) == 1:
-        for some in _slices_in_cache(*inputs.shape):
-            sums[0].addmm_(rows[:, some], inputs[some].double())
+        inputs.add_outer_products_to(sums, bounded.double())
+    elif inputs.ndim == 2:
+        add_products_of_blocks(sums, bounded.flatten(0, 1), inputs.to(bounded.dtype))
     else:
-        sums.add_((rows @ inputs.double()).reshape(sums.shape))
-
-
-def _slices_in_cache(count: int, floats: int) -> Iterator[slice]:
-    """All of `count` items of so many floats each, in slices that fit the cache of a core."""
-    few = max(1, _CACHED // max(1, floats))
-    return (slice(first, first + few) for first in range(0, count, few))
+        for own_sums, own_bounded, own_inputs in _iterate_runs_that_fit_cache(inputs, sums, bounded, inputs):
+            add_products_of_blocks(own_sums, own_bounded, own_inputs.transpose(1, 2).to(own_bounded.dtype))
 
 
 def _iterate_runs_that_fit_cache(inputs: Tensor, *columns: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The rows of all columns, for as many runs at a time as have inputs [K, d, n] that fit the cache of a core."""
-    for some in _slices_in_cache(len(inputs), inputs.shape[1] * inputs.shape[2]):
-        yield tuple(column[some] for column in columns)
+    few = max(1, _CACHED // max(1, inputs.shape[1] * inputs.shape[2]))
+    for first in range(0, len(inputs), few):  # a slice of all runs would cost a step of the backward pass
+        yield columns if few >= len(inputs) else tuple(column[first : first + few] for column in columns)
 
 
 def _zero_non_finite_examples(tensor: Tensor, non_finite: Tensor) -> Tensor:

@@ -4,17 +4,33 @@ A transform receives only the norms of the per-example gradients and returns one
 forms sum_i factor_i * gradient_i. The noise is scaled to `bound`, so privacy depends on one law, which holds
 for every transform and every norm, also 0, subnormal, huge, infinite and nan:
 
-    factor >= 0 is finite, and factor * norm <= bound;  factor == 0 where the norm is not finite.
+    factor >= 0 is finite, and factor * norm <= LENGTH_SHARE * bound;  factor == 0 where the norm is not finite.
+
+Rounding alone may add four units u = 2**-24 of float32 to the factor.
 
 If all possible gradients of an example lie on one line, as in a model with one linear output, a signed length
-describes a gradient, and `transformed_signed_lengths` returns the signed length after the transform: |length| <= bound,
-and 0 if the length was not finite.
+describes a gradient, and `transformed_signed_lengths` returns the signed length after the transform: |length| <=
+LENGTH_SHARE * bound, and 0 if the length was not finite.
 
-Factors are lowered by eight units u = 2**-24 of float32 rounding. Later rounding errors add up to at most eight u:
-three or four in a factor (its constant or its sum, the quotient, their product), three in a norm (two factors and their
-product), one in the product of factor and gradient. Factors are lowered by eight more units for the float64 sum: n
-terms of norm `bound` add up with an error of at most n**2 * 2**-53 of it, with a record and without it, so that sums of
-up to 46,340 units move by at most `bound`. Lowering is always sound.
+LENGTH_SHARE is below 1 by all that rounding may add. Lowering is always sound.
+
+* Eight units for a gradient's own length: four in a factor (its constant or its sum, the quotient, their product),
+  three in a norm (two factors and their product), one in the product of factor and gradient.
+* Eight units for the float64 sum: n terms of norm `bound` add up with an error of at most n**2 * 2**-53 of it, with a
+  record and without it, so that sums of up to 46,340 units move by at most `bound`.
+* 4 m**2 units for float32 products of blocks of m = EXAMPLES_PER_BLOCK examples, whose results are added in float64. An
+  entry of a product is a sum of m products of two numbers. In whatever order it is formed, with fused additions or
+  without, each of the m goes through at most m roundings, so the entry is wrong by at most (1 + u)**m - 1 of the sum of
+  their magnitudes. By the triangle inequality the block is wrong by at most m ((1 + u)**m - 1) times the largest length
+  of a gradient, in Euclidean norm and over all layers together, which is below m**2 u of `bound`. A record that is
+  added takes the place of one that moves to the end (`Batch.units_of_slice_in_random_order`): two blocks change, and
+  each is wrong once with the record and once without it. All other blocks have the same factors at the same place, and
+  so the same result. Padding, which is zero, rounds nothing. The order is drawn for each step, so that a step without
+  the record is the same for both; records that keep one order for many steps are summed in float64 alone.
+
+The last argument needs products that neither overflow nor lose digits to underflow, and clip norms have limits
+accordingly. A number that is flushed to 0 is wrong by less than 2**-126: in two blocks of up to 2**40 weights, with the
+record and without it, together by less than 2**-97, far below u of the smallest clip norm.
 """
 
 from __future__ import annotations
@@ -31,7 +47,14 @@ from dpsweep.accounting.validation import positive
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ROUNDING = 1 - 2**-20
+EXAMPLES_PER_BLOCK = 64
+"""The examples whose gradients are added up in float32."""
+
+LENGTH_SHARE = 1 - (16 + 4 * EXAMPLES_PER_BLOCK**2) * 2**-24
+"""The share of its bound that a transformed gradient may have; rounding may add the rest to a sum."""
+
+_LEAST, _MOST = 2.0**-64, 2.0**120
+"""The limits of clip norms."""
 
 
 class GradientTransform(Protocol):
@@ -72,6 +95,8 @@ class Clip:
 
     def __post_init__(self) -> None:
         positive("clip_norm", self.clip_norm)
+        if not _LEAST <= self.clip_norm <= _MOST:
+            raise ValueError(f"Expected {_LEAST:.3g} <= clip_norm={self.clip_norm} <= {_MOST:.3g} for float32 sums.")
 
     @property
     def norm_bound(self) -> float:
@@ -80,14 +105,14 @@ class Clip:
 
     def factors(self, norms: Tensor) -> Tensor:
         """min(1, clip_norm / norm)."""
-        return _zero_invalid_factors((self.clip_norm * _ROUNDING / norms).clamp_(max=1))
+        return _zero_invalid_factors((self.clip_norm * LENGTH_SHARE / norms).clamp_(max=1))
 
     def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """The lengths clamped to [-clip_norm, clip_norm]; 0 if not finite."""
         import torch
 
         bound = _zero_subnormal_numbers(
-            torch.as_tensor(self.clip_norm * _ROUNDING, dtype=lengths.dtype, device=lengths.device)
+            torch.as_tensor(self.clip_norm * LENGTH_SHARE, dtype=lengths.dtype, device=lengths.device)
         )
         finite = lengths.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         return torch.maximum(torch.minimum(finite, bound, out=finite), -bound, out=finite)
@@ -119,12 +144,12 @@ class Normalize:
 
     def factors(self, norms: Tensor) -> Tensor:
         """1 / (regularizer + norm)."""
-        factors = _ROUNDING / (norms + self.regularizer)
+        factors = LENGTH_SHARE / (norms + self.regularizer)
         return _zero_invalid_factors(factors.clamp_(max=_largest_number_of_dtype(norms)))
 
     def transformed_signed_lengths(self, lengths: Tensor) -> Tensor:
         """length / (regularizer + |length|)."""
-        return _zero_subnormal_numbers(lengths / (lengths.abs() + self.regularizer) * _ROUNDING).nan_to_num_(nan=0.0)
+        return _zero_subnormal_numbers(lengths / (lengths.abs() + self.regularizer) * LENGTH_SHARE).nan_to_num_(nan=0.0)
 
     def with_smaller_bound(self, factor: float) -> Normalize:
         """Itself; the factor must be 1, since a smaller bound would only be a smaller learning rate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -189,6 +189,7 @@ class StackedSums:
                 )
                 for first in range(0, len(units), size):
                     examples, padding_mask = self._padded_examples_and_mask(units[first : first + size], size, weights)
+                    examples = replace(examples, keep_places=run_mask is not None)
                     for part in slices:
                         mask = padding_mask if run_mask is None else run_mask[part, first : first + size]
                         transform = joined.over(part, shrink, weights)

@@ -15,6 +15,7 @@ import torch
 from dpsweep.trainers.declarations.losses import CROSS_ENTROPY, Loss
 from dpsweep.trainers.declarations.scores import records_per_forward_pass
 from dpsweep.trainers.engines.interface import Engine, Minibatch, Task
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +34,7 @@ NORM_QUANTILES = {"gradient_norm_q10": 0.1, "gradient_norm_q50": 0.5, "gradient_
 """The quantiles of the norms of their gradients that a curve point has, by name."""
 
 _CHUNK = 1024
-_ROUNDING = 1e-5
+_ROUNDING = 1.1 * (1 - LENGTH_SHARE)
 """A little more than the relative amount by which transforms shorten gradients because of rounding alone."""
 
 CurvePoint = Mapping[str, float | None]

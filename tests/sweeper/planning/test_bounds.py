@@ -123,7 +123,7 @@ def test_rules_that_hide_losers_price_the_schedule(compose_priced: Compose, rule
             ["clip_schedule=linear", "checkpoint.every=2"],
             "Expected checkpoint.every=2 to be null with clip_schedule.noise=absolute",
         ),
-        (["clip_schedule=linear", "clip_schedule.least=0"], "clip_schedule: Expected 0 < least=0 <= 1"),
+        (["clip_schedule=linear", "clip_schedule.least=0"], "clip_schedule: Expected 1e-06 <= least=0 <= 1"),
         (
             ["clip_schedule=linear", "clip_schedule.noise=loud"],
             "clip_schedule: Expected noise=loud to be one of absolute, multiplier",

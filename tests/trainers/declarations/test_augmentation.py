@@ -17,7 +17,7 @@ from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.trainers.data.records import Records, Units
 from dpsweep.trainers.declarations.augmentation import ShiftFlip
 from dpsweep.trainers.engines.auto import Auto
-from dpsweep.trainers.methods.transforms import Clip
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip
 from dpsweep.trainers.models.fully_connected import logistic
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.training.batch_and_noise import Batch
@@ -97,7 +97,7 @@ def test_the_mean_gradient_of_all_copies_is_bounded_once(owners: list[int] | Non
             for scale in (1, -100)
         ]
         mean = torch.stack(rows).mean(dim=0)
-        expected += mean * min(1.0, 0.1 / float(mean.norm()))
+        expected += mean * min(1.0, LENGTH_SHARE * 0.1 / float(mean.norm()))
     assert torch.allclose(found[0].double(), expected, rtol=1e-4, atol=1e-5)
     assert float(found.norm()) <= 0.1 * count
 

@@ -27,7 +27,7 @@ from dpsweep.trainers.declarations.clip_schedules import (
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdamWosm, DpSgd
-from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, Normalize
 from dpsweep.trainers.randomness import reproducible_streams, standard_normal
 from dpsweep.trainers.training.gradient_sums import EngineSums
 from dpsweep.trainers.training.loop import train, train_together
@@ -86,8 +86,8 @@ def test_noise_is_absolute_or_relative(bounds) -> None:
 @pytest.mark.parametrize(
     ("made", "error", "why"),
     [
-        (lambda: Linear(least=0), ValueError, "Expected 0 < least=0 <= 1."),
-        (lambda: Linear(least=1.5), ValueError, "Expected 0 < least=1.5 <= 1."),
+        (lambda: Linear(least=0), ValueError, "Expected 1e-06 <= least=0 <= 1."),
+        (lambda: Linear(least=1.5), ValueError, "Expected 1e-06 <= least=1.5 <= 1."),
         (lambda: Linear(least=0.5, over=0), ValueError, "Expected over=0 >= 1."),
         (lambda: Linear(least=0.5, noise="loud"), ValueError, "Expected noise=loud to be one of absolute, multiplier."),
         (lambda: Geometric(rate=1.0, least=0.5), ValueError, "Expected 0 < rate=1.0 < 1."),
@@ -138,7 +138,7 @@ def test_each_step_clips_and_is_noised_as_its_own_bound_says(bounds, noise) -> N
         std = 0.7 * (0.4 if noise is Noise.ABSOLUTE else clip_norm)
         error = torch.softmax(weights * 1e6, dim=0) - torch.tensor([1.0, 0.0], dtype=torch.float64)
         length = float(error.norm()) * 1e6
-        total = len(drawn) * error * 1e6 * min(1.0, clip_norm / length if length else 1.0)
+        total = len(drawn) * error * 1e6 * min(1.0, LENGTH_SHARE * clip_norm / length if length else 1.0)
         weights = weights - 0.5 * noisy_by_hand(total, std, streams) / 10
         assert torch.allclose(after, weights, rtol=1e-4, atol=1e-6)
         weights = after

@@ -26,7 +26,7 @@ from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import DpSgd
-from dpsweep.trainers.methods.transforms import Clip, GradientTransform, Normalize, Unbounded
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, GradientTransform, Normalize, Unbounded
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
 from dpsweep.trainers.randomness import reproducible_streams
@@ -94,8 +94,8 @@ def test_a_look_is_by_public_records_alone_and_by_training_records_only_if_they_
 @pytest.mark.parametrize(
     ("transform", "factor"),
     [
-        (Clip(clip_norm=0.4), lambda norm: min(1.0, 0.4 / norm)),
-        (Normalize(regularizer=0.1), lambda norm: 1 / (norm + 0.1)),
+        (Clip(clip_norm=0.4), lambda norm: min(1.0, LENGTH_SHARE * 0.4 / norm)),
+        (Normalize(regularizer=0.1), lambda norm: LENGTH_SHARE / (norm + 0.1)),
         (Unbounded(), lambda norm: 1.0),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_bounds_gradients_is_seen_record_by_record_of_public_data(
         norms.append(float(torch.cat([gradient.flatten() for gradient in gradients]).norm()))
     found = seen(model, public=True, transform=transform)
     assert found["mean_factor"] == pytest.approx(sum(map(factor, norms)) / len(norms), rel=1e-4)
-    assert found["shortened"] == pytest.approx(sum(factor(norm) < 1 - 1e-5 for norm in norms) / len(norms))
+    assert found["shortened"] == pytest.approx(sum(factor(norm) < 1 - 2e-3 for norm in norms) / len(norms))
     for share in (10, 50, 90):
         assert found[f"gradient_norm_q{share}"] == pytest.approx(float(np.percentile(norms, share)), rel=1e-4)
 

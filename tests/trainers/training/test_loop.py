@@ -19,7 +19,7 @@ from dpsweep.trainers.declarations.batch_sampling import Poisson
 from dpsweep.trainers.declarations.lr_schedules import Constant
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.methods.named_methods import DpAdam, DpSgd, ProjectedDpSgd
-from dpsweep.trainers.methods.transforms import Normalize
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Normalize
 from dpsweep.trainers.methods.updates import Adam, AdamWithoutNoiseBias, AdamWithoutSecondMoments, Momentum
 from dpsweep.trainers.randomness import Streams, reproducible_streams, secret_streams
 from dpsweep.trainers.training.loop import train
@@ -52,9 +52,9 @@ def by_hand(run: Run, records: Records, streams: Streams) -> Tensor:
             gradient = gradient_by_hand(weights, records.features[position].double(), int(records.labels[position]))
             norm = float(gradient.norm())
             if normalized:
-                total += gradient / (transform.regularizer + norm)
+                total += gradient * LENGTH_SHARE / (transform.regularizer + norm)
             else:
-                total += gradient * min(1.0, transform.clip_norm / norm)
+                total += gradient * min(1.0, LENGTH_SHARE * transform.clip_norm / norm)
         std = run.noise_multiplier * (1.0 if normalized else transform.clip_norm)
         mean = noisy_by_hand(total, std, streams) / run.sampler.batch_size
         if isinstance(update, Adam):
@@ -130,7 +130,8 @@ def test_units_are_drawn_and_bounded_as_wholes(trainer) -> None:
         norm = float(mean.norm())
         transform = trainer.transform
         normalized = isinstance(transform, Normalize)
-        total += mean * (1 / (transform.regularizer + norm) if normalized else min(1.0, transform.clip_norm / norm))
+        bound = LENGTH_SHARE * transform.norm_bound
+        total += mean * (bound / (transform.regularizer + norm) if normalized else min(1.0, bound / norm))
     factor = run.schedule.factor(0, 1)
     step = trainer.lr * factor * noisy_by_hand(total, 0.7 * trainer.transform.norm_bound, streams) / 30
     assert float((ours.double() - (weights - step)).norm()) < 1e-5 * float(step.norm())

@@ -24,7 +24,7 @@ from dpsweep.trainers.engines.interface import Engine
 from dpsweep.trainers.engines.opacus import Opacus
 from dpsweep.trainers.engines.stacked import Stack
 from dpsweep.trainers.methods.named_methods import ClippedSgd, DpSgd, NormalizedSgd, PlainAdam, PlainSgd
-from dpsweep.trainers.methods.transforms import Clip, Normalize
+from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, Normalize
 from dpsweep.trainers.methods.updates import Adam
 from dpsweep.trainers.models.fully_connected import one_hidden
 from dpsweep.trainers.models.weights import build_model_with_seeded_weights
@@ -81,9 +81,9 @@ def by_torch(trainer: object) -> Tensor:
             norm = float(torch.cat([one.flatten() for one in found]).norm())
             factor = 1.0
             if isinstance(trainer.transform, Clip):
-                factor = min(1.0, 0.3 / norm)
+                factor = min(1.0, LENGTH_SHARE * 0.3 / norm)
             if isinstance(trainer.transform, Normalize):
-                factor = 1 / (0.2 + norm)
+                factor = LENGTH_SHARE / (0.2 + norm)
             for part, one in zip(total, found, strict=True):
                 part += factor * one
         for parameter, part in zip(model.parameters(), total, strict=True):
