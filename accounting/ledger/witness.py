@@ -23,7 +23,7 @@ from typing import Annotated, Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession
+from dpsweep.accounting.chain.databases import LOCK_SECONDS, Database, DatabaseSession, first_line_of_error
 from dpsweep.accounting.chain.hash_chain import COLUMNS
 from dpsweep.accounting.codec import Stored, StoredForm
 from dpsweep.accounting.durable_files import write_compact_json
@@ -182,13 +182,12 @@ class ServerWitness:
 
     @contextmanager
     def _database_session(self) -> Iterator[DatabaseSession]:
-        _, errors = self.server.errors
+        errors: tuple[type[Exception], ...] = (*self.server.errors, *DAMAGE)
         try:
             with self.server.open_session() as session:
                 yield session
-        except (errors, *DAMAGE) as cause:
-            reason = str(getattr(cause, "orig", cause)).strip().splitlines()[0].rstrip(".")
-            raise WitnessUnreachable(_UNREACHABLE.format(name=self.name, reason=reason)) from cause
+        except errors as cause:
+            raise WitnessUnreachable(_UNREACHABLE.format(name=self.name, reason=first_line_of_error(cause))) from cause
 
 
 _TABLE = "dpsweep_witness"
