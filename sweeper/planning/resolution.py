@@ -41,7 +41,7 @@ IDENTITY = (
 )
 """The stored keys that identify a trial; devices, paths and budgets are not among them."""
 
-WHERE_GIVEN = ("ema", "augmentation", "features", "adapter", "noise")
+WHERE_GIVEN = ("ema", "augmentation", "features", "adapter", "noise", "initial_weights")
 """Further keys that identify a trial; they are not stored if they are null or empty."""
 
 OF_GROUPS = ("dataset", "score")

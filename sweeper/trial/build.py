@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.records.plan import REPEAT, Trial
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.searches.stored_draw import is_try_of_secret_draw
 from dpsweep.accounting.stored_names.stored_classes import (
@@ -21,6 +21,7 @@ from dpsweep.accounting.stored_names.stored_classes import (
 from dpsweep.accounting.stored_names.tags import tag_of_path
 from dpsweep.sweeper.trial.spec import (
     ADAPTER,
+    INITIAL_WEIGHTS,
     Declaration,
     build_object_of_config_part,
     class_of_config_part,
@@ -67,11 +68,13 @@ def make_streams(trial: Trial, receipt: Receipt, secret: Callable[[], Streams] =
 
 
 def identity_for_initial_weights(trial: Trial) -> str:
-    """The identity that determines the initial weights: public for a point, secret for a try.
+    """The identity that determines the initial weights: public for a point or a repetition, else secret for a try.
 
     Theorems on hidden losers assume that all tries are the same mechanism; initial weights that a reader can compute
     from a try's place in the draw would make each try a different mechanism.
     """
+    if trial.config.get(INITIAL_WEIGHTS):
+        return f"repetition {trial.config.get(REPEAT, 1)}"
     return secrets.token_hex() if is_try_of_secret_draw(trial) and not trial.is_reproducible_from_seed else trial.id
 
 

@@ -70,7 +70,7 @@ def import_object_at_dotted_path(path: str) -> Any:
     return get_object(path)
 
 
-FEATURES, ADAPTER, CORRELATED = "features", "adapter", "noise"
+FEATURES, ADAPTER, CORRELATED, INITIAL_WEIGHTS = "features", "adapter", "noise", "initial_weights"
 CROSS_ENTROPY = "cross_entropy"
 COEFFICIENTS = "coefficients"
 FUSED = "fused"
@@ -212,6 +212,8 @@ def declaration_from_config(config: Mapping[str, Any]) -> Declaration:
     seed = config["seed"]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise BadInput(f"Expected seed={seed!r} to be null or an integer.")
+    if config.get(INITIAL_WEIGHTS) not in (None, "by_repetition"):
+        raise BadInput(f"Expected initial_weights={config[INITIAL_WEIGHTS]!r} to be null or by_repetition.")
     names = ["loss", "trainer", "sampler", "lr_schedule", "clip_schedule"]
     names += [name for name in ("augmentation", ADAPTER, CORRELATED) if config.get(name)]
     parts = {name: _cached_object_of_config_part(json.dumps(config[name], sort_keys=True), name) for name in names}

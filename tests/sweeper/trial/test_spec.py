@@ -10,6 +10,7 @@ import pytest
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
+from dpsweep.sweeper.trial.build import identity_for_initial_weights
 from dpsweep.sweeper.trial.spec import declaration_from_config
 
 BARE = """
@@ -89,3 +90,16 @@ def test_a_data_set_with_half_a_declaration_of_units_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadInput, match=said):
         declaration_from_config({**config, "dataset": {"_target_": f"{name}.Taken", **NUMBERS, **given}})
+
+
+def test_the_points_of_a_repetition_start_from_the_same_weights_if_asked(
+    compose_priced: Callable[[Sequence[str]], PricedPlan],
+) -> None:
+    grid = ("dataset=digits", "trainer=dpsgd,dpnsgd", "grid=few", "trainer.lr=1,2", "steps=2", "repeats=2")
+    trials = compose_priced((*grid, "initial_weights=by_repetition")).plan.trials
+    starts = {trial.id: identity_for_initial_weights(trial) for trial in trials}
+    assert set(starts.values()) == {"repetition 1", "repetition 2"} and len(starts) == len(trials)
+    own = {identity_for_initial_weights(trial) for trial in compose_priced(grid).plan.trials}
+    assert len(own) == len(trials)
+    with pytest.raises(BadInput, match=r"^Expected initial_weights='same' to be null or by_repetition\.$"):
+        compose_priced((*grid, "initial_weights=same"))
