@@ -102,7 +102,7 @@ def time_training_steps_of_shapes(
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     device = resolve_device_name(device)
-    probes = [ShapeTimer.from_shape(shape, device) for shape in shapes]
+    probes = [_ShapeTimer.from_shape(shape, device) for shape in shapes]
     threads = (
         most_threads_for_large_steps_else_one([probe.floating_point_operations_per_step for probe in probes], most)
         if threads is None
@@ -120,7 +120,7 @@ def time_training_steps_of_shapes(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ShapeTimer:
+class _ShapeTimer:
     """A shape whose model was built and checked. One that is not `patient` tries a step, and its times mean nothing."""
 
     shape: Shape
@@ -130,7 +130,7 @@ class ShapeTimer:
     patient: bool = True
 
     @classmethod
-    def from_shape(cls, shape: Shape, device: str) -> ShapeTimer:
+    def from_shape(cls, shape: Shape, device: str) -> _ShapeTimer:
         """The probe of a shape; raises ValueError if its model cannot be trained."""
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
