@@ -28,6 +28,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learning_rates import LIGHT, RATE, numbers_of_law
+from measuring.study import start_study
 from searching import accuracies, margin, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
@@ -208,12 +209,4 @@ def toy() -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, configured(), RESULTS)
-        case ["table"]:
-            print(table())
-        case _:
-            sys.exit(__doc__)
+    start_study(lambda folder, only: run(folder, only, configured(), RESULTS), table, toy, __doc__)

@@ -30,6 +30,7 @@ import numpy as np
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+from measuring.study import start_study
 from searching import accuracies, asked, margin, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
@@ -277,17 +278,15 @@ def toy() -> None:
         results = Path(folder, "results.jsonl")
         run(folder, [], {**few, "methods": methods}, results)
         found = lines(results)
+    print(*found, sep="\n")
     if [len(line["accuracy"]) for line in found] != [3, 3]:
         sys.exit(f"2 axes of 3 rates were asked for, found: {found}")
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, configured(), RESULTS)
-        case ["table"]:
-            print(table(), table(by_parameters=False), sep="\n\n")
-        case _:
-            sys.exit(__doc__)
+    start_study(
+        lambda folder, only: run(folder, only, configured(), RESULTS),
+        lambda: "\n\n".join((table(), table(by_parameters=False))),
+        toy,
+        __doc__,
+    )

@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+from measuring.study import start_study
 from searching import accuracies, margin, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
@@ -135,12 +136,6 @@ def toy() -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, yaml.safe_load(SETTINGS.read_text()), RESULTS)
-        case ["table"]:
-            print(table())
-        case _:
-            sys.exit(print(__doc__))
+    start_study(
+        lambda folder, only: run(folder, only, yaml.safe_load(SETTINGS.read_text()), RESULTS), table, toy, __doc__
+    )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from measuring.study import start_study
 from scipy import stats
 from searching import accuracies, asked, lines, swept, workers, write_as_they_come
 
@@ -108,12 +109,6 @@ def toy() -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", place, *chosen]:
-            run(str(Path(place).resolve()), chosen, yaml.safe_load(SETTINGS.read_text()), RESULTS)
-        case ["table"]:
-            print(table())
-        case _:
-            sys.exit(print(__doc__))
+    start_study(
+        lambda folder, only: run(folder, only, yaml.safe_load(SETTINGS.read_text()), RESULTS), table, toy, __doc__
+    )

@@ -21,6 +21,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learning_rates import cells_of_method, lines, run
+from measuring.study import start_study
 from searching import margin
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
@@ -89,12 +90,4 @@ def toy() -> None:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, configured(), RESULTS)
-        case ["table"]:
-            print(table())
-        case _:
-            sys.exit(__doc__)
+    start_study(lambda folder, only: run(folder, only, configured(), RESULTS), table, toy, __doc__)
