@@ -60,9 +60,9 @@ def slope_of(score: Score, constant: float | None = CONSTANT, clips: tuple[float
 
 
 def test_the_median_of_pairwise_slopes_is_that_of_theil_and_sen() -> None:
-    random = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for size in (2, 5, 8, 21):
-        x, y = random.integers(0, 6, (2, size)) + np.array([[0.0], [random.normal()]])
+        x, y = rng.integers(0, 6, (2, size)) + np.array([[0.0], [rng.normal()]])
         x[0] = 7.0
         pair = x[:, None] - x[None, :]
         expected = theilslopes(y, x).slope if (pair != 0).any() else math.nan
