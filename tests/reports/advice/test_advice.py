@@ -166,8 +166,9 @@ def test_the_command_ranks_and_writes_nothing(program: Program, tmp_path: Path) 
 def test_the_curators_page_says_it_and_the_release_does_not(program: Program, ledger: Ledger) -> None:
     words = ("dataset=digits", "trainer=dpsgd", "trainer.lr=0.5,1", "trainer.clip_norm=1", "privacy.epsilon=3", *LIGHT)
     folder = folder_of(program(*words))
-    assert "Measured on mnist_5k at epsilon 3" in (folder / "curator" / "report.html").read_text()
-    assert "Measured on" not in write_release(folder, ledger).read_text()
+    said = "No search was measured on digits"
+    assert said in " ".join((folder / "curator" / "report.html").read_text().split())
+    assert said not in " ".join(write_release(folder, ledger).read_text().split())
 
 
 @pytest.mark.parametrize(
