@@ -135,10 +135,12 @@ class _ShapeTimer:
         from dpsweep.sweeper.trial.build import make_model
         from dpsweep.sweeper.trial.spec import declaration_from_config
         from dpsweep.trainers.declarations.losses import target_shape
+        from dpsweep.trainers.methods.transforms import require_bounded_lengths
         from dpsweep.trainers.models.checks import require_output_shape, require_separate_examples
         from dpsweep.trainers.models.weights import check_saved_weights_reload
 
         declared = declaration_from_config(shape.config)
+        require_bounded_lengths(declared.trainer.transform)
         inputs = tuple(declared.dataset.shape)
         model = make_model(shape.config, "estimate")
         require_separate_examples(model, inputs)

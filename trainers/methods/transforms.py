@@ -82,6 +82,24 @@ class GradientTransform(Protocol):
         ...
 
 
+def require_bounded_lengths(transform: GradientTransform) -> None:
+    """Raises ValueError if a transform breaks its law at one of many norms from 2**-60 to 2**60, or at infinity or nan.
+
+    The charge is for gradients of length LENGTH_SHARE * bound, and engines do not look at lengths again.
+    """
+    import torch
+
+    norms = torch.tensor([0.0, *(m * 2.0**e for e in range(-60, 61) for m in (1, 1.3, 1.7)), math.inf, math.nan])
+    factors = transform.factors(norms)
+    lengths = factors.double() * norms.double().nan_to_num(posinf=0.0)
+    lawful = (factors >= 0) & (lengths <= LENGTH_SHARE * (1 + 2.0**-22) * transform.norm_bound)
+    if not bool(lawful.all()) or bool(factors[~norms.isfinite()].any()):
+        raise ValueError(
+            f"Expected transform={transform!r} to make gradients no longer than {LENGTH_SHARE:.6f} times its "
+            "norm_bound, to which rounding may add the rest, and 0 where a norm is not finite."
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Clip:
     """Scales a gradient g to norm at most `clip_norm`: the factor min(1, clip_norm / ||g||).

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsweep.trainers.methods.transforms import LENGTH_SHARE, Clip, GradientTransform, Normalize, Unbounded
+from dpsweep.trainers.methods.transforms import (
+    LENGTH_SHARE,
+    Clip,
+    GradientTransform,
+    Normalize,
+    Unbounded,
+    require_bounded_lengths,
+)
 
 PARAMETERS = (1e-300, 1e-30, 1e-4, 0.1, 1.0, 12.8, 1e30)
 TRANSFORMS = (
@@ -46,6 +55,32 @@ def check(transform: GradientTransform, norms: torch.Tensor) -> None:
 def test_the_bound_holds_at_the_edges(transform, dtype) -> None:
     check(transform, torch.tensor([*NORMS, math.inf, math.nan], dtype=dtype))
     check(transform, torch.zeros(0, dtype=dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless:
+    """A clip of a user's that leaves no room for rounding, or lets non-finite gradients through."""
+
+    norm_bound: float = 1.0
+    share: float = 1.0
+    of_non_finite: float = 0.0
+
+    def factors(self, norms: torch.Tensor) -> torch.Tensor:
+        factors = (self.share * self.norm_bound / norms).clamp(max=1)
+        return factors.where(norms.isfinite(), torch.tensor(self.of_non_finite))
+
+
+@pytest.mark.parametrize("careless", [Careless(), Careless(share=LENGTH_SHARE, of_non_finite=0.5)], ids=repr)
+def test_a_transform_that_breaks_the_law_is_refused_before_the_charge(careless: Any) -> None:
+    """Float32 blocks would add to a whole bound, and the price would be that of a shorter gradient."""
+    with pytest.raises(ValueError, match=r"no longer than 0\.99902\d times its norm_bound"):
+        require_bounded_lengths(careless)
+    require_bounded_lengths(Careless(share=LENGTH_SHARE))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+def test_no_transform_of_ours_is_refused(transform: GradientTransform) -> None:
+    require_bounded_lengths(transform)
 
 
 @settings(deadline=None, max_examples=300)
