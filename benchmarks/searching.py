@@ -1,8 +1,9 @@
-"""What a total epsilon buys under each way of searching: the accuracy of the model that is handed over, on public data.
+"""What a total epsilon buys under ten rules, by the number of points: the accuracy of the model that is handed over.
 
 Every search is one `dpsweep sweep` of the settings in searching.yaml, with a ledger of its own: the real program, whose
 winner is chosen by its declared noisy scores. Accuracies are exact, on the data set's public test records; for
-mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is an independent search.
+mnist_5k, whose images are training images of MNIST, on MNIST's; without any, on records that no run trained on. Each
+round is an independent search.
 
     python benchmarks/searching.py run FOLDER [DATA[:EPSILON] ...]
     python benchmarks/searching.py table
@@ -10,184 +11,76 @@ mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is a
     python benchmarks/searching.py --toy
 
 FOLDER holds the official files. searching.jsonl gets a line for each search, so that a run that was stopped goes on.
-The table prints the mean with its 95 % interval (Student's t) and the worst round, as docs/search.md shows them;
-`evidence` writes the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
+The table has the mean of each cell with its 95 % interval (Student's t), as docs/search.md shows it; `evidence` writes
+the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import io
 import json
 import math
-import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+from measuring.sweeps import accuracies, lines, margin, one_run_noise, swept, workers, write_as_they_come
+
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
-WORKERS = 1
 LEAST = 3
 """The fewest searches of a cell that a mean is given for."""
 
-ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
-"""The data sets whose inputs are frozen features."""
-
+ONE_POINT = "one point, no search"
 ORACLE = "the oracle's point (dishonest)"
-PRELOAD = [
-    "__main__",
-    "dpsweep.sweeper.commands.hydra_app",
-    "dpsweep.sweeper.trial.run",
-    "dpsweep.reports.content.sweep_table",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search: a line of the results."""
+    """One search: a line of the results. `points` is the number of points of its rule; 1 for no search."""
 
     data: str
     epsilon: float
-    way: str
+    rule: str
+    points: int
     round: int
 
     @property
     def cell(self) -> str:
         return f"{self.data}:{self.epsilon:g}"
 
-    @property
-    def key(self) -> str:
-        return f"{self.data} {self.epsilon:g} {self.way} {self.round}"
-
 
 def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
-    """All searches, round after round, so that all ways have about as many when a run is stopped."""
-    for turn in range(settings["rounds"]):
-        for data in settings["data"]:
-            for epsilon in settings["epsilons"]:
-                for way in _ways(settings, data, epsilon, turn):
-                    yield Search(data=data, epsilon=epsilon, way=way, round=turn)
+    """All searches of so many points, round after round, so that all rules have about as many when a run is stopped."""
+    for points in settings["points"]:
+        rules = [ONE_POINT, ORACLE] if points == 1 else settings["rules"]
+        for turn in range(settings["rounds"]):
+            for rule in rules:
+                for data in settings["data"]:
+                    if rule not in settings["without"].get(data, ()):
+                        for epsilon in settings["epsilons"]:
+                            yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
 
 
-def _ways(settings: Mapping[str, Any], data: str, epsilon: float, turn: int) -> tuple[str, ...]:
-    """The ways in which a data set is searched at an epsilon in a round."""
-    few = settings["pictured_alone"]
-    rounds = few.get(f"{data}:{epsilon:g}", few.get(data))
-    if rounds is None:
-        return (*settings["ways"], ORACLE)
-    return (*settings["pictured"], ORACLE) if turn < rounds else ()
+def rule_words(rule: str, points: int, settings: Mapping[str, Any]) -> str:
+    """The overrides of a rule over so many points, where {1} stands for the noise multiplier of one run."""
+    grid = max(settings["points"]) if rule in {ORACLE, *settings["proposers"]} else points
+    own = {ONE_POINT: "", ORACLE: settings["oracle"]} | settings["rules"]
+    words = str(own[rule]).replace("{points}", str(points))
+    return f"{words} trainer=dpsgd {settings['points'][grid]}".lstrip()
 
 
-def swept(words: Sequence[str], folder: Path, verb: str = "sweep") -> Path:
-    """The folder of a sweep, or of a plan, that the program makes with these words, in a ledger of its own."""
-    from dpsweep.sweeper.commands.cli import main
-
-    os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
-    os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features
-    sys.argv = ["dpsweep", verb, *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            main()
-    except SystemExit as stop:
-        if stop.code not in (None, 0):
-            raise RuntimeError(f"{' '.join(words)}: exit code {stop.code}: {said.getvalue()[-800:]}") from None
-    return folder / "sweep"
-
-
-def one_run_noise(words: Sequence[str], epsilon: float) -> float:
-    """The noise multiplier at which one run alone costs this epsilon, where searches have these words in common."""
-    from dpsweep.accounting.records.plan import Plan
-
-    one_run = (f"privacy.epsilon={epsilon:g}", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
-    with tempfile.TemporaryDirectory() as place:
-        plan = Plan.read(swept((*words, *one_run), Path(place), "plan") / "plan.json")
-    return float(plan.trials[0].config["privacy"]["noise_multiplier"])
-
-
-def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+def common_words(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
-    own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    words = str(settings["words"].get(data, "")).split()
-    return (f"dataset={data}", *own, *words, "budget.epsilon=1e6", "budget.delta=1e-3")
-
-
-def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
-    """The accuracy of the model that is handed over, on public test records; with `every`, of all runs by their values.
-
-    A data set without any is told by the records that its runs did not train on.
-    """
-    import torch
-
-    from dpsweep.accounting.ledger.ledger import Ledger
-    from dpsweep.reports.content.sweep_table import read_sweep
-    from dpsweep.sweeper.trial.build import make_model
-    from dpsweep.sweeper.trial.spec import declaration_from_config
-    from dpsweep.trainers.declarations.scores import quality_per_record
-    from dpsweep.trainers.models.weights import load_weights_into_model
-    from dpsweep.trainers.training.run_records import RecordStore
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
-    found = {}
-    held_out = None
-    for run in sweep.runs.search_and_final_run_records:
-        if run.result is not None and (every or run.trial.id == sweep.winner_id):
-            model = load_weights_into_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
-            source = {name: run.trial.config[name] for name in ("dataset", "features") if name in run.trial.config}
-            declared = declaration_from_config(run.trial.config)
-            records = public_test(json.dumps(source), folder)
-            if records is None and held_out is None:
-                held_out = declared.records.load_split(RecordStore(folder=Path(folder))).holdout
-            unseen = held_out if records is None else records
-            assert unseen is not None, "a sweep without public test records holds some out"
-            quality = quality_per_record(model.to(device), unseen, device, declared.loss)
-            found[str(sorted(run.trial.swept_values_and_repeat.items()))] = float(quality.mean())
-    return found
-
-
-@lru_cache(maxsize=1)
-def public_test(config: str, folder: str) -> Any:
-    """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k; None without any."""
-    import torch
-
-    from dpsweep.accounting.ledger.private_store import FEATURES
-    from dpsweep.sweeper.trial.spec import dataset_from_config
-    from dpsweep.trainers.data.records import Records, Scaling
-    from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_idx
-    from dpsweep.trainers.features.cache import FeatureCache
-    from dpsweep.trainers.features.extracted import Extracted
-
-    dataset = dataset_from_config(json.loads(config))
-    if dataset.test_records:
-        test = dataset.load(Path(folder))[1]
-        assert test is not None
-        cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
-        return dataset.replace_inputs_by_features(test, cache) if isinstance(dataset, Extracted) else test
-    if not isinstance(dataset, EmbeddedImages):
-        return None
-    shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
-    images, labels = (
-        parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)
-        for part, shape in shapes.items()
-    )
-    pooled = images.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype="float32")
-    return Records(
-        features=torch.from_numpy(pooled),
-        labels=torch.from_numpy(labels.astype("int64")),
-        scaling=Scaling(scale=dataset.scale, mean=dataset.mean, std=dataset.std),
-    )
+    words = str(settings["data"][data]).split()
+    own = () if "dataset=mnist_5k" in words else (f"data='{folder}'",)
+    return (*words, *own, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
 def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any]:
@@ -195,31 +88,28 @@ def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         root = swept(words, Path(place))
-        found = accuracies(root, folder, search.way == ORACLE)
-    about = {"data": search.data, "epsilon": search.epsilon, "way": search.way, "round": search.round}
-    return about | {"accuracy": found, "seconds": round(time.perf_counter() - started, 2)}
+        found = accuracies(root, folder, search.rule == ORACLE)
+    told = {point: round(value, 5) for point, value in found.items()}
+    return {**asdict(search), "accuracy": told, "seconds": round(time.perf_counter() - started, 2)}
 
 
 def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[str]:
     """The overrides of a search, with its multiples of the noise of one run."""
     from dpsweep.reports.advice.advice import Way
 
-    if search.way == ORACLE:
-        line = str(settings["oracle"])
-    else:
-        line = f"privacy.epsilon={search.epsilon:g} {settings['ways'][search.way]}"
-    return Way(name=search.way, words=line, shows_map=False).overrides_for_noise(noise).split()
+    line = rule_words(search.rule, search.points, settings)
+    if search.rule != ORACLE:
+        line = f"privacy.epsilon={search.epsilon:g} {line}"
+    return Way(name=search.rule, words=line, shows_map=False).overrides_for_noise(noise).split()
 
 
 def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:
     """Makes all searches that the results do not have yet."""
-    known = {
-        Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines(results)
-    }
-    due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
+    known = {Search(**{name: line[name] for name in Search.__dataclass_fields__}) for line in lines(results)}
+    due = [one for one in searches(settings) if one not in known and (not only or {one.data, one.cell} & set(only))]
     with workers() as pool:
         cells = sorted({(one.data, one.epsilon) for one in due})
-        common = {data: asked(data, folder, settings) for data, _ in cells}
+        common = {data: common_words(data, folder, settings) for data, _ in cells}
         one_run = pool.map(one_run_noise, [common[data] for data, _ in cells], [epsilon for _, epsilon in cells])
         noises = dict(zip(cells, one_run, strict=True))
         waiting = [
@@ -231,158 +121,5 @@ def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: 
         write_as_they_come(waiting, results)
 
 
-@contextlib.contextmanager
-def workers() -> Iterator[ProcessPoolExecutor]:
-    """Processes of one thread each, forked from a server that has the program's imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
-        yield pool
-
-
-def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:
-    """Appends each result to a file of JSON lines; a sweep that failed is printed and left out."""
-    with results.open("a") as out:
-        for future in as_completed(waiting):
-            try:
-                print(json.dumps(future.result()), file=out, flush=True)
-            except RuntimeError as error:
-                print(error, file=sys.stderr, flush=True)
-
-
-def lines(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """The searches that were made."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-
-
-def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
-    """The accuracies of each way, data set and epsilon that was searched often enough.
-
-    A search without a winner hands nothing over and counts as 0.
-    """
-    cells: dict[tuple[str, str, float], list[float]] = {}
-    oracle: dict[tuple[str, float], dict[str, list[float]]] = {}
-    for line in found:
-        if line["way"] == ORACLE:
-            for point, value in line["accuracy"].items():
-                oracle.setdefault((line["data"], line["epsilon"]), {}).setdefault(point, []).append(value)
-        else:
-            own = cells.setdefault((line["way"], line["data"], line["epsilon"]), [])
-            own.append(next(iter(line["accuracy"].values()), 0.0))
-    for (data, epsilon), points in oracle.items():
-        cells[ORACLE, data, epsilon] = max(points.values(), key=statistics.fmean)
-    return {cell: values for cell, values in cells.items() if len(values) >= LEAST}
-
-
-def table() -> str:
-    """Mean ± half of the 95 % interval, and the worst round, in percent; the best at the middle epsilon first."""
-    cells, written = cells_of(lines()), []
-    for data in dict.fromkeys(data for _, data, _ in cells):
-        epsilons = sorted({epsilon for _, other, epsilon in cells if other == data})
-        ways = dict.fromkeys(way for way, other, _ in cells if other == data)
-        middle = epsilons[len(epsilons) // 2]
-        order = sorted(ways, key=lambda way: -statistics.fmean(cells[way, data, middle]))
-        written.append(f"{data:<42}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
-        written += [
-            (f"{way:<42}" + "".join(f"{shown(cells.get((way, data, one), ())):>22}" for one in epsilons)).rstrip()
-            for way in order
-        ]
-        written.append("")
-    return "\n".join(written).rstrip()
-
-
-def margin(values: Sequence[float]) -> float:
-    """Half of the width of the 95 % interval of the mean, by Student's t."""
-    from scipy.stats import t as student
-
-    return float(student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
-
-
-def shown(values: Sequence[float]) -> str:
-    """Mean, half of its interval, and the worst; empty without values."""
-    if not values:
-        return ""
-    return f"{100 * statistics.fmean(values):.1f} ±{100 * margin(values):4.1f} ({100 * min(values):.1f})"
-
-
-def evidence() -> dict[str, Any]:
-    """The numbers of all honest ways, for `dpsweep advise`."""
-    settings, cells = yaml.safe_load(SETTINGS.read_text()), cells_of(lines())
-    places = sorted({(data, epsilon) for way, data, epsilon in cells if way != ORACLE})
-    return {
-        "data": {data: sizes(data) for data in sorted({data for data, _ in places})},
-        "ways": {
-            name: {"words": str(words), "shows_map": name in settings["maps"]}
-            for name, words in settings["ways"].items()
-        },
-        "cells": [
-            {
-                "data": data,
-                "epsilon": epsilon,
-                "outcomes": {
-                    way: {
-                        "mean": round(statistics.fmean(values), 4),
-                        "margin": round(margin(values), 4),
-                        "searches": len(values),
-                    }
-                    for way in settings["ways"]
-                    if (values := cells.get((way, data, epsilon)))
-                },
-            }
-            for data, epsilon in places
-        ],
-    }
-
-
-def written_evidence() -> str:
-    """The evidence as a file holds it."""
-    return json.dumps(evidence(), indent=1) + "\n"
-
-
-def sizes(data: str) -> dict[str, Any]:
-    """The nominal sizes that the data set's configuration declares, and what its searches were given beside a way."""
-    from dpsweep.sweeper.commands.hydra_app import CONF
-
-    declared = yaml.safe_load((CONF / "dataset" / f"{data}.yaml").read_text())["dataset"]
-    inputs, features = math.prod(declared["shape"]), ON_FEATURES.get(data)
-    if features is not None:
-        inputs = yaml.safe_load((CONF / "features" / f"{features}.yaml").read_text())["size"]
-    return {
-        "records": declared["records"],
-        "inputs": inputs,
-        "features": features is not None,
-        "words": yaml.safe_load(SETTINGS.read_text())["words"].get(data, ""),
-    }
-
-
-def toy() -> None:
-    """One round of one way and of the oracle, on generated images."""
-    from measuring.generated_mnist import study_folder
-
-    with study_folder() as (folder, words):
-        line = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1"
-        few = {"rounds": 1, "epsilons": [8.0], "data": ["mnist"], "words": {"mnist": words}, "pictured_alone": {}}
-        oracle = yaml.safe_load(SETTINGS.read_text())["oracle"]
-        settings = {**few, "ways": {"two points": line}, "oracle": f"{oracle} {line}"}
-        run(folder, [], settings, Path(folder, "results.jsonl"))
-        found = lines(Path(folder, "results.jsonl"))
-    print(*found, sep="\n")
-    if len(found) != 2:
-        sys.exit(f"2 searches were asked for, {len(found)} have a result")
-
-
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, yaml.safe_load(SETTINGS.read_text()), RESULTS)
-        case ["table"]:
-            print(table())
-        case ["evidence"]:
-            from dpsweep.reports.advice.advice import FILE
-
-            FILE.write_text(written_evidence())
-        case _:
-            sys.exit(print(__doc__))
+    run(str(Path(sys.argv[2]).resolve()), sys.argv[3:], yaml.safe_load(SETTINGS.read_text()), Path(sys.argv[1]))
