@@ -57,15 +57,13 @@ class Search:
 
 
 def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
-    """All searches of so many points, round after round, so that all rules have about as many when a run is stopped."""
-    for points in settings["points"]:
-        rules = [ONE_POINT, ORACLE] if points == 1 else settings["rules"]
-        for turn in range(settings["rounds"]):
-            for rule in rules:
-                for data in settings["data"]:
-                    if rule not in settings["without"].get(data, ()):
-                        for epsilon in settings["epsilons"]:
-                            yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
+    """All searches, round after round, so that all rules have about as many when a run is stopped."""
+    for turn, points in ((turn, points) for group in settings["order"] for turn in range(settings["rounds"]) for points in group):
+        for rule in [ONE_POINT, ORACLE] if points == 1 else settings["rules"]:
+            for data in settings["data"]:
+                if rule not in settings["without"].get(data, ()):
+                    for epsilon in settings["epsilons"]:
+                        yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
 
 
 def rule_words(rule: str, points: int, settings: Mapping[str, Any]) -> str:

@@ -145,17 +145,18 @@ def workers() -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as prices:
-        with ProcessPoolExecutor(
-            WORKERS, mp_context=context, initializer=remember_prices, initargs=(Path(prices),)
-        ) as pool:
-            yield pool
+    with ProcessPoolExecutor(WORKERS, mp_context=context, initializer=remember_prices) as pool:
+        yield pool
 
 
-def remember_prices(folder: Path) -> None:
-    """Lets this process compute no price that a file in the folder has: rounds of a study ask for the same ones."""
+def remember_prices() -> None:
+    """Lets this process compute no price that was computed by the same accountants before: rounds ask for the same."""
     from dpsweep.accounting.pricing import panel
 
+    sources = sorted(Path(panel.__file__).parents[1].rglob("*.py"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    folder = Path(tempfile.gettempdir(), f"dpsweep-prices-{digest[:16]}")
+    folder.mkdir(exist_ok=True)
     computed = panel._bounds_and_refusals
 
     def remembered(*asked: Any) -> Any:
