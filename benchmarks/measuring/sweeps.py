@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import statistics
 import sys
 import tempfile
@@ -37,13 +38,17 @@ def swept(words: Sequence[str], folder: Path, verb: str = "sweep") -> Path:
     os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
     os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features
     sys.argv = ["dpsweep", verb, *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
-    said = io.StringIO()
+    said, speeds = io.StringIO(), Path(tempfile.gettempdir(), "dpsweep-speeds.json")
+    with contextlib.suppress(OSError):
+        shutil.copy(speeds, folder / "speeds.json")  # beside the ledger: steps are not timed again for every sweep
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             main()
     except SystemExit as stop:
         if stop.code not in (None, 0):
             raise RuntimeError(f"{' '.join(words)}: exit code {stop.code}: {said.getvalue()[-800:]}") from None
+    with contextlib.suppress(OSError):
+        Path(shutil.copy(folder / "speeds.json", f"{speeds}.{os.getpid()}")).replace(speeds)
     return folder / "sweep"
 
 
@@ -169,7 +174,7 @@ def remember_prices() -> None:
         draft.rename(path)
         return found
 
-    panel._bounds_and_refusals = remembered
+    panel._bounds_and_refusals = remembered  # type: ignore[assignment]
 
 
 def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:
@@ -192,5 +197,3 @@ def margin(values: Sequence[float]) -> float:
     from scipy.stats import t as student
 
     return float(student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
-
-
