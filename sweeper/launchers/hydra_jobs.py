@@ -13,7 +13,7 @@ before all others: any file there that bears a library's name would run (`traine
 folder out for a job that brings a folder of its own, and has no other switch; so Ray is started here, before its
 launcher would, as for such a job.
 
-Each kind of launcher has an `Engine`, which tries its settings before the charge and hands its jobs over.
+Each kind of launcher has a `LaunchEngine`, which tries its settings before the charge and hands its jobs over.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _try_nothing(launcher: Any, jobs: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class LaunchEngine:
     """How one kind of launcher tries its settings, and how it hands jobs over.
 
     `try_settings` raises an error if the launcher could not start so many jobs at once, as far as that shows before.
@@ -186,20 +186,24 @@ def _launch_on_ray(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends
     return _launch_by_hydra(launcher, jobs, first)
 
 
-_ENGINES: Mapping[str, Engine] = {
-    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": Engine(try_settings=_try_joblib),
-    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": Engine(try_settings=_try_local_processes),
-    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": Engine(
+_ENGINES: Mapping[str, LaunchEngine] = {
+    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": LaunchEngine(try_settings=_try_joblib),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
+        try_settings=_try_local_processes
+    ),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
         try_settings=_try_slurm, launch=_launch_on_slurm
     ),
-    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": Engine(try_settings=_try_ray, launch=_launch_on_ray),
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": LaunchEngine(
+        try_settings=_try_ray, launch=_launch_on_ray
+    ),
 }
 """The engines that do more than Hydra, by the launcher's class."""
 
 
-def engine_of_launcher(launcher: Any) -> Engine:
+def engine_of_launcher(launcher: Any) -> LaunchEngine:
     """The engine of this launcher; that of Hydra alone for one that is not known."""
-    return _ENGINES.get(f"{type(launcher).__module__}.{type(launcher).__name__}", Engine())
+    return _ENGINES.get(f"{type(launcher).__module__}.{type(launcher).__name__}", LaunchEngine())
 
 
 JOB: Mapping[str, Any] = {
