@@ -1,6 +1,7 @@
 """Slurm's commands, played by shell scripts on PATH: jobs run at once on this machine, in arrays of at most two.
 
-A job whose id is in the file `dead` ends without having begun. `calls` has the commands as they came.
+A job whose id is in the file `dead` ends without having begun. With the file `closed` nothing is accepted, though it is
+when it is tried. `calls` has the commands as they came.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ if grep -q -- "--partition=nope" "$script"; then
   echo "sbatch: error: invalid partition specified: nope" >&2; exit 1
 fi
 last=$(sed -n 's/^#SBATCH --array=.*0-\\([0-9]*\\)%.*/\\1/p' "$script")
-if [ "${{last:-0}}" -ge {MOST} ] || [ -e "$site/closed" ]; then
+if [ "${{last:-0}}" -ge {MOST} ]; then
   echo "sbatch: error: Batch job submission failed: Invalid job array specification" >&2; exit 1
 fi
 [ "$1" = --test-only ] && exit 0
+if [ -e "$site/closed" ]; then
+  echo "sbatch: error: Batch job submission failed: Required partition not available" >&2; exit 1
+fi
 id=$(($(ls "$site/ids" | wc -l) + 1)); touch "$site/ids/$id"
 for task in $(seq 0 "${{last:-0}}"); do
   name=$id${{last:+_$task}}

@@ -123,7 +123,21 @@ def test_an_array_that_is_refused_says_that_the_same_plan_goes_on(
     (site / "closed").touch()
     (end,) = arrays().run_calls(pow, [(2, 2)])
     assert isinstance(end, LaunchFailed)
-    assert str(end).endswith("Invalid job array specification; mend the launcher's settings, and the same plan goes on")
+    assert str(end).endswith(
+        "Required partition not available; mend the launcher's settings, and the same plan goes on"
+    )
+
+
+def test_a_sweep_that_is_refused_after_the_charge_waits_for_the_same_plan(
+    site: Path, program: Program, ledger: Ledger
+) -> None:
+    (site / "closed").touch()
+    done = program(*FOUR, *SLURM)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "partition not available; mend the launcher's settings, and the same plan goes on" in done.stderr
+    assert "The sweep is left with 4 not begun of 4 trials; the same command goes on with them." in done.stderr
+    assert len(ledger.statement("digits").charges) == 1
+    assert not any((site / "ids").iterdir())
 
 
 def test_pending_jobs_of_a_dead_coordinator_are_cancelled_and_running_ones_go_on(
