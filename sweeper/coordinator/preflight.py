@@ -102,12 +102,16 @@ def _free_bytes_of_group(folder: Path, names: tuple[str, str, str]) -> int | Non
 
 
 def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
-    """Refuses records that the jobs at work at a time cannot hold; not where jobs may run on another machine."""
-    if request.workers.elsewhere:
-        return
-    dataset, free = declaration_from_config(plan.trials[0].config).dataset, available_bytes_of_memory_or_none()
+    """Refuses records that the jobs at work at a time cannot hold.
+
+    A job that may run on another machine has the memory that its launcher asks for, which is not known if it asks for
+    none.
+    """
+    elsewhere, dataset = request.workers.elsewhere, declaration_from_config(plan.trials[0].config).dataset
+    free = request.workers.memory if elsewhere else available_bytes_of_memory_or_none()
     dataset.locate(request.data)
-    jobs, needed = min(request.workers.jobs, len(plan.trials)), dataset.least_bytes_in_job(request.data)
+    jobs = 1 if elsewhere else min(request.workers.jobs, len(plan.trials))
+    needed = dataset.least_bytes_in_job(request.data)
     advice = "dataset=arrays reads arrays from disk"
     if plan.trials[0].config["dataset"].get(KIND) == GENERATED:
         advice = "they are generated in memory, and a smaller dataset.records rehearses as well"
@@ -118,7 +122,7 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
     places = "a job" if jobs == 1 else f"in each of {jobs} jobs"
     raise BadInput(
         f"Expected the records of dataset.name={dataset.name} to fit into memory: they need about {needed / GB:.1f} GB "
-        f"{places}, {free / GB:.1f} GB are free; {advice}."
+        f"{places}, {free / GB:.1f} GB are {'what the launcher asks for' if elsewhere else 'free'}; {advice}."
     )
 
 
@@ -215,7 +219,6 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             "this launcher: there every job claims its receipt."
         )
     machine = replace(request.compute.machine_of_worker_process(request.data), threads=request.max_threads_per_job)
-    request.jobs.for_plan(plan.id).try_launcher_setup()
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)

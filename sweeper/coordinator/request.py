@@ -154,11 +154,13 @@ class SweepRequest:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    def device_and_workers_text(self, rule: SelectionRule) -> str:
-        """The device and the number of workers under this rule, as text."""
-        device, workers = self.compute.device, self.workers_under_rule(rule).jobs
+    def device_and_workers_text(self, rule: SelectionRule, jobs: int) -> str:
+        """The device and the workers under this rule as text; for a queue, so many jobs and what a time leaves out."""
+        device, workers = self.compute.device, self.workers_under_rule(rule)
         found = {"auto": "the device found"}.get(device, device)
-        return f"{found}, {workers} worker{'s' if workers > 1 else ''}"
+        if workers.work:
+            return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; left out: the wait for a machine, the start of a job"
+        return f"{found}, {workers.jobs} worker{'s' if workers.jobs > 1 else ''}"
 
     def workers_under_rule(self, rule: SelectionRule) -> Workers:
         """The workers that run a plan under this rule."""

@@ -6,6 +6,7 @@ before the charge.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,8 +69,14 @@ from dpsweep.sweeper.searches.admission import (
 from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
 from dpsweep.sweeper.searches.runner import Runner
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, estimated_wall_seconds_of_plan
-from dpsweep.sweeper.trial.blocks import can_points_share_subsamples
+from dpsweep.sweeper.timing.time_estimate import (
+    Cost,
+    Speeds,
+    configs_of_plan_runs,
+    estimated_wall_seconds_of_plan,
+    mean_seconds_of_run,
+)
+from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
 
@@ -234,6 +241,7 @@ class SweepCoordinator:
             )
         else:
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
+            request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
         self._ledger.verify_and_count_entries()
         return check
 
@@ -316,7 +324,29 @@ class SweepCoordinator:
             data=request.data,
             workers=min(workers.jobs, request.max_batch_size or workers.jobs),
             batch=max(1, request.max_batch_size or workers.batch),
+            least=self._least_runs_per_job(priced, check.costs),
         )
+
+    def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The number of runs that make a job worth its start, from the steps that the plan declares."""
+        seconds = None if costs is None else mean_seconds_of_run(priced.plan, costs)
+        return self.request.workers_under_rule(priced.rule).least_runs_per_job(seconds)
+
+    def _most_jobs_handed_over(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The most jobs that the launcher is given at once."""
+        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
+        if priced.rule.draws_in_secret or plan.proposed is not None:
+            return workers.jobs
+        least = self._least_runs_per_job(priced, costs)
+        jobs = jobs_with_due_points(
+            plan.blocks, plan.trials, workers=workers.jobs, together=request.compute.together, least=least
+        )
+        return min(sum(1 for _ in jobs), request.max_batch_size or workers.batch)
+
+    def _jobs_at_once(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The number of jobs that run at once, in the mean."""
+        jobs = self.request.workers_under_rule(priced.rule).jobs
+        return min(jobs, math.ceil(priced.expected_runs / self._least_runs_per_job(priced, costs)))
 
     def _read_card_if_due(self, card: PlannedCard, runner: Runner, queue: RunQueue) -> None:
         """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
@@ -341,7 +371,8 @@ class SweepCoordinator:
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
         return price_table.estimated_time_text(
-            self._estimated_seconds(priced, costs), self.request.device_and_workers_text(priced.rule)
+            self._estimated_seconds(priced, costs),
+            self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs)),
         )
 
     def _estimated_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
@@ -349,10 +380,7 @@ class SweepCoordinator:
             None
             if costs is None
             else estimated_wall_seconds_of_plan(
-                priced,
-                costs,
-                self.request.workers_under_rule(priced.rule).jobs,
-                self._number_of_records_without_features,
+                priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
             )
         )
 

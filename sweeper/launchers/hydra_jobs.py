@@ -12,6 +12,8 @@ Ray's workers look for modules where other jobs do. `ray.init` tells them to loo
 before all others: any file there that bears a library's name would run (`trainers/user_modules.py`). Ray leaves the
 folder out for a job that brings a folder of its own, and has no other switch; so Ray is started here, before its
 launcher would, as for such a job.
+
+Each kind of launcher has a `LaunchEngine`, which tries its settings before the charge and hands its jobs over.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +32,19 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers.slurm_arrays import (
+    LaunchFailed,
+    SlurmArrays,
+    make_submitit_executor,
+    refuse_launcher_settings,
+)
 from dpsweep.sweeper.processes import end_process_with_parent
 
 QUIET = "ignore:resource_tracker"
@@ -89,15 +98,12 @@ def _suppress_tracker_warnings() -> Iterator[None]:
         sys.warnoptions.remove(QUIET)
 
 
-RAY = "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher"
 OBJECT_STORE_BYTES = 78_643_200
 """The memory of Ray's object store where the user gave none, as its launcher sets it."""
 
 
-def start_ray_if_launcher_uses_it(launcher: Any) -> None:
-    """Starts Ray for its launcher, unless it runs; for other launchers nothing is done."""
-    if f"{type(launcher).__module__}.{type(launcher).__name__}" != RAY:
-        return
+def start_ray_of_launcher(launcher: Any) -> None:
+    """Starts Ray for its launcher, unless it runs."""
     import ray
     from ray.job_config import JobConfig
 
@@ -111,6 +117,93 @@ def start_ray_if_launcher_uses_it(launcher: Any) -> None:
         launcher.ray_cfg.init.setdefault("object_store_memory", OBJECT_STORE_BYTES)
         settings: Any = OmegaConf.to_container(launcher.ray_cfg.init, resolve=True)
         ray.init(**settings, job_config=_OwnFolder())
+
+
+Ends = Sequence[JobReturn | Exception]
+
+
+def _launch_by_hydra(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+    ends: Ends = launcher.launch(jobs, initial_job_idx=first)
+    return ends
+
+
+def _try_nothing(launcher: Any, jobs: int) -> None:
+    """Hydra's types have checked all settings of this launcher."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchEngine:
+    """How one kind of launcher tries its settings, and how it hands jobs over.
+
+    `try_settings` raises an error if the launcher could not start so many jobs at once, as far as that shows before.
+    `launch` returns what became of a job for each list of overrides, by the number of the first job.
+    """
+
+    try_settings: Callable[[Any, int], None] = _try_nothing
+    launch: Callable[[Any, Sequence[list[str]], int], Ends] = _launch_by_hydra
+
+
+def _try_joblib(launcher: Any, jobs: int) -> None:
+    from joblib import Parallel
+
+    Parallel(**launcher.joblib)
+
+
+def _try_local_processes(launcher: Any, jobs: int) -> None:
+    make_submitit_executor("local", launcher.params)
+
+
+def _try_slurm(launcher: Any, jobs: int) -> None:
+    SlurmArrays(settings=launcher.params).try_submission(jobs)
+
+
+def _launch_on_slurm(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+    state = Singleton.get_state()
+    calls = [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
+    return SlurmArrays(settings=launcher.params).run_calls(launcher, calls)
+
+
+def _try_ray(launcher: Any, jobs: int) -> None:
+    """Starts Ray or joins its cluster, and finds a machine with the resources of a job."""
+    import ray
+
+    start_ray_of_launcher(launcher)
+    remote: Any = OmegaConf.to_container(launcher.ray_cfg.remote, resolve=True)
+    asked = {"CPU": remote.get("num_cpus", 1), "GPU": remote.get("num_gpus"), "memory": remote.get("memory")}
+    asked = {name: number for name, number in {**asked, **(remote.get("resources") or {})}.items() if number}
+    machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
+    if not any(all(machine.get(name, 0) >= number for name, number in asked.items()) for machine in machines):
+        raise ValueError(
+            f"no machine of the Ray cluster has the resources of a job (hydra.launcher.ray.remote): {asked}"
+        )
+
+
+def _launch_on_ray(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+    try:
+        start_ray_of_launcher(launcher)
+    except Exception as cause:
+        raise LaunchFailed(cause) from cause
+    return _launch_by_hydra(launcher, jobs, first)
+
+
+_ENGINES: Mapping[str, LaunchEngine] = {
+    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": LaunchEngine(try_settings=_try_joblib),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
+        try_settings=_try_local_processes
+    ),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
+        try_settings=_try_slurm, launch=_launch_on_slurm
+    ),
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": LaunchEngine(
+        try_settings=_try_ray, launch=_launch_on_ray
+    ),
+}
+"""The engines that do more than Hydra, by the launcher's class."""
+
+
+def engine_of_launcher(launcher: Any) -> LaunchEngine:
+    """The engine of this launcher; that of Hydra alone for one that is not known."""
+    return _ENGINES.get(f"{type(launcher).__module__}.{type(launcher).__name__}", LaunchEngine())
 
 
 JOB: Mapping[str, Any] = {
@@ -155,9 +248,9 @@ class JobLauncher:
 
         Raises what the launcher itself complains of. `first` is the number of the first job.
         """
-        start_ray_if_launcher_uses_it(self.launcher)
-        returned = self.launcher.launch([overrides_from_values(job) for job in jobs], initial_job_idx=first)
-        return [_error_of_failed_job(job) for job in returned]
+        launch = engine_of_launcher(self.launcher).launch
+        ends = launch(self.launcher, [overrides_from_values(job) for job in jobs], first)
+        return [end if isinstance(end, Exception) else _error_of_failed_job(end) for end in ends]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +281,11 @@ class HydraJobs:
         """Writes down the command's configuration."""
         OmegaConf.save(self.config, path)
 
-    def try_launcher_setup(self) -> None:
-        """Sets a launcher up and drops it: what is wrong with its settings shows before anything is charged."""
-        self._instantiate_launcher(self.config)
+    def try_launcher(self, jobs: int) -> None:
+        """Sets a launcher up and has its engine try so many jobs; raises `BadInput` if it could not start them."""
+        launcher = self._instantiate_launcher(self.config)
+        with refuse_launcher_settings():
+            engine_of_launcher(launcher).try_settings(launcher, jobs)
 
     def job_launcher_for_folder(self, root: Path) -> JobLauncher:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""

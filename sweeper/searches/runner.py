@@ -39,7 +39,8 @@ class Runner:
     """A search, its attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
-    run at once, and `batch` the number of jobs that are handed over at once.
+    run at once, and `batch` the number of jobs that are handed over at once. A job should make at least `least` runs;
+    the jobs of a secret draw are as many as the workers all the same.
     """
 
     search: PlannedSearch
@@ -49,6 +50,7 @@ class Runner:
     data: Path | None
     workers: int
     batch: int
+    least: int = 1
 
     @property
     def sweep_folder(self) -> SweepFolder:
@@ -63,7 +65,11 @@ class Runner:
         launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
         jobs = [
             *jobs_with_due_points(
-                self.search.trainable_blocks(), trials, workers=self.workers, together=self.compute.together
+                self.search.trainable_blocks(),
+                trials,
+                workers=self.workers,
+                together=self.compute.together,
+                least=self.least,
             )
         ]
         complaints: list[str] = []

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
 from dpsweep.sweeper.commands.hydra_app import CONF
-from dpsweep.sweeper.launchers.workers import MOST, Workers
+from dpsweep.sweeper.launchers.workers import MOST, WORK_SECONDS, Workers
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text()
@@ -69,6 +69,9 @@ def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: Config
         Workers.from_launcher_settings(slurm, cores=8).threads,
     ) == (32, 4)
     assert f"jobs of one array; at most {MOST}" in PAGE
+    assert f"jobs of about {WORK_SECONDS / 60:g} minutes of work" in PAGE
+    half = Workers.from_launcher_settings({**slurm, "timeout_min": 2}, cores=8).work / (2 * 60)
+    assert half == 0.5, "half of hydra.launcher.timeout_min"
 
 
 def test_every_setting_of_the_slurm_table_exists_with_the_default_that_is_said(loader: ConfigLoaderImpl) -> None:
