@@ -14,6 +14,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from functools import lru_cache
@@ -78,6 +79,8 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
     import torch
 
     from dpsweep.accounting.ledger.ledger import Ledger
+    from dpsweep.accounting.records.sweep_folder import SweepFolder
+    from dpsweep.accounting.searches.secret_draw import StoredDraw
     from dpsweep.reports.content.sweep_table import read_sweep
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import declaration_from_config
@@ -96,7 +99,9 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
             declared = declaration_from_config(run.trial.config)
             records = public_test(json.dumps(source), folder)
             if records is None and held_out is None:
-                held_out = declared.records.load_split(RecordStore(folder=Path(folder))).holdout
+                draw = StoredDraw.read(SweepFolder(root=root).draw_path)
+                store = RecordStore(folder=Path(folder), coins="" if draw is None else draw.coins)
+                held_out = declared.records.load_split(store).holdout
             unseen = held_out if records is None else records
             assert unseen is not None, "a sweep without public test records holds some out"
             quality = quality_per_record(model.to(device), unseen, device, declared.loss)
@@ -183,8 +188,8 @@ def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path)
         for future in as_completed(waiting):
             try:
                 print(json.dumps(future.result()), file=out, flush=True)
-            except RuntimeError as error:
-                print(error, file=sys.stderr, flush=True)
+            except Exception:  # noqa: BLE001 - of one sweep; the others go on
+                traceback.print_exc()
 
 
 def lines(results: Path) -> list[dict[str, Any]]:
