@@ -40,6 +40,8 @@ SMOOTH = 1e-12
 """Least roughness of a curve, so that a ratio to it is finite."""
 
 LOSS, ACCURACY, CURVE = "training_loss", "training_accuracy", "curve"
+NORMS = {"gradient_norm_q50": "the median", "gradient_norm_q90": "the 90 % quantile"}
+"""Quantiles of the norms of single examples' gradients, and how they are called."""
 
 SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
@@ -207,6 +209,13 @@ def _last_training_loss(curve: RunCurve) -> float:
     """The last training loss; infinite for a run that diverged or has none."""
     loss = curve[-1].get(LOSS) if curve else None
     return math.inf if loss is None or not math.isfinite(loss) else float(loss)
+
+
+def mean_curve(runs: pd.DataFrame) -> Course:
+    """The mean learning curve of these runs."""
+    return (
+        pd.concat([pd.DataFrame(curve).astype(float) for curve in runs[CURVE]]).groupby("step", as_index=False).mean()
+    )
 
 
 def _mean_curve_by_value(repeats: Courses) -> dict[float, Course]:
