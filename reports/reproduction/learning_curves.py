@@ -29,12 +29,19 @@ from dpsweep.reports.reproduction.finding import (
     weigh,
 )
 from dpsweep.reports.reproduction.results import RunCurve, SearchResults
-from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, rows_of_method
+from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, REGULARIZER, rows_of_method
 from dpsweep.reports.statistics.verdict import IntervalEstimate, mean_estimate_of_repeats
 
 FLAT = Margin(most=0.05, source="ours: a third of the 15 points that Mohapatra et al. show; Yang et al. name no number")
 LOWER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth of the loss; no paper names a number")
 ROUGHER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth; no paper names a number")
+
+HALVED = Margin(
+    least=0.5,
+    above=0.0,
+    unit=PERCENT,
+    source="Yu et al. 2019, Equation 6: the clip norm falls to a half, as gradients do",
+)
 
 SMOOTH = 1e-12
 """Least roughness of a curve, so that a ratio to it is finite."""
@@ -186,6 +193,32 @@ def evidence_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float
         return IntervalEstimate(name=name, **{end: math.expm1(getattr(logs, end)) for end in ("value", "low", "high")})
 
     return weigh((Quantity(name="rougher by", estimate=ratio_at_level, margin=ROUGHER),))
+
+
+def runs_with_norms(results: SearchResults) -> pd.DataFrame:
+    """The search's runs that recorded norms of gradients, with each one's learning curve in a column."""
+    runs = runs_with_curves(results)
+    kept: pd.DataFrame = runs[[NORMS.keys() <= curve[-1].keys() for curve in runs[CURVE]]]
+    return kept
+
+
+def evidence_that_gradient_norms_fall(runs: pd.DataFrame, column: str) -> ClaimEvidence:
+    """A quantile of the norms of gradients falls from the first to the last recorded step, by every method."""
+    by_method = {
+        str(method): [1 - curve[-1][column] / curve[0][column] for curve in own[CURVE]]
+        for method, own in runs.groupby(METHOD, sort=False)
+    }
+    means = {str(method): mean_curve(own)[column] for method, own in runs.groupby(METHOD, sort=False)}
+    return weigh(
+        (
+            Quantity(name=f"{method_label(method)} falls by", estimate=_mean_of_repeats(falls), margin=HALVED)
+            for method, falls in by_method.items()
+        ),
+        remark="; ".join(
+            f"{method_label(method)} from {course.iloc[0]:.3g} to {course.iloc[-1]:.3g}, highest {course.max():.3g}"
+            for method, course in means.items()
+        ),
+    )
 
 
 def _mean_of_repeats(values: Sequence[float]) -> Callable[[str, float], IntervalEstimate]:
