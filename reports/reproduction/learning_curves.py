@@ -198,8 +198,7 @@ def evidence_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float
 def runs_with_norms(results: SearchResults) -> pd.DataFrame:
     """The search's runs that recorded norms of gradients, with each one's learning curve in a column."""
     runs = runs_with_curves(results)
-    kept: pd.DataFrame = runs[[NORMS.keys() <= curve[-1].keys() for curve in runs[CURVE]]]
-    return kept
+    return runs.loc[runs[CURVE].map(lambda curve: NORMS.keys() <= curve[-1].keys()).astype(bool)]
 
 
 def evidence_that_gradient_norms_fall(runs: pd.DataFrame, column: str) -> ClaimEvidence:

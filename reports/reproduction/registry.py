@@ -42,6 +42,7 @@ from dpsweep.reports.reproduction.results import (
     table_with_row_per_recorded_step,
 )
 from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, REGULARIZER, STEPS
+from dpsweep.reports.statistics.score_grid import FEWEST_ROWS
 
 YANG, MOHAPATRA, YU = "Yang et al. 2022", "Mohapatra et al. 2022", "Yu et al. 2019"
 
@@ -147,6 +148,12 @@ def _rows_of_slopes(results: SearchResults) -> pd.DataFrame:
         return results.table.assign(**{BEST_CONSTANT: BEST_ACCURACY.get(account, math.nan)})
     constant = -math.log10(BEST_LOSS.get(account, math.nan))
     return learning.table_scored_by_last_loss(results).drop(columns="loss").assign(**{BEST_CONSTANT: constant})
+
+
+def _rows_of_many_noises(results: SearchResults) -> pd.DataFrame:
+    """Those rows, where there are noise multipliers enough for a slope."""
+    rows = _rows_of_slopes(results)
+    return rows if rows[NOISE].nunique() >= FEWEST_ROWS else rows[:0]
 
 
 def _rows_of_lengths(results: SearchResults) -> pd.DataFrame:
@@ -297,7 +304,7 @@ def _claims_on_noise() -> Iterable[PaperClaim]:
             criterion=f"best lr ~ noise^e with e from {rate_claims.INVERSE_TO_NOISE.range_text}; "
             + rate_claims.READ_FROM.format(rows="noise multipliers"),
             needs={method: (LR, NOISE)},
-            rows=_rows_of_slopes,
+            rows=_rows_of_many_noises,
             weigh=partial(
                 rate_claims.evidence_on_rate_by_noise, method=method, key=key, margin=rate_claims.INVERSE_TO_NOISE
             ),
