@@ -145,6 +145,13 @@ def test_what_was_changed_after_results_were_seen_is_so() -> None:
     assert f"one such gain, of {100 * gain.value:.0f} points" in text
 
 
+def test_every_figure_without_results_is_listed_with_a_reason() -> None:
+    listed = set(first_cells("What was not run"))
+    stored = {file.name.removesuffix(".json.xz") for file in (DOCS / "full_size").iterdir()}
+    trained = {name for name in figure_names() if isinstance(find_figure(name), Trained)}
+    assert trained - stored <= listed
+
+
 def test_claims_without_a_table_are_named() -> None:
     (words,) = re.findall(r"Without a stored table that has their columns: ([^.]+)\.", part("overview"))
     assert {word for word in words.split("; ") if word != "none"} == {claim.topic for claim in CLAIMS} - set(topics())
