@@ -16,10 +16,9 @@ from dpsweep.reports.reproduction.registry import METHODS, rows_by_names_of_yu
 from dpsweep.reports.reproduction.results import SearchResults
 from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_accountant
 from dpsweep.reports.statistics.point_scores import (
-    LR,
     METHOD,
     STEPS,
-    scores_of_rows,
+    point_scores,
 )
 
 OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
@@ -73,17 +72,16 @@ def draw_scores_over_steps(rows: pd.DataFrame, quality: str) -> Drawing:
                 title="Until the budget is spent",
                 x_label="steps",
                 y_label=quality,
-                curves=tuple(_mean_score_curve(rows[rows[METHOD] == method], method) for method in present),
+                curves=tuple(_best_score_curve(rows[rows[METHOD] == method], method) for method in present),
                 log_x=True,
             ),
         ),
     )
 
 
-def _mean_score_curve(rows: pd.DataFrame, method: str) -> Curve:
-    means = rows.assign(score=scores_of_rows(rows)).groupby([STEPS, LR])["score"].mean().groupby(STEPS).max()
-    known = means.dropna().sort_index()
-    return Curve(label=method, x=tuple(map(float, known.index)), y=tuple(known))
+def _best_score_curve(rows: pd.DataFrame, method: str) -> Curve:
+    best = point_scores(rows).table.groupby(STEPS)["score"].max().sort_index()
+    return Curve(label=method, x=tuple(map(float, best.index)), y=tuple(best))
 
 
 FIGURES = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction.claims import (
@@ -36,7 +38,8 @@ from dpsweep.reports.reproduction.results import read_results
 from dpsweep.reports.statistics.point_scores import CLIP, LR, NOISE, REGULARIZER
 from dpsweep.reports.statistics.verdict import Verdict
 
-STORED = Path(__file__).parents[3] / "docs" / "full_size"
+ROOT = Path(__file__).parents[3]
+STORED, CONF = ROOT / "docs" / "full_size", ROOT / "conf" / "experiment"
 HOLDS, MISSED, REFUTED, UNDECIDED = Verdict
 NOISES, RATES = tuple(np.geomspace(0.5, 16, 10)), tuple(np.geomspace(1e-3, 1e3, 13))
 ERROR = 0.001
@@ -107,12 +110,17 @@ def test_batches_are_compared_where_the_noise_of_their_mean_is_the_same(gain: fl
 
 
 def test_the_noise_of_a_mean_is_the_multiplier_over_the_size() -> None:
-    results = read_results(STORED / "a_batches.json.xz")
-    rows = rows_with_noise_of_mean(results)
-    shared = rows.astype({BATCH: int}).groupby(NOISE_OF_MEAN)[BATCH].unique().map(sorted).to_dict()
+    """The sizes and multipliers are those of the experiment."""
+    axes = yaml.safe_load((CONF / "a_batches.yaml").read_text())["grid"]["axes"]["dpnsgd"]
+    points = product(axes[BATCH], axes[f"privacy.{NOISE}"])
+    results = read_results(STORED / "b_fig10.json.xz")
+    table = pd.DataFrame([{BATCH: size, NOISE: noise, f"privacy.{NOISE}": noise} for size, noise in points])
+    rows = rows_with_noise_of_mean(replace(results, table=table))
+    shared = rows.groupby(NOISE_OF_MEAN)[BATCH].unique().map(sorted).to_dict()
     assert shared["0.007812"] == [64, 256, 1024]
     assert sorted(map(len, shared.values())) == [1, 1, 2, 2, 3]
-    assert rows_with_noise_of_mean(read_results(STORED / "b_fig10.json.xz")).empty
+    assert list(rows) == [BATCH, NOISE_OF_MEAN]
+    assert rows_with_noise_of_mean(results).empty
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(-0.02, HOLDS), (0.005, HOLDS), (0.03, REFUTED)])
