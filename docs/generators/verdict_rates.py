@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.random import Generator, Philox
 
 from dpsweep.reports.content.sweep_table import State
-from dpsweep.reports.reproduction import claims, learning_curves
+from dpsweep.reports.reproduction import claims, learning_curves, rate_claims
 from dpsweep.reports.reproduction.finding import ClaimEvidence, Margin
 from dpsweep.reports.reproduction.results import rows_of_first_recorded_step
 from dpsweep.reports.statistics.point_scores import (
@@ -61,12 +61,12 @@ NOISE: Mapping[str, Sequence[float]] = {"noise_multiplier": (2.0,)}
 
 def _slope(rows: pd.DataFrame, method: str, margin: Margin) -> ClaimEvidence:
     known = rows.assign(**{claims.BEST_CONSTANT: BEST_CONSTANT})
-    return claims.evidence_on_rate_by_clip_norm(known, method, margin)
+    return rate_claims.evidence_on_rate_by_clip_norm(known, method, margin)
 
 
 INVERSE, FREE = (
     partial(_slope, method=method, margin=margin)
-    for method, margin in (("dpsgd", claims.INVERSE), ("dpadam", claims.FREE))
+    for method, margin in (("dpsgd", rate_claims.INVERSE), ("dpadam", rate_claims.FREE))
 )
 
 
@@ -257,7 +257,7 @@ def _of_lengths() -> Iterator[Criterion]:
     rates = {LR: LRS[:6], CLIP: CLIPS[:4], **lengths}
     yield Criterion(
         name="half of the learning rates can be pruned",
-        claim=claims.evidence_that_many_rates_are_prunable,
+        claim=rate_claims.evidence_that_many_rates_are_prunable,
         nothing=(Part(method="dpsgd", axes=rates),),
         effect=(Part(method="dpsgd", axes=rates, score=lambda **at: 0.8 - 0.2 * (at[LR] < 0.2)),),
     )

@@ -6,8 +6,8 @@ each claim and on which tables it is tested. Claims on learning curves are in `l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
@@ -16,7 +16,6 @@ import pandas as pd
 
 from dpsweep.reports.content.formatting import method_label, setting_text
 from dpsweep.reports.reproduction.finding import (
-    NUMBER,
     PERCENT,
     ClaimEvidence,
     Margin,
@@ -45,20 +44,13 @@ from dpsweep.reports.statistics.point_scores import (
 from dpsweep.reports.statistics.score_grid import (
     BY_BOTH,
     BY_SETTING,
-    CLEAR,
-    FEWEST_ROWS,
     VarianceShares,
     score_grid,
-    slope_of_best_rate,
     variance_shares,
 )
 from dpsweep.reports.statistics.verdict import (
     IntervalEstimate,
-    Verdict,
-    confidence_of_each_interval,
-    joint_verdict,
     unknown_estimate,
-    verdict_on_direction_and_margin,
 )
 
 BETTER = Margin(least=0.01, above=0.0, source="ours: the papers write accuracies to a whole or a half point")
@@ -69,15 +61,6 @@ CLOSE = Margin(
 NO_WORSE = Margin(most=0.03, source=f"{CLOSE.source}, to one side")
 FLAT = Margin(most=0.25, unit=PERCENT, source="ours: a quarter of the variance; no paper names a number")
 DEPENDS = Margin(least=0.1, above=0.0, source="ours: a tenth of the variance; no paper names a number")
-INVERSE = Margin(
-    least=-1.5,
-    most=-0.5,
-    above=-np.inf,
-    below=0.0,
-    unit=NUMBER,
-    source="Mohapatra et al., Theorem 5.1, says -1; the range is what is nearer to it than to 0 or -2",
-)
-FREE = Margin(least=-0.5, most=0.5, unit=NUMBER, source="ours: what is nearer to 0 than to 1 or -1")
 
 FEW = (1, 4)
 """Numbers of random points at which methods are compared."""
@@ -88,12 +71,8 @@ FEWEST_RATES = 3
 LEARNED = 0.5
 """Share of the table's best score below which DP-SGD has not learned."""
 
-READ_FROM = (
-    f"e is the median slope over all pairs of usable clip norms: those whose best score is inside the grid and beats "
-    f"the ends and the median of its row, and the best constant predictor, by {CLEAR:g} standard errors; undecided "
-    f"with fewer than {FEWEST_ROWS} of them, if the smaller and the larger ones have different slopes, or if one of "
-    "them decides"
-)
+
+HELPS_LITTLE = Margin(most=0.01, source=BETTER.source)
 BEST_CONSTANT = "best_constant"
 
 MOMENTUM = "trainer.momentum"
@@ -109,7 +88,7 @@ def evidence_that_regularizer_matters_little(
 ) -> ClaimEvidence:
     """The normalized method's r explains little of its scores, the clipped one's c much."""
     quantities = []
-    for at, rows in _rows_by_noise(table):
+    for at, rows in rows_by_noise(table):
         r, c = _variance_shares(rows, normalized, REGULARIZER), _variance_shares(rows, clipped, CLIP)
         quantities += [
             Quantity(name=f"{at} r explains", estimate=_share_of_setting(r), margin=FLAT),
@@ -125,7 +104,7 @@ def evidence_that_regularizer_matters_little(
 def evidence_that_normalized_tunes_easier(table: pd.DataFrame, normalized: str, clipped: str) -> ClaimEvidence:
     """A few random points of the normalized method are better."""
     quantities = []
-    for at, rows in _rows_by_noise(table):
+    for at, rows in rows_by_noise(table):
         points = [point_scores(rows_of_method(rows, method)) for method in (normalized, clipped)]
         for count in FEW:
             one, other = (
@@ -180,7 +159,7 @@ def _text_of_gains(gains: Sequence[RangeGain], tries: int) -> str:
 def evidence_that_best_scores_are_close(table: pd.DataFrame, methods: Sequence[str]) -> ClaimEvidence:
     """The methods' best scores are nearly the same, where the runs can show a difference."""
     quantities, shows = [], []
-    for at, rows in _rows_by_noise(table):
+    for at, rows in rows_by_noise(table):
         points_of = {method: point_scores(rows_of_method(rows, method)) for method in methods}
         tops = {method: weighted_mean_of_ordered_scores(one, weights_of_best) for method, one in points_of.items()}
         shows.append(any(one.has_significant_differences for one in points_of.values()))
@@ -200,7 +179,7 @@ def evidence_that_few_candidates_beat_others(
 ) -> ClaimEvidence:
     """At equal privacy, the few candidates of a method beat as many random candidates of each other method."""
     quantities = []
-    for at, rows in _rows_by_noise(table):
+    for at, rows in rows_by_noise(table):
         own = point_scores(rows_of_method(rows, few))
         top, draws = weighted_mean_of_ordered_scores(own, weights_of_best), len(own.means)
         quantities += [
@@ -222,11 +201,11 @@ def evidence_that_few_candidates_beat_others(
 def evidence_that_few_candidates_beat_pruned_others(looks: pd.DataFrame) -> ClaimEvidence:
     """The same after the others lost every learning rate that is the best at no recorded step."""
     kept, told = [rows_of_method(looks, ADAM)], []
-    for (at, rows), method in ((group, method) for group in _rows_by_noise(looks) for method in TUNED):
+    for (at, rows), method in ((group, method) for group in rows_by_noise(looks) for method in TUNED):
         own = rows_of_method(rows, method)
         rates = sorted(rates_that_are_ever_the_best(own))
         kept.append(own[own[LR].astype(float).isin(rates)])
-        told.append(f"{at} lr {_values_text(rates)} of {method_label(method)}")
+        told.append(f"{at} lr {values_text(rates)} of {method_label(method)}")
     pruned = pd.concat(kept)
     last: pd.DataFrame = pruned[pruned[STEPS] == looks[STEPS].max()]
     found = evidence_that_few_candidates_beat_others(last)
@@ -259,10 +238,37 @@ def evidence_that_adam_defaults_suffice(table: pd.DataFrame, default: Mapping[st
     )
 
 
+def evidence_that_no_candidate_is_catastrophic(table: pd.DataFrame, method: str = ADAM) -> ClaimEvidence:
+    """The method's worst candidate is clearly better than the best constant predictor, at every noise.
+
+    `BEST_CONSTANT` is a column of the table: the score of the best constant predictor, nan if it is not known.
+    """
+    constant, quantities, told = float(table[BEST_CONSTANT].iloc[0]), [], []
+    for at, rows in rows_by_noise(table.drop(columns=BEST_CONSTANT)):
+        points = {str(name): point_scores(own) for name, own in rows.groupby(METHOD, sort=False)}
+        worst = weighted_mean_of_ordered_scores(points[method], weights_of_worst)
+        quantities.append(
+            Quantity(name=f"{at} worst candidate", estimate=partial(_above_constant, worst, constant), margin=BETTER)
+        )
+        told += [
+            f"{at} {int((own.means < constant + BETTER.least).sum())} of {len(own.means)} candidates of "
+            f"{method_label(name)}"
+            for name, own in points.items()
+        ]
+    return weigh(
+        quantities, remark=f"no better than a constant by {BETTER.unit.value_text(BETTER.least)}: " + "; ".join(told)
+    )
+
+
+def _above_constant(score: ScoreStatistic, constant: float, name: str, level: float) -> IntervalEstimate:
+    one = score.estimate(name, level)
+    return replace(one, value=one.value - constant, low=one.low - constant, high=one.high - constant)
+
+
 def evidence_that_second_method_is_no_worse(table: pd.DataFrame, one: str = ADAM, other: str = WOSM) -> ClaimEvidence:
     """The second method's best and median scores are no worse than the first's, for every number of steps."""
     quantities, shows = [], []
-    for at, rows in _rows_by_noise(table[table[METHOD].isin((one, other))]):
+    for at, rows in rows_by_noise(table[table[METHOD].isin((one, other))]):
         pooled = point_scores(rows)
         shows.append(pooled.has_significant_differences)
         for length in sorted({int(length) for length in pooled.settings[STEPS]}):
@@ -279,108 +285,30 @@ def evidence_that_second_method_is_no_worse(table: pd.DataFrame, one: str = ADAM
     return weigh(quantities, shows_differences=all(shows))
 
 
-def evidence_that_many_rates_are_prunable(table: pd.DataFrame) -> ClaimEvidence:
-    """At least half of the learning rates are never nearly the best, at every noise; in direction, some are."""
-    groups = _rows_by_noise(rows_of_method(table, "dpsgd"))
-    found = [_evidence_on_prunable_rates(at, rows, len(groups)) for at, rows in groups]
-    return ClaimEvidence(
-        parts=tuple(part for one in found for part in one.parts),
-        verdict=min((one.verdict for one in found), key=_RANKS.index, default=Verdict.UNDECIDED),
-        remark="; ".join(one.remark for one in found),
-        flip="; ".join(one.flip for one in found),
-    )
-
-
-_RANKS = [Verdict.REFUTED, Verdict.UNDECIDED, Verdict.MISSED, Verdict.HOLDS]
-"""Verdicts from the one that decides a claim at several noises first to the one that decides it last."""
-
-
-def _evidence_on_prunable_rates(at: str, rows: pd.DataFrame, groups: int) -> ClaimEvidence:
-    pooled = point_scores(rows)
-    rates = sorted({float(rate) for rate in pooled.settings[LR]})
-    by_rate = {rate: weigh(_deficits_of_rate(at, pooled, rate), joint=groups * len(rates)) for rate in rates}
-    margins = {
-        rate: joint_verdict(part.margin.verdict_on_range(part.estimate) for part in one.parts)
-        for rate, one in by_rate.items()
-    }
-    never, needed = ([rate for rate in rates if margins[rate] is one] for one in (Verdict.HOLDS, Verdict.REFUTED))
-    undecided = len(rates) - len(never) - len(needed)
-    reach = sorted(min(part.estimate.low for part in one.parts) for one in by_rate.values())[len(rates) // 2]
-    verdict = verdict_on_direction_and_margin(
-        _verdict_on_count(1, len(never), undecided), _verdict_on_count(len(rates) / 2, len(never), undecided)
-    )
-    return ClaimEvidence(
-        parts=tuple(part for one in by_rate.values() for part in one.parts),
-        verdict=verdict,
-        remark=f"{at} {len(never)} of {len(rates)} learning rates are: {_values_text(never)}; {len(needed)} are not: "
-        f"{_values_text(needed)}; {undecided} cannot be told",
-        flip=f"{at} holds "
-        + (f"up to a margin of {BETTER.unit.value_text(reach)}" if reach >= 0 else "at no margin above 0.0 points"),
-    )
-
-
-def _verdict_on_count(least: float, certain: int, undecided: int) -> Verdict:
-    """Whether a number is at least `least` if `certain` are in it, and so many more may be."""
-    if certain >= least:
-        return Verdict.HOLDS
-    return Verdict.UNDECIDED if certain + undecided >= least else Verdict.REFUTED
-
-
-def _deficits_of_rate(at: str, pooled: PointScores, rate: float) -> Iterator[Quantity]:
-    """How much the best score of a learning rate is below that of the others, at each length."""
-    own = pooled.mask_of_points_with_settings(**{LR: rate})
-    for length in sorted({int(length) for length in pooled.settings[STEPS]}):
-        here = pooled.mask_of_points_with_settings(steps=length)
-        mine, others = (
-            weighted_mean_of_ordered_scores(pooled, weights_of_best, here & chosen) for chosen in (own, ~own)
-        )
-        yield Quantity(name=f"{at} lr {rate:g}, {length} steps:", estimate=(others - mine).estimate, margin=BETTER)
-
-
-def win_counts_of_rate_and_clip_norm_pairs(table: pd.DataFrame) -> dict[tuple[float, float], int]:
-    """How often each (lr, clip norm) has the best mean score for a number of steps; the first among equals counts."""
-    pooled = point_scores(table)
-    counts = {(float(lr), float(clip)): 0 for lr, clip in zip(table[LR], table[CLIP], strict=True)}
-    for _, own in group_rows_by_column(pooled.table, STEPS):
-        top = own.iloc[int(own["score"].to_numpy().argmax())]
-        counts[float(top[LR]), float(top[CLIP])] += 1
-    return counts
-
-
-def evidence_on_rate_by_clip_norm(table: pd.DataFrame, method: str, margin: Margin) -> ClaimEvidence:
-    """The exponent e of best lr ~ c^e is in the margin's range, at every noise.
-
-    `BEST_CONSTANT` is a column of the table: the score of the best constant predictor, nan if it is not known.
-    """
-    known = float(table[BEST_CONSTANT].iloc[0])
-    groups = _rows_by_noise(rows_of_method(table.drop(columns=BEST_CONSTANT), method))
-    level = confidence_of_each_interval(len(groups))
-    slopes = {
-        at: slope_of_best_rate(score_grid(rows, CLIP), None if np.isnan(known) else known, level) for at, rows in groups
-    }
-    return weigh(
-        (
-            Quantity(name=f"{at} e", estimate=partial(_named, slope.estimate), margin=margin)
-            for at, slope in slopes.items()
-        ),
-        remark="; ".join(f"{at} {slope.basis_text}" for at, slope in slopes.items()),
-    )
+def evidence_that_momentum_helps_little(table: pd.DataFrame) -> ClaimEvidence:
+    """The best score with momentum, whatever its coefficient, is hardly above DP-SGD's, at every noise."""
+    quantities = []
+    for at, rows in rows_by_noise(table):
+        with_momentum, without = (point_scores(rows_of_method(rows, method)) for method in ("dpmomentum", "dpsgd"))
+        gain = best_score(with_momentum) - best_score(without)
+        quantities.append(Quantity(name=f"{at} gain of momentum:", estimate=gain.estimate, margin=HELPS_LITTLE))
+    return weigh(quantities)
 
 
 def evidence_that_moderate_momentum_is_best(table: pd.DataFrame) -> ClaimEvidence:
     """A moderate momentum coefficient has the best final score, clearly above a large one's."""
     quantities = []
-    for at, rows in _rows_by_noise(rows_of_method(table, "dpmomentum")):
+    for at, rows in rows_by_noise(rows_of_method(table, "dpmomentum")):
         pooled = point_scores(rows)
         values = sorted(set(map(float, pooled.settings[MOMENTUM])))
         moderate = tuple(value for value in MODERATE if value in values)
         if not moderate or LARGE not in values:
             continue
-        top = _best_score(pooled, **{MOMENTUM: moderate})
+        top = best_score(pooled, **{MOMENTUM: moderate})
         quantities += [
             Quantity(
                 name=f"{at} moderate above {value:g}:",
-                estimate=(top - _best_score(pooled, **{MOMENTUM: value})).estimate,
+                estimate=(top - best_score(pooled, **{MOMENTUM: value})).estimate,
                 margin=BETTER if value == LARGE else ABOVE,
             )
             for value in values
@@ -392,13 +320,13 @@ def evidence_that_moderate_momentum_is_best(table: pd.DataFrame) -> ClaimEvidenc
 def evidence_that_large_momentum_starts_fast(table: pd.DataFrame) -> ClaimEvidence:
     """A large momentum coefficient is better than every smaller one after few steps."""
     quantities = []
-    for at, rows in _rows_by_noise(rows_of_method(table, "dpmomentum")):
+    for at, rows in rows_by_noise(rows_of_method(table, "dpmomentum")):
         pooled = point_scores(rows)
         values = sorted(set(map(float, pooled.settings[MOMENTUM])))
         quantities += [
             Quantity(
                 name=f"{at} {LARGE:g} above {value:g}:",
-                estimate=(_best_score(pooled, **{MOMENTUM: LARGE}) - _best_score(pooled, **{MOMENTUM: value})).estimate,
+                estimate=(best_score(pooled, **{MOMENTUM: LARGE}) - best_score(pooled, **{MOMENTUM: value})).estimate,
                 margin=BETTER,
             )
             for value in values
@@ -449,7 +377,7 @@ def rows_by_whether_dpsgd_learned(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.
 
 def _text_of_rows_left_out(rows: pd.DataFrame) -> str:
     noises = [float(noise) for noise, _ in group_rows_by_column(rows, NOISE)]
-    return f"left out, since DP-SGD has not learned there: noise {_values_text(noises)}" if noises else ""
+    return f"left out, since DP-SGD has not learned there: noise {values_text(noises)}" if noises else ""
 
 
 def gains_over_dpsgd_by_noise(rows: pd.DataFrame, method: str) -> dict[float, ScoreStatistic]:
@@ -458,16 +386,17 @@ def gains_over_dpsgd_by_noise(rows: pd.DataFrame, method: str) -> dict[float, Sc
     for noise, own in group_rows_by_column(rows, NOISE):
         pooled = point_scores(own[own[METHOD].isin((PLAIN, method))])
         if {PLAIN, method} <= set(pooled.settings[METHOD]):
-            gains[float(noise)] = _best_score(pooled, method=method) - _best_score(pooled, method=PLAIN)
+            gains[float(noise)] = best_score(pooled, method=method) - best_score(pooled, method=PLAIN)
     return gains
 
 
-def _rows_by_noise(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def rows_by_noise(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows at each noise multiplier, and how a quantity's name begins there."""
     return [(f"noise {setting_text(noise)}:", rows) for noise, rows in group_rows_by_column(table, NOISE)]
 
 
-def _best_score(pooled: PointScores, **settings: object) -> ScoreStatistic:
+def best_score(pooled: PointScores, **settings: object) -> ScoreStatistic:
+    """The best mean score of the points with these settings."""
     return weighted_mean_of_ordered_scores(pooled, weights_of_best, pooled.mask_of_points_with_settings(**settings))
 
 
@@ -483,7 +412,7 @@ def _difference(one: VarianceShares, other: VarianceShares) -> VarianceShares:
 def _share_of_setting(shares: VarianceShares | None) -> partial[IntervalEstimate]:
     """The estimate of what a setting explains of a grid's variance, alone and with lr, by name and level."""
     if shares is None:
-        return partial(_named, unknown_estimate(""))
+        return partial(named_estimate, unknown_estimate(""))
     return partial(_share_at_level, shares)
 
 
@@ -491,10 +420,11 @@ def _share_at_level(shares: VarianceShares, name: str, level: float) -> Interval
     return shares.total_share_of_parts(name, BY_SETTING, BY_BOTH, level=level)
 
 
-def _named(one: IntervalEstimate, name: str, level: float) -> IntervalEstimate:
+def named_estimate(one: IntervalEstimate, name: str, level: float) -> IntervalEstimate:
     """An estimate that is made already, whatever the level, with a name."""
     return IntervalEstimate(name=name, value=one.value, low=one.low, high=one.high)
 
 
-def _values_text(values: Sequence[float]) -> str:
+def values_text(values: Sequence[float]) -> str:
+    """Numbers for readers."""
     return ", ".join(f"{value:g}" for value in values) or "none"

@@ -29,17 +29,26 @@ from dpsweep.reports.reproduction.finding import (
     weigh,
 )
 from dpsweep.reports.reproduction.results import RunCurve, SearchResults
-from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, rows_of_method
+from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, REGULARIZER, rows_of_method
 from dpsweep.reports.statistics.verdict import IntervalEstimate, mean_estimate_of_repeats
 
 FLAT = Margin(most=0.05, source="ours: a third of the 15 points that Mohapatra et al. show; Yang et al. name no number")
 LOWER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth of the loss; no paper names a number")
 ROUGHER = Margin(least=0.05, above=0.0, unit=PERCENT, source="ours: a twentieth; no paper names a number")
 
+HALVED = Margin(
+    least=0.5,
+    above=0.0,
+    unit=PERCENT,
+    source="Yu et al. 2019, Equation 6: the clip norm falls to a half, as gradients do",
+)
+
 SMOOTH = 1e-12
 """Least roughness of a curve, so that a ratio to it is finite."""
 
 LOSS, ACCURACY, CURVE = "training_loss", "training_accuracy", "curve"
+NORMS = {"gradient_norm_q50": "the median", "gradient_norm_q90": "the 90 % quantile"}
+"""Quantiles of the norms of single examples' gradients, and how they are called."""
 
 SMALLEST, LARGEST = 1e-9, 1e9
 """Losses are drawn as if they were in this range; those of diverged runs are the largest."""
@@ -186,6 +195,31 @@ def evidence_that_small_r_fluctuates(clip: Courses, normal: Courses, *, c: float
     return weigh((Quantity(name="rougher by", estimate=ratio_at_level, margin=ROUGHER),))
 
 
+def runs_with_norms(results: SearchResults) -> pd.DataFrame:
+    """The search's runs that recorded norms of gradients, with each one's learning curve in a column."""
+    runs = runs_with_curves(results)
+    return runs.loc[runs[CURVE].map(lambda curve: NORMS.keys() <= curve[-1].keys()).astype(bool)]
+
+
+def evidence_that_gradient_norms_fall(runs: pd.DataFrame, column: str) -> ClaimEvidence:
+    """A quantile of the norms of gradients falls from the first to the last recorded step, by every method."""
+    by_method = {
+        str(method): [1 - curve[-1][column] / curve[0][column] for curve in own[CURVE]]
+        for method, own in runs.groupby(METHOD, sort=False)
+    }
+    means = {str(method): mean_curve(own)[column] for method, own in runs.groupby(METHOD, sort=False)}
+    return weigh(
+        (
+            Quantity(name=f"{method_label(method)} falls by", estimate=_mean_of_repeats(falls), margin=HALVED)
+            for method, falls in by_method.items()
+        ),
+        remark="; ".join(
+            f"{method_label(method)} from {course.iloc[0]:.3g} to {course.iloc[-1]:.3g}, highest {course.max():.3g}"
+            for method, course in means.items()
+        ),
+    )
+
+
 def _mean_of_repeats(values: Sequence[float]) -> Callable[[str, float], IntervalEstimate]:
     return lambda name, level: mean_estimate_of_repeats(name, values, level)
 
@@ -207,6 +241,13 @@ def _last_training_loss(curve: RunCurve) -> float:
     """The last training loss; infinite for a run that diverged or has none."""
     loss = curve[-1].get(LOSS) if curve else None
     return math.inf if loss is None or not math.isfinite(loss) else float(loss)
+
+
+def mean_curve(runs: pd.DataFrame) -> Course:
+    """The mean learning curve of these runs."""
+    return (
+        pd.concat([pd.DataFrame(curve).astype(float) for curve in runs[CURVE]]).groupby("step", as_index=False).mean()
+    )
 
 
 def _mean_curve_by_value(repeats: Courses) -> dict[float, Course]:

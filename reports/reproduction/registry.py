@@ -14,7 +14,7 @@ from functools import partial
 import pandas as pd
 
 from dpsweep.reports.content.formatting import enumeration_text, method_label
-from dpsweep.reports.reproduction import claims
+from dpsweep.reports.reproduction import claims, rate_claims
 from dpsweep.reports.reproduction import learning_curves as learning
 from dpsweep.reports.reproduction.claims import (
     ADAM,
@@ -28,12 +28,9 @@ from dpsweep.reports.reproduction.claims import (
     FALLING,
     FEW,
     FLAT,
-    FREE,
-    INVERSE,
     LARGE,
     MOMENTUM,
     PLAIN,
-    READ_FROM,
     TUNED,
     WOSM,
 )
@@ -44,7 +41,8 @@ from dpsweep.reports.reproduction.results import (
     rows_of_first_recorded_step,
     table_with_row_per_recorded_step,
 )
-from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, REGULARIZER, STEPS
+from dpsweep.reports.statistics.point_scores import CLIP, LR, METHOD, NOISE, REGULARIZER, STEPS
+from dpsweep.reports.statistics.score_grid import FEWEST_ROWS
 
 YANG, MOHAPATRA, YU = "Yang et al. 2022", "Mohapatra et al. 2022", "Yu et al. 2019"
 
@@ -119,8 +117,9 @@ def reproduction_of_results(figure: Trained, results: SearchResults) -> Reproduc
 
 
 MARGINS: tuple[Margin, ...] = (
-    *(BETTER, claims.ABOVE, CLOSE, claims.NO_WORSE, FLAT, DEPENDS, INVERSE, FREE),
-    *(learning.FLAT, learning.LOWER, learning.ROUGHER),
+    *(BETTER, claims.ABOVE, CLOSE, claims.NO_WORSE, FLAT, DEPENDS, claims.HELPS_LITTLE),
+    *(rate_claims.INVERSE, rate_claims.INVERSE_TO_NOISE, rate_claims.FREE),
+    *(learning.FLAT, learning.LOWER, learning.ROUGHER, learning.HALVED),
 )
 """The margins of all claims, each once."""
 
@@ -149,6 +148,12 @@ def _rows_of_slopes(results: SearchResults) -> pd.DataFrame:
         return results.table.assign(**{BEST_CONSTANT: BEST_ACCURACY.get(account, math.nan)})
     constant = -math.log10(BEST_LOSS.get(account, math.nan))
     return learning.table_scored_by_last_loss(results).drop(columns="loss").assign(**{BEST_CONSTANT: constant})
+
+
+def _rows_of_many_noises(results: SearchResults) -> pd.DataFrame:
+    """Those rows, where there are noise multipliers enough for a slope."""
+    rows = _rows_of_slopes(results)
+    return rows if rows[NOISE].nunique() >= FEWEST_ROWS else rows[:0]
 
 
 def _rows_of_lengths(results: SearchResults) -> pd.DataFrame:
@@ -255,26 +260,25 @@ def _claims_on_curves(clipped: str, normalized: str) -> Iterable[PaperClaim]:
 
 def _claims_on_rates() -> Iterable[PaperClaim]:
     """The claims on learning rates and clip norms."""
-    slope = (
-        f"best lr ~ c^e with e from {{}}, by the training loss where it was recorded, else by the score; {READ_FROM}"
-    )
+    slope = "best lr ~ {}^e with e from {}, by the training loss where it was recorded, else by the score; {}"
+    by_clip_norm = rate_claims.READ_FROM.format(rows="clip norms")
     make = partial(PaperClaim, paper=MOHAPATRA, rows=_rows_of_slopes)
     yield make(
         topic="DP-SGD's best lr falls as 1 / c",
         where="Theorem 5.1, Figures 2 and 4; Yang et al. 2022, Section 3.4",
         claim="DP-SGD's best losses lie on a diagonal: the best learning rate is inversely proportional to the clip "
         "norm.",
-        criterion=slope.format(INVERSE.range_text),
+        criterion=slope.format("c", rate_claims.INVERSE.range_text, by_clip_norm),
         needs={"dpsgd": (LR, CLIP)},
-        weigh=partial(claims.evidence_on_rate_by_clip_norm, method="dpsgd", margin=INVERSE),
+        weigh=partial(rate_claims.evidence_on_rate_by_clip_norm, method="dpsgd", margin=rate_claims.INVERSE),
     )
     yield make(
         topic="DP-Adam's best lr does not depend on c",
         where="Figures 3 and 5",
         claim="DP-Adam has no such diagonal: good learning rates are the same for a wide range of clip norms.",
-        criterion=slope.format(FREE.range_text),
+        criterion=slope.format("c", rate_claims.FREE.range_text, by_clip_norm),
         needs={ADAM: (LR, CLIP)},
-        weigh=partial(claims.evidence_on_rate_by_clip_norm, method=ADAM, margin=FREE),
+        weigh=partial(rate_claims.evidence_on_rate_by_clip_norm, method=ADAM, margin=rate_claims.FREE),
     )
     yield PaperClaim(
         topic="Half of DP-SGD's learning rates can be left out",
@@ -285,7 +289,36 @@ def _claims_on_rates() -> Iterable[PaperClaim]:
         "best of all at every length; in direction, at least one is",
         needs={"dpsgd": (LR, CLIP, STEPS)},
         rows=_rows_of_lengths,
-        weigh=claims.evidence_that_many_rates_are_prunable,
+        weigh=rate_claims.evidence_that_many_rates_are_prunable,
+    )
+
+
+def _claims_on_noise() -> Iterable[PaperClaim]:
+    """The claims on learning rates and sizes of batches against the noise."""
+    for method, theorem, key in (("dpnsgd", "3.2", REGULARIZER), ("dpsgd", "3.4", CLIP)):
+        yield PaperClaim(
+            topic=f"{method_label(method)}'s best lr falls as 1 / noise",
+            paper=YANG,
+            where=f"Theorem {theorem}",
+            claim="The learning rate of the theorem is inversely proportional to the noise multiplier, all else equal.",
+            criterion=f"best lr ~ noise^e with e from {rate_claims.INVERSE_TO_NOISE.range_text}; "
+            + rate_claims.READ_FROM.format(rows="noise multipliers"),
+            needs={method: (LR, NOISE)},
+            rows=_rows_of_many_noises,
+            weigh=partial(
+                rate_claims.evidence_on_rate_by_noise, method=method, key=key, margin=rate_claims.INVERSE_TO_NOISE
+            ),
+        )
+    yield PaperClaim(
+        topic="The size of batches does not matter to DP-NSGD at equal noise of their mean",
+        paper=YANG,
+        where="Remark A.1",
+        claim="The size of batches does not affect the expected upper bounds, because single gradients are normalized.",
+        criterion=f"wherever sizes share the noise multiplier over the size, their best scores differ by "
+        f"{CLOSE.range_text}, among points that differ by more than noise",
+        needs={"dpnsgd": (LR, rate_claims.BATCH, rate_claims.NOISE_OF_MEAN)},
+        rows=rate_claims.rows_with_noise_of_mean,
+        weigh=partial(rate_claims.evidence_that_batch_size_matters_little, method="dpnsgd"),
     )
 
 
@@ -315,6 +348,15 @@ def _claims_on_adam() -> Iterable[PaperClaim]:
         needs={ADAM: (CLIP,), **tuned},
         rows=_rows_of_all_methods_and_default_rate,
         weigh=claims.evidence_that_few_candidates_beat_others,
+    )
+    yield make(
+        topic="DP-Adam's candidates are never catastrophic",
+        where="Section 1; Section 6, Figure 7",
+        claim="DP-Adam at its default learning rate is much more likely to produce non-catastrophic results.",
+        criterion=f"its worst candidate is {BETTER.range_text} above always giving the most frequent answer",
+        needs={ADAM: (CLIP,)},
+        rows=_rows_with_best_constant,
+        weigh=claims.evidence_that_no_candidate_is_catastrophic,
     )
     yield make(
         topic=f"The best of {enumeration_text(labels)} are close",
@@ -354,6 +396,12 @@ def _rows_of_all_methods_and_default_rate(results: SearchResults) -> pd.DataFram
     return kept
 
 
+def _rows_with_best_constant(results: SearchResults) -> pd.DataFrame:
+    """Those rows with the best constant predictor's accuracy, nan if it is not known or the score is no accuracy."""
+    rows = _rows_of_all_methods_and_default_rate(results)
+    return rows.assign(**{BEST_CONSTANT: BEST_ACCURACY.get(results.facts.account, math.nan)})
+
+
 def _claims_on_momentum() -> Iterable[PaperClaim]:
     """The claims on momentum and on a clip norm that falls."""
     above = f"at every noise multiplier at which DP-SGD learned, the best score is {BETTER.range_text} above DP-SGD's"
@@ -385,6 +433,18 @@ def _claims_on_momentum() -> Iterable[PaperClaim]:
         needs={PLAIN: (STEPS,), BOTH: (STEPS,)},
         weigh=claims.evidence_that_few_steps_gain_most,
     )
+    yield PaperClaim(
+        topic="Momentum does not help private training",
+        paper=YANG,
+        where="Section 3.2",
+        claim="Momentum does not apply well to private training, since earlier directions have noise; no application "
+        "of it is successful.",
+        criterion=f"its best score, whatever the coefficient, is {claims.HELPS_LITTLE.range_text} above DP-SGD's, each "
+        "at its best settings",
+        needs={"dpsgd": (LR,), "dpmomentum": (LR,)},
+        rows=_rows_at_constant_clip_norm,
+        weigh=claims.evidence_that_momentum_helps_little,
+    )
     make = partial(PaperClaim, paper="Yu et al. 2018", where="Figure 3", needs={"dpmomentum": (MOMENTUM,)})
     yield make(
         topic="Momentum 0.6 or 0.7 is the best in the end, 0.9 is worse",
@@ -404,12 +464,37 @@ def _claims_on_momentum() -> Iterable[PaperClaim]:
     )
 
 
+def _rows_at_constant_clip_norm(results: SearchResults) -> pd.DataFrame:
+    table = results.table
+    rows: pd.DataFrame = table[table[LEAST].astype(float) == 1] if LEAST in table else table
+    return rows
+
+
+def _claims_on_gradient_norms() -> Iterable[PaperClaim]:
+    """The claims on norms of gradients in the course of training."""
+    for column, label in learning.NORMS.items():
+        yield PaperClaim(
+            topic=f"Gradients shrink in training: {label} of their norms",
+            paper=YU,
+            where="Section 2, Figure 1",
+            claim="The gradient tends to zero as training goes, so that the clip norm may fall.",
+            criterion=f"{label} of the norms of single examples' gradients falls by {learning.HALVED.range_text} from "
+            "the first to the last recorded step, by each method at one learning rate",
+            needs={"dpsgd": ()},
+            lacks={"dpsgd": (LR,)},
+            rows=learning.runs_with_norms,
+            weigh=partial(learning.evidence_that_gradient_norms_fall, column=column),
+        )
+
+
 CLAIMS: tuple[PaperClaim, ...] = (
     *_claims_on_normalization("dpnsgd", "dpsgd", ours=False),
     *_claims_on_curves("clipped_sgd", "normalized_sgd"),
     *_claims_on_curves("dpsgd", "dpnsgd"),
+    *_claims_on_noise(),
     *_claims_on_rates(),
     *_claims_on_adam(),
     *_claims_on_momentum(),
+    *_claims_on_gradient_norms(),
     *_claims_on_normalization("dpnadam", "dpadam", ours=True),
 )

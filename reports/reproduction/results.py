@@ -229,7 +229,7 @@ RESULTS = f"results{SUFFIX}"
 LEFT_OUT = ("trial", "seconds", "device", "folder", "error", "attempts_charged", "attempts_started", "conduct", "gap")
 """Columns of a sweep's table that no figure reads. Runs are numbered instead of named."""
 
-LOOKS = ("step", "test_accuracy", "training_accuracy", "training_loss")
+LOOKS = ("step", "test_accuracy", "training_accuracy", "training_loss", "gradient_norm_q50", "gradient_norm_q90")
 """What a figure reads of a learning curve."""
 
 

@@ -148,12 +148,12 @@ FEWEST_ROWS = 8
 CLEAR = 3.0
 """Standard errors by which a best score must beat its row's ends and median, and the best constant predictor."""
 
-NAME = "e"
+NAME, CLIP_NORM = "e", "clip norm"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slope:
-    """The exponent e of best learning rate ~ clip_norm^e, and the number of usable clip norms.
+    """The exponent e of best learning rate ~ clip_norm^e, and the number of usable clip norms, or of another `setting`.
 
     `reason` says why the estimate has no interval; it is empty if there is one.
     """
@@ -161,15 +161,18 @@ class Slope:
     estimate: IntervalEstimate
     rows: int
     reason: str = ""
+    setting: str = CLIP_NORM
 
     @property
     def basis_text(self) -> str:
         """What the exponent was read from, or why it is not told."""
-        return self.reason or f"from {self.rows} usable clip norms"
+        return self.reason or f"from {self.rows} usable {self.setting}s"
 
 
-def slope_of_best_rate(grid: ScoreGrid | None, best_constant: float | None, level: float = CONFIDENCE) -> Slope:
-    """The slope over the usable clip norms; without an interval where they give no single number.
+def slope_of_best_rate(
+    grid: ScoreGrid | None, best_constant: float | None, level: float = CONFIDENCE, setting: str = CLIP_NORM
+) -> Slope:
+    """The slope over the usable clip norms, or another `setting`; without an interval where they give no single number.
 
     `best_constant` is the score of the best predictor that always says the same, None if it is not known.
     """
@@ -179,17 +182,17 @@ def slope_of_best_rate(grid: ScoreGrid | None, best_constant: float | None, leve
         return _untold_slope("what the best constant predictor scores is not known")
     usable = mask_of_usable_rows(grid, best_constant)
     if (rows := int(usable.sum())) < FEWEST_ROWS:
-        return _untold_slope(f"{rows} of {len(usable)} clip norms are usable, {FEWEST_ROWS} are needed", rows)
+        return _untold_slope(f"{rows} of {len(usable)} {setting}s are usable, {FEWEST_ROWS} are needed", rows)
     settings, scores = grid.settings[usable], np.concatenate([grid.means[None, usable], grid.draws[:, usable]])
     peaks = log_rate_at_peak_of_each_row(np.log(grid.rates), scores)
-    return _slope_of_peaks(np.log(settings), peaks[0], peaks[1:], level)
+    return replace(_slope_of_peaks(np.log(settings), peaks[0], peaks[1:], level, setting), setting=setting)
 
 
 def _untold_slope(reason: str, rows: int = 0) -> Slope:
     return Slope(estimate=unknown_estimate(NAME), rows=rows, reason=reason)
 
 
-def _slope_of_peaks(x: Values, peaks: Values, draws: Values, level: float) -> Slope:
+def _slope_of_peaks(x: Values, peaks: Values, draws: Values, level: float, setting: str) -> Slope:
     """The slope of the peaks [rows] over x [rows], ascending; `draws` [draws, rows] are bootstrap draws of the peaks.
 
     It is not told if the halves of the rows have different slopes, or if one row alone moves it out of its interval.
@@ -201,14 +204,14 @@ def _slope_of_peaks(x: Values, peaks: Values, draws: Values, level: float) -> Sl
     change = interval_estimate_from_draws("", high - low, _finite_draws(high_draws - low_draws))
     if not change.low <= 0 <= change.high:
         place = math.exp(x[rows // 2 - 1])
-        return _untold_slope(f"{low:.2f} up to clip norm {place:.3g}, {high:.2f} above", rows)
+        return _untold_slope(f"{low:.2f} up to {setting} {place:.3g}, {high:.2f} above", rows)
     value = float(median_of_pairwise_slopes(x, peaks))
     one = interval_estimate_from_draws(NAME, value, _finite_draws(_slopes_of_resampled_rows(x, draws, random)), level)
     one = replace(one, low=min(one.low, value), high=max(one.high, value))  # draws may be biased on one side
     for row in range(rows):
         without = float(median_of_pairwise_slopes(np.delete(x, row), np.delete(peaks, row)))
         if not one.low <= without <= one.high:
-            return _untold_slope(f"{value:.2f}, but {without:.2f} without clip norm {math.exp(x[row]):.3g}", rows)
+            return _untold_slope(f"{value:.2f}, but {without:.2f} without {setting} {math.exp(x[row]):.3g}", rows)
     return Slope(estimate=one, rows=rows)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsweep.reports.figures.charts import Map, draw_maps
-from dpsweep.reports.reproduction.claims import win_counts_of_rate_and_clip_norm_pairs
 from dpsweep.reports.reproduction.finding import Reproduction, Trained, sheet_of_formatted_values
+from dpsweep.reports.reproduction.rate_claims import win_counts_of_rate_and_clip_norm_pairs
 from dpsweep.reports.reproduction.results import (
     SearchResults,
     table_with_row_per_recorded_step,

@@ -18,7 +18,7 @@ from dpsweep.reports.reproduction.training import ACCOUNT, sheet_of_prices_by_ac
 from dpsweep.reports.statistics.point_scores import (
     METHOD,
     STEPS,
-    scores_of_rows,
+    point_scores,
 )
 
 OUR_LENGTHS = "The noise multipliers, and with them the numbers of steps that a budget allows, are ours."
@@ -29,10 +29,11 @@ COVERTYPE = (
     "A sixth of Covertype's records, a sample that a package carries, in batches of the paper's size; scores are noisy "
     "counts of held-out private records, since the data set has no test set."
 )
+OUR_RATES = "Each method is at the best of several learning rates, at a larger epsilon than the paper's: both are ours."
 EACH_LENGTH = "Each number of steps is a separate run, at the noise multiplier for which the budget allows these steps."
 
 
-def reproduction_of_figure_2(results: SearchResults) -> Reproduction:
+def reproduction_of_figure_2(results: SearchResults, *, differences: tuple[str, ...]) -> Reproduction:
     """One curve per method."""
     rows = rows_by_names_of_yu(results)
     return Reproduction(
@@ -41,7 +42,7 @@ def reproduction_of_figure_2(results: SearchResults) -> Reproduction:
         drawings=(draw_scores_over_steps(rows, results.quality),),
         sheets=(sheet_of_prices_by_accountant(results),),
         notes=(EACH_LENGTH, ACCOUNT),
-        differences=(OUR_LENGTHS, OUR_FALL),
+        differences=differences,
     )
 
 
@@ -61,7 +62,7 @@ def reproduction_of_figure_4(
 
 
 def draw_scores_over_steps(rows: pd.DataFrame, quality: str) -> Drawing:
-    """Scores over the number of steps that the budget allows, a curve per method."""
+    """The score at the best learning rate over the number of steps that the budget allows, a curve per method."""
     present = [method for method in METHODS.values() if (rows[METHOD] == method).any()]
     return draw_charts(
         "figure",
@@ -71,26 +72,35 @@ def draw_scores_over_steps(rows: pd.DataFrame, quality: str) -> Drawing:
                 title="Until the budget is spent",
                 x_label="steps",
                 y_label=quality,
-                curves=tuple(_mean_score_curve(rows[rows[METHOD] == method], method) for method in present),
+                curves=tuple(_best_score_curve(rows[rows[METHOD] == method], method) for method in present),
                 log_x=True,
             ),
         ),
     )
 
 
-def _mean_score_curve(rows: pd.DataFrame, method: str) -> Curve:
-    means = rows.assign(score=scores_of_rows(rows)).groupby(STEPS)["score"].mean().dropna().sort_index()
-    return Curve(label=method, x=tuple(map(float, means.index)), y=tuple(means))
+def _best_score_curve(rows: pd.DataFrame, method: str) -> Curve:
+    best = point_scores(rows).table.groupby(STEPS)["score"].max().sort_index()
+    return Curve(label=method, x=tuple(map(float, best.index)), y=tuple(best))
 
 
 FIGURES = {
-    "d_fig2": Trained(make=reproduction_of_figure_2),
+    "d_fig2": Trained(make=partial(reproduction_of_figure_2, differences=(OUR_LENGTHS, OUR_FALL))),
+    "d_fig2_rates": Trained(make=partial(reproduction_of_figure_2, differences=(OUR_RATES, OUR_LENGTHS, OUR_FALL))),
     "d_fig4": Trained(
         make=partial(
             reproduction_of_figure_4,
             data="Covertype",
             other="MNIST, is `d_fig4_mnist`.",
             differences=(OUR_LENGTHS, COVERTYPE),
+        )
+    ),
+    "d_fig4_rates": Trained(
+        make=partial(
+            reproduction_of_figure_4,
+            data="Covertype",
+            other="MNIST, is `d_fig4_mnist`.",
+            differences=(OUR_RATES, OUR_LENGTHS, COVERTYPE),
         )
     ),
     "d_fig4_mnist": Trained(

@@ -18,23 +18,25 @@ from dpsweep.reports.content.sweep_table import State
 from dpsweep.reports.reproduction import registry
 from dpsweep.reports.reproduction.claims import (
     BEST_CONSTANT,
-    FREE,
-    INVERSE,
     MOMENTUM,
-    evidence_on_rate_by_clip_norm,
     evidence_that_adam_defaults_suffice,
     evidence_that_best_scores_are_close,
     evidence_that_few_candidates_beat_others,
     evidence_that_large_momentum_starts_fast,
-    evidence_that_many_rates_are_prunable,
     evidence_that_moderate_momentum_is_best,
     evidence_that_normalized_tunes_easier,
     evidence_that_regularizer_matters_little,
     evidence_that_second_method_is_no_worse,
-    win_counts_of_rate_and_clip_norm_pairs,
 )
 from dpsweep.reports.reproduction.finding import ClaimEvidence, Margin
 from dpsweep.reports.reproduction.learning_curves import table_scored_by_last_loss
+from dpsweep.reports.reproduction.rate_claims import (
+    FREE,
+    INVERSE,
+    evidence_on_rate_by_clip_norm,
+    evidence_that_many_rates_are_prunable,
+    win_counts_of_rate_and_clip_norm_pairs,
+)
 from dpsweep.reports.reproduction.results import read_results
 from dpsweep.reports.statistics.point_scores import CLIP, LR, REGULARIZER, STEPS
 from dpsweep.reports.statistics.score_grid import log_rate_at_peak_of_each_row, mask_of_usable_rows, score_grid

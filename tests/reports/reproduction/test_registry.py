@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsweep.reports.reproduction import claims, learning_curves
+from dpsweep.reports.reproduction import claims, learning_curves, rate_claims
 from dpsweep.reports.reproduction.finding import ClaimEvidence, Margin, Part, Quantity, verdict_on_parts, weigh
 from dpsweep.reports.reproduction.registry import CLAIMS, MARGINS, findings_on_results
 from dpsweep.reports.reproduction.results import SearchResults, read_results, table_with_row_per_recorded_step
@@ -77,7 +77,12 @@ def test_a_verdict_turns_at_the_margin_that_it_names(margin: Margin) -> None:
 
 
 def test_every_margin_of_a_claim_is_listed_with_its_source() -> None:
-    named = {one for module in (claims, learning_curves) for one in vars(module).values() if isinstance(one, Margin)}
+    named = {
+        one
+        for module in (claims, learning_curves, rate_claims)
+        for one in vars(module).values()
+        if isinstance(one, Margin)
+    }
     assert named == set(MARGINS)
 
 
@@ -140,7 +145,7 @@ def test_pruning_leaves_the_rates_that_are_the_best_at_some_step() -> None:
     looks = table_with_row_per_recorded_step(stored("b_fig10"))
     kept = claims.rates_that_are_ever_the_best(looks)
     assert 0 < len(kept) < looks[claims.LR].nunique()
-    wins = claims.win_counts_of_rate_and_clip_norm_pairs(looks)
+    wins = rate_claims.win_counts_of_rate_and_clip_norm_pairs(looks)
     assert kept == {rate for (rate, _), count in wins.items() if count}
 
 

@@ -28,15 +28,25 @@ Compose = Callable[[Sequence[str]], PricedPlan]
 
 FAST = ("accountant=rdp", "accountant.witnesses=[]")
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-DECLARED_PUBLIC = {"a_fig1", "a_fig2", "a_fig1_mnist", "a_fig2_mnist", "b_fig2_3", "b_fig4_5"}
-"""Experiments that look at the training loss."""
+DECLARED_PUBLIC = {
+    "a_fig1",
+    "a_fig2",
+    "a_fig1_mnist",
+    "a_fig2_mnist",
+    "b_fig2_3",
+    "b_fig4_5",
+    "d_fig1",
+    "d_fig1_convex",
+}
+"""Experiments that look at the training loss, or at norms of gradients."""
 
 LOOKED_AT = {"b_fig7", "b_fig7_mnist_4_9", "b_fig8", "b_fig10", "b_fig11_14", "d_fig3"}
 """Experiments that look at a test set in the course of training; at smoke size, at digits that are declared public."""
 
-NO_NOISE = {"a_fig1", "a_fig1_mnist"}
+NO_NOISE = {"a_fig1", "a_fig1_mnist", "d_fig1", "d_fig1_convex"}
 
-NO_TEST_SET, REPLACED = {"d_fig4"}, dict.fromkeys(("d_fig4", "d_fig4_mnist"), ("accountant=pld",))
+NO_TEST_SET = {"d_fig4", "d_fig4_rates"}
+REPLACED = dict.fromkeys((*NO_TEST_SET, "d_fig4_mnist"), ("accountant=pld",))
 """Experiments whose data have no public test set, and such as Renyi curves have no bound for."""
 
 LARGE = {
@@ -47,7 +57,9 @@ LARGE = {
     "b_fig10": ("steps=2000",),
     "b_fig11_14": ("trainer.clip_norm=1",),
     "d_fig2": ("trainer=dpsgd", "steps=100"),
+    "d_fig2_rates": ("trainer=dpsgd", "steps=100"),
     "d_fig4": ("trainer=dpsgd", "steps=100"),
+    "d_fig4_rates": ("trainer=dpsgd", "steps=100"),
     "d_fig4_mnist": ("trainer=dpsgd", "steps=100"),
 }
 """What is left out of the largest plans here, so that composing them takes no time."""
@@ -59,7 +71,7 @@ PUBLISHED = tuple(
 OWN_COPY = dict.fromkeys(("a_fig4", "a_fig5"), PUBLISHED)
 """What the user says where an experiment starts from published weights."""
 
-OPEN = {"d_fig2", "d_fig4", "d_fig4_mnist"}
+OPEN = {"d_fig2", "d_fig2_rates", "d_fig4", "d_fig4_rates", "d_fig4_mnist"}
 """Experiments whose steps are found, which takes a while: quickly only in the smallest plan."""
 
 
