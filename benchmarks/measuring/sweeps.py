@@ -80,7 +80,7 @@ def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
 
     from dpsweep.accounting.ledger.ledger import Ledger
     from dpsweep.accounting.records.sweep_folder import SweepFolder
-    from dpsweep.accounting.searches.secret_draw import StoredDraw
+    from dpsweep.accounting.searches.stored_draw import StoredDraw
     from dpsweep.reports.content.sweep_table import read_sweep
     from dpsweep.sweeper.trial.build import make_model
     from dpsweep.sweeper.trial.spec import declaration_from_config
