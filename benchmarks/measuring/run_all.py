@@ -22,6 +22,7 @@ STUDIES: Mapping[str, str] = {
     "carrying": "accuracy of disjoint parts on official files, hours",
     "correlated_noise": "accuracy with correlated noise and without on official files, hours",
     "defaults": "accuracy of each default on official files, days",
+    "grid_sizes": "accuracy of each rule by number of points on official files, hours",
     "learning": "accuracy of each method on official files, hours",
     "learning_rates": "the best learning rate against the noise on official files, hours",
     "published": "accuracy beside published results on official files, hours",
