@@ -135,8 +135,11 @@ def poisson_selection_curve(
     return np.asarray(np.logaddexp(moments, -tries.mean) / (orders - 1))
 
 
+@lru_cache(maxsize=4096)
 def without_replacement_gaussian_curve(rate: float, noise_multiplier: float, orders: tuple[float, ...]) -> Curve:
     """A Gaussian step on a fixed-size sample, replace one; `noise_multiplier` is the noise over the sensitivity.
+
+    Cached, because a page asks for the curve of every run.
 
     *Source*: Wang, Balle, Kasiviswanathan 2019 (Subsampled Renyi Differential Privacy and Analytical Moments
     Accountant), Theorem 9.
