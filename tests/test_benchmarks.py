@@ -8,6 +8,8 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -125,3 +127,61 @@ def test_make_bench_runs_everything_but_the_named_studies() -> None:
     assert studies <= set(SCRIPTS)
     assert {path.stem for path in module["speed_benchmarks"]()} == set(SCRIPTS) - studies
     assert "measuring/run_all.py" in (ROOT / "Makefile").read_text()
+
+
+def grid_sizes() -> dict[str, Any]:
+    return runpy.run_path(str(SCRIPTS["grid_sizes"]), run_name="imported")
+
+
+def test_one_point_is_the_rate_that_other_data_sets_choose() -> None:
+    """The whole octave of DP-SGD's default that loses least in the mean over other data sets and three epsilons."""
+    study = grid_sizes()
+    settings = study["configured"]()
+    found = [
+        line
+        for line in study["lines"](ROOT / "benchmarks" / "learning_rates.jsonl")
+        if line["method"] == "dpsgd"
+        and line["epsilon"] in settings["epsilons"]
+        and line["data"] in settings["chosen_by"]
+    ]
+    losses: dict[tuple[str, float], dict[float, float]] = {}
+    for cell in {(line["data"], line["epsilon"]) for line in found}:
+        rounds = [line["accuracy"] for line in found if (line["data"], line["epsilon"]) == cell]
+        means = {float(rate): fmean(own[rate] for own in rounds) for rate in rounds[0]}
+        losses[cell] = {rate: max(means.values()) - mean for rate, mean in means.items()}
+    for data in settings["data"]:
+        others = [own for (name, _), own in losses.items() if name != data]
+        octaves = [2.0 * 2.0**k for k in range(-4, 5)]
+        best = min(octaves, key=lambda rate: fmean(own[rate] for own in others))
+        assert best == settings["learning_rate"]
+        assert f"trainer.lr={best:g} " in settings["points"][1]
+
+
+def test_a_way_is_behind_another_where_all_comparisons_at_once_say_so() -> None:
+    study = grid_sizes()
+    Way = study["Way"]  # noqa: N806 - a class
+    spread = [-0.3, -0.1, 0.0, 0.1, 0.3]
+    means = {Way(rule="best", points=4): 90.0, Way(rule="near", points=4): 89.98, Way(rule="last", points=4): 80.0}
+    place = {way: [mean + one for one in spread] for way, mean in means.items()}
+    oracle = {Way(rule=study["ORACLE"], points=1): [91.0] * 5}
+    cells = {("a", 1.0): place | oracle, ("b", 1.0): place | oracle | {Way(rule="alone", points=2): [99.0] * 5}}
+    ranked = study["ranked_ways"](cells, 1.0, ["a", "b"])
+    assert [(row.way.rule, row.ranks) for row in ranked] == [("best", (1, 2)), ("near", (1, 2)), ("last", (3, 3))]
+    assert [round(row.below_oracle, 2) for row in ranked] == [1.0, 1.02, 11.0]
+
+
+def test_the_oracle_is_its_best_point_and_a_search_without_a_winner_counts_as_nothing() -> None:
+    study = grid_sizes()
+    common = {"data": "a", "epsilon": 1.0, "points": 1}
+    found = [
+        {**common, "rule": study["ORACLE"], "accuracy": {"one": 0.5, "other": 0.25 * turn}, "round": turn}
+        for turn in range(3)
+    ]
+    for rule, told in (("one point, no search", {"p": 0.4}), ("unlucky", {})):
+        found += [{**common, "rule": rule, "accuracy": told, "round": turn} for turn in range(3)]
+    (own,) = study["cells_of"](found).values()
+    assert {way.rule: fmean(values) for way, values in own.items()} == {
+        study["ORACLE"]: 50.0,
+        "one point, no search": 40.0,
+        "unlucky": 0.0,
+    }
