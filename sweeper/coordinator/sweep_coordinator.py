@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
@@ -22,7 +22,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
@@ -54,6 +54,7 @@ from dpsweep.sweeper.coordinator.sweep_report import (
     unfinished_runs_text,
     write_results_and_print_report,
 )
+from dpsweep.sweeper.job.devices import devices_of_first_job
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account, compose_priced_plan
@@ -296,11 +297,19 @@ class SweepCoordinator:
             create_stop_file_on_signals(folder.stop_file_path),
             Display(runs, words, seconds) as display,
         ):
-            due = queue.due or queue.more(runner.workers)
+
+            def next_runs(many: int, waiting: int = 0) -> tuple[Trial, ...]:
+                runs = queue.more(many, waiting)
+                display.add_watched_trials(runs)
+                return runs
+
+            display.add_watched_trials(queue.due)
+            if queue.number_of_unproposed_runs and self.request.max_batch_size is None:
+                runner = replace(runner, refill=partial(next_runs, 1))
+            due = queue.due or next_runs(runner.workers)
             while due:
-                display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
-                due = queue.more(runner.workers)
+                due = next_runs(runner.workers)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
         return folder.stop_file_path.exists()
@@ -418,6 +427,7 @@ class SweepCoordinator:
             together=request.max_points_per_job,
             processes=request.compute.processes,
             extracts=self._number_of_records_without_features > 0,
+            variables=devices_of_first_job(request.compute),
         )
 
     @cached_property

@@ -21,21 +21,23 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.launchers.workers import FORKED
 from dpsweep.sweeper.processes import end_process_with_parent
 
 QUIET = "ignore:resource_tracker"
@@ -47,11 +49,20 @@ def is_joblib_launcher(launcher: Any) -> bool:
     return isinstance(getattr(launcher, "joblib", None), dict)
 
 
-def prepare_joblib_launcher(launcher: Any) -> None:
-    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
+IDLE_SECONDS = 10
+"""How long a worker of joblib's keeps its GPU when there is no job for it."""
+
+
+def prepare_joblib_launcher(launcher: Any, devices: Sequence[str] = ()) -> None:
+    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged.
+
+    joblib goes on with the workers of an earlier sweep only where they lease the same `devices`.
+    """
     if not is_joblib_launcher(launcher):
         return
-    launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(),)}
+    launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(), *devices)}
+    if devices:
+        launcher.joblib |= {"idle_worker_timeout": IDLE_SECONDS}
     with _restore_signal_mask_at_end(), _suppress_tracker_warnings():
         _start_resource_trackers()
 
@@ -96,7 +107,7 @@ OBJECT_STORE_BYTES = 78_643_200
 
 def start_ray_if_launcher_uses_it(launcher: Any) -> None:
     """Starts Ray for its launcher, unless it runs; for other launchers nothing is done."""
-    if f"{type(launcher).__module__}.{type(launcher).__name__}" != RAY:
+    if _class_path(launcher) != RAY:
         return
     import ray
     from ray.job_config import JobConfig
@@ -113,6 +124,10 @@ def start_ray_if_launcher_uses_it(launcher: Any) -> None:
         ray.init(**settings, job_config=_OwnFolder())
 
 
+def _class_path(launcher: Any) -> str:
+    return f"{type(launcher).__module__}.{type(launcher).__name__}"
+
+
 JOB: Mapping[str, Any] = {
     "block": None,  # the block to train, or `tries`, and which of its parts
     "part": 0,
@@ -120,11 +135,14 @@ JOB: Mapping[str, Any] = {
     "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported
     "data": None,
     "store": None,  # the plan's private store, where receipts are claimed and steps are marked
-    "compute": {"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
+    "compute": {
+        **{"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
+        **{"devices": None, "per_device": 1},
+    },
 }
 """The configuration of a job: nothing but what the runner tells it. All else stands in the plan."""
 
-Value = str | int | list[str] | None
+Value = str | int | list[str] | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,29 +168,64 @@ class JobLauncher:
 
     launcher: Any
 
-    def launch(self, jobs: Sequence[Mapping[str, Value]], first: int) -> list[Exception | None]:
+    @property
+    def asks_for_jobs_one_by_one(self) -> bool:
+        """Whether the launcher asks for a job when a worker is free for it; others take a list."""
+        return (
+            is_joblib_launcher(self.launcher)
+            or f"{type(self.launcher).__module__}.{type(self.launcher).__name__}" == FORKED
+        )
+
+    def launch(self, jobs: Iterable[Mapping[str, Value]], first: int) -> list[Exception | None]:
         """Runs a job for each of these settings; what ended each that did not end well.
 
         Raises what the launcher itself complains of. `first` is the number of the first job.
         """
-        start_ray_if_launcher_uses_it(self.launcher)
-        returned = self.launcher.launch([overrides_from_values(job) for job in jobs], initial_job_idx=first)
+        overrides = map(overrides_from_values, jobs)
+        if isinstance(jobs, Sequence):
+            start_ray_if_launcher_uses_it(self.launcher)
+            returned = self.launcher.launch(list(overrides), initial_job_idx=first)
+        elif is_joblib_launcher(self.launcher):
+            returned = _launch_by_joblib_one_by_one(self.launcher, overrides, first)
+        else:
+            returned = self.launcher.launch(overrides, initial_job_idx=first)
         return [_error_of_failed_job(job) for job in returned]
+
+
+def _launch_by_joblib_one_by_one(launcher: Any, jobs: Iterable[Sequence[str]], first: int) -> list[JobReturn]:
+    """Does what joblib's launcher does, which would list all jobs before it starts the first one.
+
+    joblib asks for a job in a thread of its own.
+    """
+    from hydra_plugins.hydra_joblib_launcher._core import execute_job
+    from joblib import Parallel, delayed
+
+    config = launcher.config
+    setup_globals()
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    state = Singleton.get_state()
+    settings = {**launcher.joblib, "backend": "loky", "pre_dispatch": "n_jobs", "batch_size": 1}
+    returned: list[JobReturn] = Parallel(**settings)(
+        delayed(execute_job)(number, job, launcher.hydra_context, config, launcher.task_function, state)
+        for number, job in enumerate(jobs, first)
+    )
+    return returned
 
 
 @dataclass(frozen=True, kw_only=True)
 class HydraJobs:
-    """What Hydra needs to launch jobs."""
+    """What Hydra needs to launch jobs, which lease these `devices`."""
 
     context: HydraContext
     task: TaskFunction
     config: DictConfig
+    devices: Sequence[str] = ()
 
     def for_plan(self, plan_id: str) -> HydraJobs:
         """The same for the jobs of this plan."""
         config = copy.deepcopy(self.config)
         OmegaConf.update(config, "plan.id", plan_id, force_add=True)  # hydra.sweep.dir is named after it
-        return HydraJobs(context=self.context, task=self.task, config=config)
+        return replace(self, config=config)
 
     @property
     def sweep_folder_path(self) -> Path:
@@ -197,7 +250,7 @@ class HydraJobs:
         config = _config_without_parts_no_job_reads(self.config)
         config.hydra.sweep.dir = str(root)
         launcher = self._instantiate_launcher(config)
-        prepare_joblib_launcher(launcher)
+        prepare_joblib_launcher(launcher, self.devices)
         return JobLauncher(launcher=launcher)
 
     def _instantiate_launcher(self, config: DictConfig) -> Any:
@@ -234,7 +287,7 @@ def overrides_from_values(values: Mapping[str, Value]) -> list[str]:
 def _override_literal(value: Value) -> str:
     if value is None:
         return "null"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_override_literal, value))}]"
     if isinstance(value, str):
         return QuotedString(text=value, quote=Quote.single).with_quotes()

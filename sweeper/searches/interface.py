@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -20,7 +21,15 @@ from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.runner import Runner
 
 
-def no_further_runs(many: int) -> tuple[Trial, ...]:
+class MoreRuns(Protocol):
+    """What returns the next runs of a search."""
+
+    def __call__(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
+        """The next runs, at most `many`; none where more than `waiting` known ones have not begun."""
+        ...
+
+
+def no_further_runs(many: int, waiting: int = 0) -> tuple[Trial, ...]:
     """No further runs: the `more` of a plan with all runs due from the beginning."""
     return ()
 
@@ -42,7 +51,7 @@ class RunQueue:
     idle: str
     losses: str
     all_known: bool = False
-    more: Callable[[int], tuple[Trial, ...]] = no_further_runs
+    more: MoreRuns = no_further_runs
     run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks_and_collect_errors
 
     @property

@@ -6,14 +6,15 @@ plan. The order is
     charge -> proposals.json -> start -> a receipt per run -> results -> the next proposals
 
 and a coordinator that dies at any of these steps continues from there: the proposed runs are run, and the sampler
-receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once. A
-run that fails or is killed uses up one of the paid runs.
+receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once,
+then one whenever a run ends, if the launcher asks for jobs one by one. A run that fails or is killed uses up one of the
+paid runs.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass
 
 from dpsweep.accounting.errors import BadInput
@@ -30,7 +31,7 @@ from dpsweep.accounting.searches.proposed_points import (
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
 from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
-from dpsweep.sweeper.searches.interface import RunQueue
+from dpsweep.sweeper.searches.interface import MoreRuns, RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 
 
@@ -41,11 +42,11 @@ class Proposer:
     search: OpenSearch
     log: LedgerAttemptLog
 
-    def propose_and_store_next_runs(self, many: int) -> tuple[Trial, ...]:
+    def propose_and_store_next_runs(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
 
-        Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
-        work, or the sweep is being stopped. A phase begins when the previous phase is over.
+        Returns none once all runs are proposed, and none while more than `waiting` earlier proposals wait: then the
+        launcher does not work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
         plan, folder = self.search.plan, self.search.folder
         proposals, where = read_proposed_point_indices(plan, folder.proposals_path), self.log.states_of_runs()
@@ -53,9 +54,9 @@ class Proposer:
             require_allowed_point_indices_per_turn(plan)[: len(proposals)],
             require_allowed_point_indices_per_turn(plan)[len(proposals) :],
         )
-        if not ahead or where.fresh or where.interrupted or folder.stop_file_path.exists():
+        if not ahead or len(where.fresh) > waiting or where.interrupted or folder.stop_file_path.exists():
             return ()
-        if where.working and past[-1] != ahead[0]:
+        if (where.fresh or where.working) and past[-1] != ahead[0]:
             return ()
         seen = self._runs_as_seen_by_sampler(proposals, where)
         for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
@@ -65,7 +66,7 @@ class Proposer:
 
     def _runs_as_seen_by_sampler(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
         """Every run so far, in the form that the sampler receives."""
-        at_work = {run.id for run in where.working}
+        at_work = {run.id for run in (*where.fresh, *where.working)}
         finished = {run.id for run in where.finished}
         return [
             Seen(
@@ -97,7 +98,7 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
         super().restore_choices_in_folder_from_ledger(started)
         restore_proposals_in_folder_from_ledger(self.plan, self.folder, started)
 
-    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
+    def next_runs_callback(self, log: LedgerAttemptLog) -> MoreRuns:
         """The next proposals."""
         return Proposer(search=self.search_of_plan, log=log).propose_and_store_next_runs
 
