@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from searching import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
+from measuring.sweeps import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 SEARCHES = Path(__file__).with_name("searching.yaml")

@@ -31,7 +31,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measuring.study import start_study
-from searching import accuracies, asked, margin, one_run_noise, swept, workers, write_as_they_come
+from measuring.sweeps import accuracies, asked, margin, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"

@@ -28,7 +28,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measuring.study import start_study
-from searching import accuracies, margin, swept, workers, write_as_they_come
+from measuring.sweeps import accuracies, margin, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import yaml
 from measuring.study import start_study
+from measuring.sweeps import accuracies, asked, lines, swept, workers, write_as_they_come
 from scipy import stats
-from searching import accuracies, asked, lines, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 WITHOUT, WITH = "nothing sealed", "a tenth sealed"

@@ -1,193 +1,89 @@
-"""What a total epsilon buys under each way of searching: the accuracy of the model that is handed over, on public data.
+"""What a total epsilon buys under ten rules, by the number of points: the accuracy of the model that is handed over.
 
 Every search is one `dpsweep sweep` of the settings in searching.yaml, with a ledger of its own: the real program, whose
 winner is chosen by its declared noisy scores. Accuracies are exact, on the data set's public test records; for
-mnist_5k, whose images are training images of MNIST, on MNIST's. Each round is an independent search.
+mnist_5k, whose images are training images of MNIST, on MNIST's; without any, on records that no run trained on. Each
+round is an independent search.
 
-    python benchmarks/searching.py run FOLDER [DATA[:EPSILON] ...]
+    python benchmarks/searching.py run FOLDER [DATA ...]
     python benchmarks/searching.py table
     python benchmarks/searching.py evidence
     python benchmarks/searching.py --toy
 
 FOLDER holds the official files. searching.jsonl gets a line for each search, so that a run that was stopped goes on.
-The table prints the mean with its 95 % interval (Student's t) and the worst round, as docs/search.md shows them;
-`evidence` writes the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
+The table has the mean of each cell with its 95 % interval (Student's t), as docs/search.md shows it; `evidence` writes
+the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import io
+import itertools
 import json
 import math
-import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+from measuring.study import start_study
+from measuring.sweeps import accuracies, lines, margin, one_run_noise, swept, workers, write_as_they_come
+
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
-WORKERS = 1
 LEAST = 3
 """The fewest searches of a cell that a mean is given for."""
 
 ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
 """The data sets whose inputs are frozen features."""
 
+ONE_POINT = "one point, no search"
 ORACLE = "the oracle's point (dishonest)"
-PRELOAD = [
-    "__main__",
-    "dpsweep.sweeper.commands.hydra_app",
-    "dpsweep.sweeper.trial.run",
-    "dpsweep.reports.content.sweep_table",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search: a line of the results."""
+    """One search: a line of the results. `points` is the number of points of its rule; 1 for no search."""
 
     data: str
     epsilon: float
-    way: str
+    rule: str
+    points: int
     round: int
 
     @property
     def cell(self) -> str:
         return f"{self.data}:{self.epsilon:g}"
 
-    @property
-    def key(self) -> str:
-        return f"{self.data} {self.epsilon:g} {self.way} {self.round}"
-
 
 def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
-    """All searches, round after round, so that all ways have about as many when a run is stopped."""
-    for turn in range(settings["rounds"]):
-        for data in settings["data"]:
-            for epsilon in settings["epsilons"]:
-                for way in _ways(settings, data, epsilon, turn):
-                    yield Search(data=data, epsilon=epsilon, way=way, round=turn)
+    """All searches, round after round, so that all rules have about as many when a run is stopped."""
+    for group in settings["order"]:
+        for turn, points in itertools.product(range(settings["rounds"]), group):
+            rules = [ONE_POINT, ORACLE] if points == 1 else settings["rules"]
+            for rule, data, epsilon in itertools.product(rules, settings["data"], settings["epsilons"]):
+                if rule not in settings["without"].get(data, ()):
+                    yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
 
 
-def _ways(settings: Mapping[str, Any], data: str, epsilon: float, turn: int) -> tuple[str, ...]:
-    """The ways in which a data set is searched at an epsilon in a round."""
-    few = settings["pictured_alone"]
-    rounds = few.get(f"{data}:{epsilon:g}", few.get(data))
-    if rounds is None:
-        return (*settings["ways"], ORACLE)
-    return (*settings["pictured"], ORACLE) if turn < rounds else ()
+def rule_words(rule: str, points: int, settings: Mapping[str, Any]) -> str:
+    """The overrides of a rule over so many points, where {1} stands for the noise multiplier of one run."""
+    grid = max(settings["points"]) if rule in {ORACLE, *settings["proposers"]} else points
+    own = {ONE_POINT: "", ORACLE: settings["oracle"]} | settings["rules"]
+    words = str(own[rule]).replace("{points}", str(points))
+    return f"{words} trainer=dpsgd {settings['points'][grid]}".lstrip()
 
 
-def swept(words: Sequence[str], folder: Path, verb: str = "sweep") -> Path:
-    """The folder of a sweep, or of a plan, that the program makes with these words, in a ledger of its own."""
-    from dpsweep.sweeper.commands.cli import main
-
-    os.environ |= {"DPSWEEP_LEDGER": str(folder / "ledger.sqlite"), "DPSWEEP_KEY": str(folder / "key")}
-    os.environ.setdefault("DPSWEEP_PRIVATE", str(Path(tempfile.gettempdir(), "dpsweep-searching")))  # shares features
-    sys.argv = ["dpsweep", verb, *words, "page=false", f"hydra.sweep.dir={folder / 'sweep'}"]
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            main()
-    except SystemExit as stop:
-        if stop.code not in (None, 0):
-            raise RuntimeError(f"{' '.join(words)}: exit code {stop.code}: {said.getvalue()[-800:]}") from None
-    return folder / "sweep"
-
-
-def one_run_noise(words: Sequence[str], epsilon: float) -> float:
-    """The noise multiplier at which one run alone costs this epsilon, where searches have these words in common."""
-    from dpsweep.accounting.records.plan import Plan
-
-    one_run = (f"privacy.epsilon={epsilon:g}", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1")
-    with tempfile.TemporaryDirectory() as place:
-        plan = Plan.read(swept((*words, *one_run), Path(place), "plan") / "plan.json")
-    return float(plan.trials[0].config["privacy"]["noise_multiplier"])
-
-
-def asked(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+def common_words(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What all searches on a data set have in common."""
-    own = () if data == "mnist_5k" else (f"data='{folder}'",)
-    words = str(settings["words"].get(data, "")).split()
-    return (f"dataset={data}", *own, *words, "budget.epsilon=1e6", "budget.delta=1e-3")
-
-
-def accuracies(root: Path, folder: str, every: bool) -> dict[str, float]:
-    """The accuracy of the model that is handed over, on public test records; with `every`, of all runs by their values.
-
-    A data set without any is told by the records that its runs did not train on.
-    """
-    import torch
-
-    from dpsweep.accounting.ledger.ledger import Ledger
-    from dpsweep.reports.content.sweep_table import read_sweep
-    from dpsweep.sweeper.trial.build import make_model
-    from dpsweep.sweeper.trial.spec import declaration_from_config
-    from dpsweep.trainers.declarations.scores import quality_per_record
-    from dpsweep.trainers.models.weights import load_weights_into_model
-    from dpsweep.trainers.training.run_records import RecordStore
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    sweep = read_sweep(root, Ledger(Path(os.environ["DPSWEEP_LEDGER"])))
-    found = {}
-    held_out = None
-    for run in sweep.runs.search_and_final_run_records:
-        if run.result is not None and (every or run.trial.id == sweep.winner_id):
-            model = load_weights_into_model(make_model(run.trial.config, run.trial.id), root / "trials" / run.trial.id)
-            source = {name: run.trial.config[name] for name in ("dataset", "features") if name in run.trial.config}
-            declared = declaration_from_config(run.trial.config)
-            records = public_test(json.dumps(source), folder)
-            if records is None and held_out is None:
-                held_out = declared.records.load_split(RecordStore(folder=Path(folder))).holdout
-            unseen = held_out if records is None else records
-            assert unseen is not None, "a sweep without public test records holds some out"
-            quality = quality_per_record(model.to(device), unseen, device, declared.loss)
-            found[str(sorted(run.trial.swept_values_and_repeat.items()))] = float(quality.mean())
-    return found
-
-
-@lru_cache(maxsize=1)
-def public_test(config: str, folder: str) -> Any:
-    """The public test records of a data set; those of MNIST, averaged likewise, for mnist_5k; None without any."""
-    import torch
-
-    from dpsweep.accounting.ledger.private_store import FEATURES
-    from dpsweep.sweeper.trial.spec import dataset_from_config
-    from dpsweep.trainers.data.records import Records, Scaling
-    from dpsweep.trainers.data.sets.images import EmbeddedImages, parse_idx
-    from dpsweep.trainers.features.cache import FeatureCache
-    from dpsweep.trainers.features.extracted import Extracted
-
-    dataset = dataset_from_config(json.loads(config))
-    if dataset.test_records:
-        test = dataset.load(Path(folder))[1]
-        assert test is not None
-        cache = FeatureCache(root=Path(os.environ["DPSWEEP_PRIVATE"], FEATURES))
-        return dataset.replace_inputs_by_features(test, cache) if isinstance(dataset, Extracted) else test
-    if not isinstance(dataset, EmbeddedImages):
-        return None
-    shapes = {"images-idx3": (28, 28), "labels-idx1": ()}
-    images, labels = (
-        parse_idx(gzip.decompress(Path(folder, "mnist", f"t10k-{part}-ubyte.gz").read_bytes()), part, shape)
-        for part, shape in shapes.items()
-    )
-    pooled = images.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5), dtype="float32")
-    return Records(
-        features=torch.from_numpy(pooled),
-        labels=torch.from_numpy(labels.astype("int64")),
-        scaling=Scaling(scale=dataset.scale, mean=dataset.mean, std=dataset.std),
-    )
+    words = str(settings["data"][data]).split()
+    own = () if "dataset=mnist_5k" in words else (f"data='{folder}'",)
+    return (*words, *own, "budget.epsilon=1e6", "budget.delta=1e-3")
 
 
 def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any]:
@@ -195,31 +91,24 @@ def searched(search: Search, words: Sequence[str], folder: str) -> dict[str, Any
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
         root = swept(words, Path(place))
-        found = accuracies(root, folder, search.way == ORACLE)
-    about = {"data": search.data, "epsilon": search.epsilon, "way": search.way, "round": search.round}
-    return about | {"accuracy": found, "seconds": round(time.perf_counter() - started, 2)}
+        found = accuracies(root, folder, search.rule == ORACLE)
+    told = {point: round(value, 5) for point, value in found.items()}
+    return {**asdict(search), "accuracy": told, "seconds": round(time.perf_counter() - started, 2)}
 
 
 def words_of(search: Search, settings: Mapping[str, Any], noise: float) -> list[str]:
     """The overrides of a search, with its multiples of the noise of one run."""
-    from dpsweep.reports.advice.advice import Way
-
-    if search.way == ORACLE:
-        line = str(settings["oracle"])
-    else:
-        line = f"privacy.epsilon={search.epsilon:g} {settings['ways'][search.way]}"
-    return Way(name=search.way, words=line, shows_map=False).overrides_for_noise(noise).split()
+    words = rule_words(search.rule, search.points, settings).replace("{1}", str(noise)).split()
+    return words if search.rule == ORACLE else [f"privacy.epsilon={search.epsilon:g}", *words]
 
 
 def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:
     """Makes all searches that the results do not have yet."""
-    known = {
-        Search(**{name: line[name] for name in ("data", "epsilon", "way", "round")}).key for line in lines(results)
-    }
-    due = [one for one in searches(settings) if one.key not in known and (not only or {one.data, one.cell} & set(only))]
+    known = {Search(**{name: line[name] for name in Search.__dataclass_fields__}) for line in lines(results)}
+    due = [one for one in searches(settings) if one not in known and (not only or {one.data, one.cell} & set(only))]
     with workers() as pool:
         cells = sorted({(one.data, one.epsilon) for one in due})
-        common = {data: asked(data, folder, settings) for data, _ in cells}
+        common = {data: common_words(data, folder, settings) for data, _ in cells}
         one_run = pool.map(one_run_noise, [common[data] for data, _ in cells], [epsilon for _, epsilon in cells])
         noises = dict(zip(cells, one_run, strict=True))
         waiting = [
@@ -231,106 +120,154 @@ def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: 
         write_as_they_come(waiting, results)
 
 
-@contextlib.contextmanager
-def workers() -> Iterator[ProcessPoolExecutor]:
-    """Processes of one thread each, forked from a server that has the program's imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
-        yield pool
+@dataclass(frozen=True, kw_only=True, order=True)
+class Way:
+    """A rule over so many points."""
+
+    points: int
+    rule: str
+
+    def __str__(self) -> str:
+        return self.rule if self.points == 1 else f"{self.rule}, {self.points} points"
 
 
-def write_as_they_come(waiting: Sequence[Future[dict[str, Any]]], results: Path) -> None:
-    """Appends each result to a file of JSON lines; a sweep that failed is printed and left out."""
-    with results.open("a") as out:
-        for future in as_completed(waiting):
-            try:
-                print(json.dumps(future.result()), file=out, flush=True)
-            except RuntimeError as error:
-                print(error, file=sys.stderr, flush=True)
+Cells = Mapping[tuple[str, float], Mapping[Way, Sequence[float]]]
+"""By data set and epsilon: the accuracies of the searches of each way, in percent."""
 
 
-def lines(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """The searches that were made."""
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-
-
-def cells_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, float], list[float]]:
-    """The accuracies of each way, data set and epsilon that was searched often enough.
+def cells_of(found: Sequence[Mapping[str, Any]]) -> Cells:
+    """The accuracies of each way that was searched often enough; those of the oracle are of its best point.
 
     A search without a winner hands nothing over and counts as 0.
     """
-    cells: dict[tuple[str, str, float], list[float]] = {}
+    cells: dict[tuple[str, float], dict[Way, list[float]]] = {}
     oracle: dict[tuple[str, float], dict[str, list[float]]] = {}
     for line in found:
-        if line["way"] == ORACLE:
+        place = (line["data"], line["epsilon"])
+        if line["rule"] == ORACLE:
             for point, value in line["accuracy"].items():
-                oracle.setdefault((line["data"], line["epsilon"]), {}).setdefault(point, []).append(value)
+                oracle.setdefault(place, {}).setdefault(point, []).append(100 * value)
         else:
-            own = cells.setdefault((line["way"], line["data"], line["epsilon"]), [])
-            own.append(next(iter(line["accuracy"].values()), 0.0))
-    for (data, epsilon), points in oracle.items():
-        cells[ORACLE, data, epsilon] = max(points.values(), key=statistics.fmean)
-    return {cell: values for cell, values in cells.items() if len(values) >= LEAST}
+            way = Way(rule=line["rule"], points=line["points"])
+            own = cells.setdefault(place, {}).setdefault(way, [])
+            own.append(100 * next(iter(line["accuracy"].values()), 0.0))
+    for place, points in oracle.items():
+        best = max(points.values(), key=statistics.fmean)
+        cells.setdefault(place, {})[Way(rule=ORACLE, points=1)] = best
+    kept = {
+        place: {way: values for way, values in ways.items() if len(values) >= LEAST} for place, ways in cells.items()
+    }
+    return {place: ways for place, ways in kept.items() if len(ways) > 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A way's mean accuracy over data sets in points below the oracle's, and the ranks that it may have."""
+
+    way: Way
+    below_oracle: float
+    ranks: tuple[int, int]
+
+
+def ranked_ways(cells: Cells, epsilon: float, data: Sequence[str]) -> list[Ranked]:
+    """All ways that every one of these data sets was searched in, best mean first, with joint intervals of ranks.
+
+    A way is behind another if the mean over data sets of the difference of their means is above 0 by Welch's test on
+    the searches, at 5 % divided by the number of ordered pairs. With 95 % confidence all ranks are right at once, for
+    these data sets: as many ways as it is behind are better, as many as are behind it are worse (Mogstad, Romano,
+    Shaikh and Wilhelm 2024).
+    """
+    own = [cells[one, epsilon] for one in data]
+    shared = [way for way in own[0] if all(way in ways for ways in own)]
+    oracle, ways = Way(rule=ORACLE, points=1), [way for way in shared if way.rule != ORACLE]
+    level = 0.05 / max(1, len(ways) * (len(ways) - 1))
+    behind = {
+        (worse, better)
+        for worse, better in itertools.permutations(ways, 2)
+        if _is_mean_difference_positive([(place[better], place[worse]) for place in own], level)
+    }
+    means = {way: statistics.fmean(statistics.fmean(place[way]) for place in own) for way in (*ways, oracle)}
+    return [
+        Ranked(
+            way=way,
+            below_oracle=means[oracle] - means[way],
+            ranks=(
+                1 + sum((way, other) in behind for other in ways),
+                len(ways) - sum((other, way) in behind for other in ways),
+            ),
+        )
+        for way in sorted(ways, key=lambda way: -means[way])
+    ]
+
+
+def _is_mean_difference_positive(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], level: float) -> bool:
+    """Whether the mean over cells of the difference of two means is above 0, by Welch's test of one side."""
+    from scipy.stats import t as student
+
+    parts = [(statistics.variance(values) / len(values), len(values) - 1) for pair in pairs for values in pair]
+    variance = sum(part for part, _ in parts)
+    difference = sum(statistics.fmean(one) - statistics.fmean(other) for one, other in pairs)
+    if variance == 0:
+        return difference > 0
+    freedom = variance**2 / sum(part**2 / free for part, free in parts)
+    return bool(student.sf(difference / variance**0.5, freedom) < level)
 
 
 def table() -> str:
-    """Mean ± half of the 95 % interval, and the worst round, in percent; the best at the middle epsilon first."""
-    cells, written = cells_of(lines()), []
-    for data in dict.fromkeys(data for _, data, _ in cells):
-        epsilons = sorted({epsilon for _, other, epsilon in cells if other == data})
-        ways = dict.fromkeys(way for way, other, _ in cells if other == data)
-        middle = epsilons[len(epsilons) // 2]
-        order = sorted(ways, key=lambda way: -statistics.fmean(cells[way, data, middle]))
-        written.append(f"{data:<42}" + "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in epsilons))
-        written += [
-            (f"{way:<42}" + "".join(f"{shown(cells.get((way, data, one), ())):>22}" for one in epsilons)).rstrip()
-            for way in order
-        ]
+    """By data set: each rule's mean ± half of its 95 % interval, in percent, by epsilon and number of points."""
+    cells, written = cells_of(lines(RESULTS)), []
+    for data in dict.fromkeys(data for data, _ in cells):
+        epsilons = sorted(epsilon for name, epsilon in cells if name == data)
+        columns = sorted({way.points for epsilon in epsilons for way in cells[data, epsilon]} - {1})
+        heads = [f"{points}" for _ in epsilons for points in columns]
+        width = 11 * len(columns)
+        written.append(f"{data:<31}" + "".join(f"{f'epsilon {epsilon:g}, points':>{width}}" for epsilon in epsilons))
+        written.append(" " * 31 + "".join(f"{head:>11}" for head in heads))
+        for rule in dict.fromkeys(way.rule for epsilon in epsilons for way in sorted(cells[data, epsilon])):
+            shown = ""
+            for epsilon in epsilons:
+                own = cells[data, epsilon]
+                if alone := own.get(Way(rule=rule, points=1)):
+                    shown += f"{_shown(alone):>{width}}"
+                else:
+                    best = max((way for way in own if way.points > 1), key=lambda way: statistics.fmean(own[way]))
+                    for way in (Way(rule=rule, points=points) for points in columns):
+                        shown += f"{_shown(own[way], is_best=way == best) if way in own else '':>11}"
+            written.append(f"{rule:<31}{shown}".rstrip())
         written.append("")
     return "\n".join(written).rstrip()
 
 
-def margin(values: Sequence[float]) -> float:
-    """Half of the width of the 95 % interval of the mean, by Student's t."""
-    from scipy.stats import t as student
-
-    return float(student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
-
-
-def shown(values: Sequence[float]) -> str:
-    """Mean, half of its interval, and the worst; empty without values."""
-    if not values:
-        return ""
-    return f"{100 * statistics.fmean(values):.1f} ±{100 * margin(values):4.1f} ({100 * min(values):.1f})"
+def _shown(values: Sequence[float], *, is_best: bool = False) -> str:
+    return f"{'*' if is_best else ''}{statistics.fmean(values):.1f} ±{margin(values):4.1f}"
 
 
 def evidence() -> dict[str, Any]:
     """The numbers of all honest ways, for `dpsweep advise`."""
-    settings, cells = yaml.safe_load(SETTINGS.read_text()), cells_of(lines())
-    places = sorted({(data, epsilon) for way, data, epsilon in cells if way != ORACLE})
+    settings = yaml.safe_load(SETTINGS.read_text())
+    cells = {place: ways for place, ways in cells_of(lines(RESULTS)).items() if place[0] not in settings["beside"]}
+    ways = sorted({way for own in cells.values() for way in own if way.rule != ORACLE})
     return {
-        "data": {data: sizes(data) for data in sorted({data for data, _ in places})},
+        "data": {data: sizes(data, settings) for data in sorted({data for data, _ in cells})},
         "ways": {
-            name: {"words": str(words), "shows_map": name in settings["maps"]}
-            for name, words in settings["ways"].items()
+            str(way): {"words": rule_words(way.rule, way.points, settings), "shows_map": way.rule in settings["maps"]}
+            for way in ways
         },
         "cells": [
             {
                 "data": data,
                 "epsilon": epsilon,
                 "outcomes": {
-                    way: {
-                        "mean": round(statistics.fmean(values), 4),
-                        "margin": round(margin(values), 4),
-                        "searches": len(values),
+                    str(way): {
+                        "mean": round(statistics.fmean(own[way]) / 100, 4),
+                        "margin": round(margin(own[way]) / 100, 4),
+                        "searches": len(own[way]),
                     }
-                    for way in settings["ways"]
-                    if (values := cells.get((way, data, epsilon)))
+                    for way in ways
+                    if way in own
                 },
             }
-            for data, epsilon in places
+            for (data, epsilon), own in sorted(cells.items())
         ],
     }
 
@@ -340,7 +277,7 @@ def written_evidence() -> str:
     return json.dumps(evidence(), indent=1) + "\n"
 
 
-def sizes(data: str) -> dict[str, Any]:
+def sizes(data: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The nominal sizes that the data set's configuration declares, and what its searches were given beside a way."""
     from dpsweep.sweeper.commands.hydra_app import CONF
 
@@ -348,41 +285,40 @@ def sizes(data: str) -> dict[str, Any]:
     inputs, features = math.prod(declared["shape"]), ON_FEATURES.get(data)
     if features is not None:
         inputs = yaml.safe_load((CONF / "features" / f"{features}.yaml").read_text())["size"]
+    words = str(settings["data"][data]).split()
     return {
         "records": declared["records"],
         "inputs": inputs,
         "features": features is not None,
-        "words": yaml.safe_load(SETTINGS.read_text())["words"].get(data, ""),
+        "words": " ".join(word for word in words if not word.startswith("dataset=")),
     }
 
 
+def configured() -> dict[str, Any]:
+    """The settings."""
+    return dict(yaml.safe_load(SETTINGS.read_text()))
+
+
 def toy() -> None:
-    """One round of one way and of the oracle, on generated images."""
+    """One round of one rule and of the oracle, on generated images."""
     from measuring.generated_mnist import study_folder
 
     with study_folder() as (folder, words):
-        line = "trainer=dpsgd trainer.lr=1,2 trainer.clip_norm=1"
-        few = {"rounds": 1, "epsilons": [8.0], "data": ["mnist"], "words": {"mnist": words}, "pictured_alone": {}}
-        oracle = yaml.safe_load(SETTINGS.read_text())["oracle"]
-        settings = {**few, "ways": {"two points": line}, "oracle": f"{oracle} {line}"}
-        run(folder, [], settings, Path(folder, "results.jsonl"))
-        found = lines(Path(folder, "results.jsonl"))
+        points = {1: "trainer.lr=1 trainer.clip_norm=1", 2: "trainer.lr=1,2 trainer.clip_norm=1"}
+        few = {"rounds": 1, "epsilons": [8.0], "data": {"mnist": f"dataset=mnist {words}"}, "without": {}}
+        rules = {"rules": {"composition": "tuning=composition"}, "proposers": []}
+        results = Path(folder, "results.jsonl")
+        run(folder, [], {**configured(), **few, **rules, "points": points, "order": [[1, 2]]}, results)
+        found = lines(results)
     print(*found, sep="\n")
-    if len(found) != 2:
-        sys.exit(f"2 searches were asked for, {len(found)} have a result")
+    if len(found) != 3:
+        sys.exit(f"3 searches were asked for, {len(found)} have a result")
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--toy"]:
-            toy()
-        case ["run", folder, *only]:
-            run(str(Path(folder).resolve()), only, yaml.safe_load(SETTINGS.read_text()), RESULTS)
-        case ["table"]:
-            print(table())
-        case ["evidence"]:
-            from dpsweep.reports.advice.advice import FILE
+    if sys.argv[1:] == ["evidence"]:
+        from dpsweep.reports.advice.advice import FILE
 
-            FILE.write_text(written_evidence())
-        case _:
-            sys.exit(print(__doc__))
+        FILE.write_text(written_evidence())
+    else:
+        start_study(lambda folder, only: run(folder, only, configured(), RESULTS), table, toy, __doc__)

@@ -22,7 +22,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from learning_rates import cells_of_method, lines, run
 from measuring.study import start_study
-from searching import margin
+from measuring.sweeps import margin
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 

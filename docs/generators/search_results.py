@@ -1,4 +1,4 @@
-"""Writes the table of docs/search.md and draws docs/figures/search.png, from benchmarks/searching.jsonl.
+"""Writes the measured parts of docs/search.md and draws docs/figures/search.png, from benchmarks/searching.jsonl.
 
 python docs/generators/search_results.py
 
@@ -8,70 +8,180 @@ The picture carries its numbers as text, and a test compares them.
 from __future__ import annotations
 
 import runpy
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpsweep.reports.figures import charts
-from dpsweep.reports.figures import drawing as marks
+from dpsweep.reports.figures.drawing import INK, MUTED, SERIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "search.png"
-BEGIN, END = "<!-- begin table: python docs/generators/search_results.py -->\n", "<!-- end table -->\n"
 PRICES = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
-BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
-EPSILON = 3.0
-LEFT, RIGHT, ROW, HEAD = 0.225, 0.99, 0.22, 0.95
-"""The edges of the panels as shares of the width; the heights of a row and of the head, in inches."""
+STUDY = runpy.run_path(str(ROOT / "benchmarks" / "searching.py"), run_name="imported")
+SETTINGS = STUDY["configured"]()
+CELLS = STUDY["cells_of"](STUDY["lines"](STUDY["RESULTS"]))
+ONE_POINT, ORACLE = (STUDY["Way"](rule=STUDY[name], points=1) for name in ("ONE_POINT", "ORACLE"))
+EPSILONS = sorted({epsilon for _, epsilon in CELLS})
+DRAWN_AT = 3.0
+"""The epsilon of the panels of single data sets."""
+
+SMALL = 10_000
+"""The most records of a small data set."""
+
+MARKERS = "osD^vP*Xhd"
 
 
-def cells() -> dict[str, dict[str, list[float]]]:
-    """Mean and half interval of each pictured way on each data set at `EPSILON`, in the order of the first data set."""
-    found = BENCHMARK["cells_of"](BENCHMARK["lines"]())
-    pictured = {*yaml.safe_load(BENCHMARK["SETTINGS"].read_text())["pictured"], BENCHMARK["ORACLE"]}
-    own: dict[str, dict[str, list[float]]] = {}
-    for (way, data, epsilon), values in found.items():
-        if epsilon == EPSILON and way in pictured:
-            mean = round(sum(values) / len(values), 4)
-            own.setdefault(data, {})[way] = [mean, round(BENCHMARK["margin"](values), 4)]
-    first = next(iter(own.values()))
-    order = sorted(first, key=lambda way: first[way][0])
-    return {data: {way: ways[way] for way in order if way in ways} for data, ways in own.items()}
+def searched_sets(epsilon: float) -> list[str]:
+    """The data sets that were searched at an epsilon, without those that are told beside the others."""
+    return [data for data, other in CELLS if other == epsilon and data not in SETTINGS["beside"]]
 
 
-def draw(drawn: Mapping[str, Mapping[str, Sequence[float]]]) -> bytes:
-    """The picture as a PNG that carries its numbers: a panel for each data set, a row for each way."""
-    ways = list(next(iter(drawn.values())))
-    maps = {name for name, way in BENCHMARK["evidence"]()["ways"].items() if way["shows_map"]}
-    height = ROW * len(ways) + HEAD
-    figure = Figure(figsize=(12.5, height))
+def sets_by_size() -> dict[str, list[str]]:
+    """The data sets of each size that were searched at every epsilon."""
+    every = [data for data in SETTINGS["data"] if all(data in searched_sets(epsilon) for epsilon in EPSILONS)]
+    small = [data for data in every if STUDY["sizes"](data, SETTINGS)["records"] <= SMALL]
+    return {"up to 10,000": small, "more": [data for data in every if data not in small]}
+
+
+def what_to_do() -> Iterator[str]:
+    """The sentence on top of the page, and the table that it rests on."""
+    rows, said = [], []
+    for size, data in sets_by_size().items():
+        if not data:
+            continue
+        for epsilon in EPSILONS:
+            ranked = STUDY["ranked_ways"](CELLS, epsilon, data)
+            best, one = ranked[0], next(row for row in ranked if row.way == ONE_POINT)
+            is_behind = one.ranks[0] > 1
+            said.append((size, epsilon, str(best.way) if is_behind else ""))
+            undecided = sum(row.ranks[0] == 1 for row in ranked)
+            rows.append(
+                f"| {size} | {', '.join(data)} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
+                f"{one.below_oracle:.1f} | {one.ranks[0]} to {one.ranks[1]} | {undecided} of {len(ranked)} |"
+            )
+    yield f"**{_sentence(said)}**"
+    yield ""
+    columns = ("records", "data sets", "epsilon", "best mean", "points below the oracle", "of one point", "its ranks")
+    yield f"| {' | '.join(columns)} | may be best |"
+    yield "|---|---|---|---|---|---|---|---|"
+    yield from rows
+
+
+def _sentence(said: Sequence[tuple[str, float, str]]) -> str:
+    """What to do at each size and epsilon, in one sentence: a search where one point is behind another way."""
+    parts = []
+    for size in dict.fromkeys(size for size, _, _ in said):
+        own = {epsilon: way for other, epsilon, way in said if other == size}
+        alone = [f"{epsilon:g}" for epsilon, way in own.items() if not way]
+        searches = [f"search by {way} at epsilon {epsilon:g}" for epsilon, way in own.items() if way]
+        once = [f"train the default once at epsilon {_listed(alone)}"] if alone else []
+        where = "with up to 10,000 records" if size.startswith("up") else "with more records"
+        parts.append(f"{where}, {_listed([*once, *searches])}")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
+
+
+def ranks() -> Iterator[str]:
+    """For each epsilon: every way, its mean below the oracle, and the ranks that it may have."""
+    for epsilon in EPSILONS:
+        data = searched_sets(epsilon)
+        yield f"epsilon {epsilon:g}, {len(data)} data sets: {', '.join(data)}"
+        for row in STUDY["ranked_ways"](CELLS, epsilon, data):
+            yield f"  {row.way!s:<36}{-row.below_oracle:>6.1f}   ranks {row.ranks[0]:>2} to {row.ranks[1]}"
+        yield ""
+
+
+def drawn_numbers() -> dict[str, dict[str, dict[str, float]]]:
+    """What the picture shows: by panel, by rule, by number of points.
+
+    Panels of an epsilon have the mean over data sets of points below the oracle; those of a data set have accuracies.
+    """
+    panels: dict[str, dict[str, dict[str, float]]] = {}
+    for epsilon in EPSILONS:
+        own = panels.setdefault(f"epsilon {epsilon:g}", {})
+        for row in STUDY["ranked_ways"](CELLS, epsilon, searched_sets(epsilon)):
+            own.setdefault(row.way.rule, {})[str(row.way.points)] = round(-row.below_oracle, 2)
+    for data in searched_sets(DRAWN_AT):
+        own = panels.setdefault(data, {})
+        for way, values in sorted(CELLS[data, DRAWN_AT].items()):
+            own.setdefault(way.rule, {})[str(way.points)] = round(statistics.fmean(values), 2)
+    return panels
+
+
+def draw(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bytes:
+    """The picture as a PNG that carries its numbers: a panel for each epsilon above, one for each data set below."""
+    above = [name for name in panels if name.startswith("epsilon")]
+    below = [name for name in panels if name not in above]
+    figure = Figure(figsize=(12.5, 7.6))
     FigureCanvasAgg(figure)
-    width = (RIGHT - LEFT) / len(drawn)
-    for place, (data, own) in enumerate(drawn.items()):
-        axes = figure.add_axes((LEFT + place * width, 0.45 / height, width * 0.88, ROW * len(ways) / height))
-        for row, way in enumerate(ways):
-            if way not in own:
-                continue
-            mean, margin = (100 * number for number in own[way])
-            colour = marks.MUTED if way == BENCHMARK["ORACLE"] else marks.SERIES[0 if way in maps else 1]
-            axes.plot([mean - margin, mean + margin], [row, row], color=colour, linewidth=2, solid_capstyle="butt")
-            axes.plot([mean], [row], "o", color=colour, markersize=5)
-        axes.set_ylim(-0.7, len(ways) - 0.3)
-        means = [100 * mean for mean, _ in own.values()]
-        axes.set_xlim(min(means) - 2, max(means) + 1.5)
-        charts.style_axes(axes, "", f"{data}, %", "")
-        axes.locator_params(axis="x", nbins=4)
-        axes.set_yticks(range(len(ways)), ways if place == 0 else [""] * len(ways), fontsize=8, color=marks.INK)
-        axes.tick_params(axis="y", length=0)
-    title = f"The model that is handed over, at a total epsilon of {EPSILON:g}"
-    figure.text(0.01, 1 - 0.28 / height, title, fontsize=11.5, fontweight="bold", color=marks.INK)
-    for x, name, colour in ((0.01, "shows a map too", 0), (0.13, "shows one model, or scores of few points", 1)):
-        figure.text(x, 1 - 0.5 / height, f"● {name}", fontsize=8.5, color=marks.SERIES[colour])
-    return PRICES["with_numbers"](charts.render_figure_to_drawing("search", "", lambda: figure).png, drawn)
+    grid = figure.add_gridspec(2, 12 * len(below), left=0.055, right=0.8, top=0.86, bottom=0.07, hspace=0.42, wspace=9)
+    for names, row in ((above, 0), (below, 1)):
+        width = 12 * len(below) // len(names)
+        for place, name in enumerate(names):
+            axes = figure.add_subplot(grid[row, place * width : (place + 1) * width])
+            _draw_panel(axes, name, panels[name], is_mean=row == 0)
+    rules = [*SETTINGS["rules"]]
+    for place, rule in enumerate(rules):
+        y = 0.83 - 0.034 * place
+        figure.text(0.83, y, rule, fontsize=9, color=INK, va="center")
+        line = figure.add_axes((0.805, y - 0.01, 0.02, 0.02))
+        line.plot([0, 1], [0, 0], color=_colour(rule), marker=MARKERS[rules.index(rule)], markersize=4, linewidth=1.4)
+        line.set_axis_off()
+    for place, (text, style) in enumerate({"one point, no search": "-", "the oracle (dishonest)": ":"}.items()):
+        y = 0.83 - 0.034 * (len(rules) + 0.5 + place)
+        figure.text(0.83, y, text, fontsize=9, color=MUTED, va="center")
+        line = figure.add_axes((0.805, y - 0.01, 0.02, 0.02))
+        line.plot([0, 1], [0, 0], color=MUTED, linestyle=style)
+        line.set_axis_off()
+    figure.text(0.805, 0.83 - 0.034 * (len(rules) + 3), "○ a rule's best number of points", fontsize=9, color=MUTED)
+    title = "The model that is handed over, by rule and number of points, at one total epsilon"
+    figure.text(0.01, 0.96, title, fontsize=11.5, fontweight="bold", color=INK)
+    heads = {
+        0.92: "Points of accuracy below the oracle, mean over data sets",
+        0.455: f"Accuracy in percent at {DRAWN_AT:g}",
+    }
+    for y, head in heads.items():
+        figure.text(0.01, y, head, fontsize=9, color=MUTED)
+    return bytes(PRICES["with_numbers"](charts.render_figure_to_drawing("search", "", lambda: figure).png, panels))
+
+
+def _colour(rule: str) -> str:
+    return SERIES[[*SETTINGS["rules"]].index(rule) % len(SERIES)]
+
+
+def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]], *, is_mean: bool) -> None:
+    """The curves of one panel; two lines for one point and for the oracle."""
+    alone = rules[ONE_POINT.rule]["1"]
+    oracle = 0.0 if is_mean else rules[ORACLE.rule]["1"]
+    sizes = sorted({int(points) for own in rules.values() for points in own} - {1})
+    axes.axhline(alone, color=MUTED, linewidth=1)
+    axes.axhline(oracle, color=MUTED, linewidth=1, linestyle=":")
+    lowest = alone
+    for place, rule in enumerate(SETTINGS["rules"]):
+        own = {int(points): value for points, value in rules.get(rule, {}).items()}
+        if not own:
+            continue
+        x = [sizes.index(points) for points in own]
+        style: dict[str, Any] = {"color": _colour(rule), "marker": MARKERS[place], "markersize": 4, "linewidth": 1.4}
+        axes.plot(x, [*own.values()], **style)
+        best = max(own, key=lambda points: own[points])
+        axes.plot([sizes.index(best)], [own[best]], "o", markersize=9, markerfacecolor="none", color=_colour(rule))
+        lowest = min(lowest, statistics.fmean(own.values()))
+    charts.style_axes(axes, "", f"{name}: points", "")
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], fontsize=8)
+    axes.set_xlim(-0.3, len(sizes) - 0.7)
+    axes.set_ylim(top=oracle + 0.08 * (oracle - lowest) + 0.2)
+    axes.tick_params(axis="y", labelsize=8)
 
 
 def numbers(picture: Path = PICTURE) -> dict[str, Any]:
@@ -80,11 +190,19 @@ def numbers(picture: Path = PICTURE) -> dict[str, Any]:
 
 
 def insert(page: str) -> str:
-    """The page with the table of what was measured."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}```\n{BENCHMARK['table']()}\n```\n{END}{rest.partition(END)[2]}"
+    """The page with what was measured."""
+    parts = {
+        "what to do": "\n".join(what_to_do()),
+        "ranks": "```\n" + "\n".join(ranks()).rstrip() + "\n```",
+        "table": f"```\n{STUDY['table']()}\n```",
+    }
+    for name, text in parts.items():
+        begin, end = f"<!-- begin {name}: python docs/generators/search_results.py -->\n", f"<!-- end {name} -->\n"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+    return page
 
 
 if __name__ == "__main__":
     PAGE.write_text(insert(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    PICTURE.write_bytes(draw(cells()))
+    PICTURE.write_bytes(draw(drawn_numbers()))

@@ -31,7 +31,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.rehearsal import GENERATED
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
-from dpsweep.sweeper.job.devices import devices_of_first_job, is_torch_built_for_cuda
+from dpsweep.sweeper.job.devices import is_torch_built_for_cuda
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
 from dpsweep.sweeper.timing.step_timing import time_training_steps_in_new_process, time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
@@ -103,12 +103,16 @@ def _free_bytes_of_group(folder: Path, names: tuple[str, str, str]) -> int | Non
 
 
 def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
-    """Refuses records that the jobs at work at a time cannot hold; not where jobs may run on another machine."""
-    if request.workers.elsewhere:
-        return
-    dataset, free = declaration_from_config(plan.trials[0].config).dataset, available_bytes_of_memory_or_none()
+    """Refuses records that the jobs at work at a time cannot hold.
+
+    A job that may run on another machine has the memory that its launcher asks for, which is not known if it asks for
+    none.
+    """
+    elsewhere, dataset = request.workers.elsewhere, declaration_from_config(plan.trials[0].config).dataset
+    free = request.workers.memory if elsewhere else available_bytes_of_memory_or_none()
     dataset.locate(request.data)
-    jobs, needed = min(request.workers.jobs, len(plan.trials)), dataset.least_bytes_in_job(request.data)
+    jobs = 1 if elsewhere else min(request.workers.jobs, len(plan.trials))
+    needed = dataset.least_bytes_in_job(request.data)
     advice = "dataset=arrays reads arrays from disk"
     if plan.trials[0].config["dataset"].get(KIND) == GENERATED:
         advice = "they are generated in memory, and a smaller dataset.records rehearses as well"
@@ -119,7 +123,7 @@ def _check_records_fit_into_memory(plan: Plan, request: SweepRequest) -> None:
     places = "a job" if jobs == 1 else f"in each of {jobs} jobs"
     raise BadInput(
         f"Expected the records of dataset.name={dataset.name} to fit into memory: they need about {needed / GB:.1f} GB "
-        f"{places}, {free / GB:.1f} GB are free; {advice}."
+        f"{places}, {free / GB:.1f} GB are {'what the launcher asks for' if elsewhere else 'free'}; {advice}."
     )
 
 
@@ -215,10 +219,9 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
             "this launcher: there every job claims its receipt."
         )
-    compute, variables = request.compute, devices_of_first_job(request.compute)
+    compute, variables = request.compute, speeds.variables
     own = replace(compute, device="cpu") if variables else compute  # the workers of a process that uses GPUs lack them
     machine = replace(own.machine_of_worker_process(request.data), threads=request.max_threads_per_job)
-    request.jobs.for_plan(plan.id).try_launcher_setup()
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)

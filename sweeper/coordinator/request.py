@@ -120,7 +120,7 @@ class SweepRequest:
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
-        compute, config = _compute_and_config_of_pool_on_devices(config)
+        config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
         refuse_keys_without_value(config, grid.request.values)
@@ -138,12 +138,12 @@ class SweepRequest:
             page=_require_true_or_false("page", config.page),
             loggers=loggers(config),
             audit=audit_settings(config),
-            compute=compute,
+            compute=Compute.from_config(config.compute),
             data=data_folder_from_typed_name(config.data),
             max_batch_size=settings.max_batch_size,
             workers=Workers.from_launcher_settings(config.hydra.launcher, usable_core_count()),
             forked=is_fork_launcher(config.hydra.launcher),
-            jobs=HydraJobs(context=context, task=task, config=config, devices=compute.devices or ()),
+            jobs=HydraJobs(context=context, task=task, config=config),
         )
 
     @property
@@ -156,11 +156,13 @@ class SweepRequest:
         """The most points that one job trains: one if points are proposed from the scores of earlier ones."""
         return 1 if "trials" in self.plan.search else self.compute.together
 
-    def device_and_workers_text(self, rule: SelectionRule) -> str:
-        """The device and the number of workers under this rule, as text."""
-        device, workers = self.compute.device, self.workers_under_rule(rule).jobs
+    def device_and_workers_text(self, rule: SelectionRule, jobs: int) -> str:
+        """The device and the workers under this rule as text; for a queue, so many jobs and what a time leaves out."""
+        device, workers = self.compute.device, self.workers_under_rule(rule)
         found = {"auto": "the device found"}.get(device, device)
-        return f"{found}, {workers} worker{'s' if workers > 1 else ''}"
+        if workers.work:
+            return f"{found}, {jobs} job{'s' if jobs > 1 else ''}; left out: the wait for a machine, the start of a job"
+        return f"{found}, {workers.jobs} worker{'s' if workers.jobs > 1 else ''}"
 
     def workers_under_rule(self, rule: SelectionRule) -> Workers:
         """The workers that run a plan under this rule."""
@@ -178,15 +180,16 @@ class SweepRequest:
             raise BadInput(message)
 
 
-def _compute_and_config_of_pool_on_devices(config: DictConfig) -> tuple[Compute, DictConfig]:
-    """What the group `compute` asks for, with devices, and the configuration with as many workers as these allow."""
+def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:
+    """The configuration with the names of the GPUs that a pool leases, and with as many workers as these allow."""
     launcher, cores = config.hydra.launcher, usable_core_count()
     is_pool = "n_jobs" in launcher and Workers.from_launcher_settings(launcher, cores).here
     compute = compute_with_devices(Compute.from_config(config.compute), is_pool=is_pool)
     if compute.devices:
         config = copy.deepcopy(config)
+        OmegaConf.update(config, "compute.devices", list(compute.devices))
         OmegaConf.update(config, "hydra.launcher.n_jobs", limit_pool_to_devices(launcher.n_jobs, cores, compute))
-    return compute, config
+    return config
 
 
 def _settings_and_point_of_public_winner(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:

@@ -6,11 +6,12 @@ before the charge.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
@@ -69,8 +70,14 @@ from dpsweep.sweeper.searches.admission import (
 from dpsweep.sweeper.searches.card import LOSSES_AFTER_CARD, PlannedCard
 from dpsweep.sweeper.searches.interface import RunQueue, admitted_search_for_plan, no_further_runs
 from dpsweep.sweeper.searches.runner import Runner
-from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, estimated_wall_seconds_of_plan
-from dpsweep.sweeper.trial.blocks import can_points_share_subsamples
+from dpsweep.sweeper.timing.time_estimate import (
+    Cost,
+    Speeds,
+    configs_of_plan_runs,
+    estimated_wall_seconds_of_plan,
+    mean_seconds_of_run,
+)
+from dpsweep.sweeper.trial.blocks import can_points_share_subsamples, jobs_with_due_points
 from dpsweep.sweeper.trial.spec import build_object_of_config_part
 from dpsweep.trainers.training.allocator import give_back_freed_memory
 
@@ -235,6 +242,7 @@ class SweepCoordinator:
             )
         else:
             check = check_training(plan, request, folder.private_store, self._step_speeds_of_earlier_sweeps)
+            request.jobs.for_plan(plan.id).try_launcher(self._most_jobs_handed_over(priced, check.costs))
         self._ledger.verify_and_count_entries()
         return check
 
@@ -298,18 +306,18 @@ class SweepCoordinator:
             Display(runs, words, seconds) as display,
         ):
 
-            def next_runs(many: int, waiting: int = 0) -> tuple[Trial, ...]:
-                runs = queue.more(many, waiting)
+            def refill_and_watch(waiting: int) -> tuple[Trial, ...]:
+                runs = queue.refill(waiting)
                 display.add_watched_trials(runs)
                 return runs
 
-            display.add_watched_trials(queue.due)
             if queue.number_of_unproposed_runs and self.request.max_batch_size is None:
-                runner = replace(runner, refill=partial(next_runs, 1))
-            due = queue.due or next_runs(runner.workers)
+                runner = replace(runner, refill=refill_and_watch)
+            due = queue.due or queue.more(runner.workers)
             while due:
+                display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
-                due = next_runs(runner.workers)
+                due = queue.more(runner.workers)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
         return folder.stop_file_path.exists()
@@ -325,7 +333,29 @@ class SweepCoordinator:
             data=request.data,
             workers=min(workers.jobs, request.max_batch_size or workers.jobs),
             batch=max(1, request.max_batch_size or workers.batch),
+            least=self._least_runs_per_job(priced, check.costs),
         )
+
+    def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The number of runs that make a job worth its start, from the steps that the plan declares."""
+        seconds = None if costs is None else mean_seconds_of_run(priced.plan, costs)
+        return self.request.workers_under_rule(priced.rule).least_runs_per_job(seconds)
+
+    def _most_jobs_handed_over(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The most jobs that the launcher is given at once."""
+        request, workers, plan = self.request, self.request.workers_under_rule(priced.rule), priced.plan
+        if priced.rule.draws_in_secret or plan.proposed is not None:
+            return workers.jobs
+        least = self._least_runs_per_job(priced, costs)
+        jobs = jobs_with_due_points(
+            plan.blocks, plan.trials, workers=workers.jobs, together=request.compute.together, least=least
+        )
+        return min(sum(1 for _ in jobs), request.max_batch_size or workers.batch)
+
+    def _jobs_at_once(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
+        """The number of jobs that run at once, in the mean."""
+        jobs = self.request.workers_under_rule(priced.rule).jobs
+        return min(jobs, math.ceil(priced.expected_runs / self._least_runs_per_job(priced, costs)))
 
     def _read_card_if_due(self, card: PlannedCard, runner: Runner, queue: RunQueue) -> None:
         """Reads the sealed part of the sweep's card if its search has ended; says why if there is no answer."""
@@ -350,7 +380,8 @@ class SweepCoordinator:
 
     def _estimated_time_text(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> str:
         return price_table.estimated_time_text(
-            self._estimated_seconds(priced, costs), self.request.device_and_workers_text(priced.rule)
+            self._estimated_seconds(priced, costs),
+            self.request.device_and_workers_text(priced.rule, self._jobs_at_once(priced, costs)),
         )
 
     def _estimated_seconds(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> float | None:
@@ -358,10 +389,7 @@ class SweepCoordinator:
             None
             if costs is None
             else estimated_wall_seconds_of_plan(
-                priced,
-                costs,
-                self.request.workers_under_rule(priced.rule).jobs,
-                self._number_of_records_without_features,
+                priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
             )
         )
 

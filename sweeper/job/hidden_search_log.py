@@ -45,7 +45,7 @@ class HiddenSearchLog:
         able = {trial.id for trial in where.fresh + where.interrupted}
         return tuple(self._receipt_for_trial(trial) for trial in trials if trial.id in able)
 
-    def final_run_if_due(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
+    def final_run_if_due(self, many: int) -> tuple[Trial, ...]:
         """The final run, if the search is over and it has not begun; none otherwise."""
         final = self.final_run_in_current_state()
         if final is None or final.begun or not self.receipt.launch or self.sweep_folder.stop_file_path.exists():

@@ -12,6 +12,8 @@ Ray's workers look for modules where other jobs do. `ray.init` tells them to loo
 before all others: any file there that bears a library's name would run (`trainers/user_modules.py`). Ray leaves the
 folder out for a job that brings a folder of its own, and has no other switch; so Ray is started here, before its
 launcher would, as for such a job.
+
+Each kind of launcher has a `LaunchEngine`, which tries its settings before the charge and hands its jobs over.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,16 +39,17 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
-from dpsweep.sweeper.launchers.workers import FORKED
+from dpsweep.sweeper.launchers.slurm_arrays import (
+    LaunchFailed,
+    SlurmArrays,
+    make_submitit_executor,
+    refuse_launcher_settings,
+)
+from dpsweep.sweeper.launchers.workers import FORKED, JOBLIB
 from dpsweep.sweeper.processes import end_process_with_parent
 
 QUIET = "ignore:resource_tracker"
 """A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""
-
-
-def is_joblib_launcher(launcher: Any) -> bool:
-    """Whether this is joblib's launcher, which passes its settings to `joblib.Parallel`."""
-    return isinstance(getattr(launcher, "joblib", None), dict)
 
 
 IDLE_SECONDS = 10
@@ -54,12 +57,10 @@ IDLE_SECONDS = 10
 
 
 def prepare_joblib_launcher(launcher: Any, devices: Sequence[str] = ()) -> None:
-    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged.
+    """Prepares joblib's launcher before this thread starts its workers.
 
     joblib goes on with the workers of an earlier sweep only where they lease the same `devices`.
     """
-    if not is_joblib_launcher(launcher):
-        return
     launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(), *devices)}
     if devices:
         launcher.joblib |= {"idle_worker_timeout": IDLE_SECONDS}
@@ -100,15 +101,12 @@ def _suppress_tracker_warnings() -> Iterator[None]:
         sys.warnoptions.remove(QUIET)
 
 
-RAY = "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher"
 OBJECT_STORE_BYTES = 78_643_200
 """The memory of Ray's object store where the user gave none, as its launcher sets it."""
 
 
-def start_ray_if_launcher_uses_it(launcher: Any) -> None:
-    """Starts Ray for its launcher, unless it runs; for other launchers nothing is done."""
-    if _class_path(launcher) != RAY:
-        return
+def start_ray_of_launcher(launcher: Any) -> None:
+    """Starts Ray for its launcher, unless it runs."""
     import ray
     from ray.job_config import JobConfig
 
@@ -124,8 +122,117 @@ def start_ray_if_launcher_uses_it(launcher: Any) -> None:
         ray.init(**settings, job_config=_OwnFolder())
 
 
-def _class_path(launcher: Any) -> str:
-    return f"{type(launcher).__module__}.{type(launcher).__name__}"
+Ends = Sequence[JobReturn | Exception]
+
+
+def _launch_by_hydra(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    ends: Ends = launcher.launch(jobs, initial_job_idx=first)
+    return ends
+
+
+def _try_nothing(launcher: Any, jobs: int) -> None:
+    """Hydra's types have checked all settings of this launcher."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchEngine:
+    """How one kind of launcher tries its settings, and how it hands jobs over.
+
+    `try_settings` raises an error if the launcher could not start so many jobs at once, as far as that shows before.
+    `launch` returns what became of a job for each list of overrides, by the number of the first job. An engine that
+    `refills` also takes an iterator of them, which it asks for the next one when a worker is free; others take a list.
+    """
+
+    try_settings: Callable[[Any, int], None] = _try_nothing
+    launch: Callable[[Any, Iterable[list[str]], int], Ends] = _launch_by_hydra
+    refills: bool = False
+
+
+def _try_joblib(launcher: Any, jobs: int) -> None:
+    from joblib import Parallel
+
+    Parallel(**launcher.joblib)
+
+
+def _launch_on_joblib(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    """Does what joblib's launcher does, which lists all jobs before it starts the first one: a list goes to it.
+
+    joblib asks an iterator for a job in a thread of its own.
+    """
+    from hydra_plugins.hydra_joblib_launcher._core import execute_job
+    from joblib import Parallel, delayed
+
+    config = launcher.config
+    prepare_joblib_launcher(launcher, OmegaConf.select(config, "compute.devices") or ())
+    if isinstance(jobs, Sequence):
+        return _launch_by_hydra(launcher, jobs, first)
+    setup_globals()
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    state = Singleton.get_state()
+    settings = {**launcher.joblib, "backend": "loky", "pre_dispatch": "n_jobs", "batch_size": 1}
+    ends: Ends = Parallel(**settings)(
+        delayed(execute_job)(number, job, launcher.hydra_context, config, launcher.task_function, state)
+        for number, job in enumerate(jobs, first)
+    )
+    return ends
+
+
+def _try_local_processes(launcher: Any, jobs: int) -> None:
+    make_submitit_executor("local", launcher.params)
+
+
+def _try_slurm(launcher: Any, jobs: int) -> None:
+    SlurmArrays(settings=launcher.params).try_submission(jobs)
+
+
+def _launch_on_slurm(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    state = Singleton.get_state()
+    calls = [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
+    return SlurmArrays(settings=launcher.params).run_calls(launcher, calls)
+
+
+def _try_ray(launcher: Any, jobs: int) -> None:
+    """Starts Ray or joins its cluster, and finds a machine with the resources of a job."""
+    import ray
+
+    start_ray_of_launcher(launcher)
+    remote: Any = OmegaConf.to_container(launcher.ray_cfg.remote, resolve=True)
+    asked = {"CPU": remote.get("num_cpus", 1), "GPU": remote.get("num_gpus"), "memory": remote.get("memory")}
+    asked = {name: number for name, number in {**asked, **(remote.get("resources") or {})}.items() if number}
+    machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
+    if not any(all(machine.get(name, 0) >= number for name, number in asked.items()) for machine in machines):
+        raise ValueError(
+            f"no machine of the Ray cluster has the resources of a job (hydra.launcher.ray.remote): {asked}"
+        )
+
+
+def _launch_on_ray(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    try:
+        start_ray_of_launcher(launcher)
+    except Exception as cause:
+        raise LaunchFailed(cause) from cause
+    return _launch_by_hydra(launcher, jobs, first)
+
+
+_ENGINES: Mapping[str, LaunchEngine] = {
+    FORKED: LaunchEngine(refills=True),
+    JOBLIB: LaunchEngine(try_settings=_try_joblib, launch=_launch_on_joblib, refills=True),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
+        try_settings=_try_local_processes
+    ),
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
+        try_settings=_try_slurm, launch=_launch_on_slurm
+    ),
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": LaunchEngine(
+        try_settings=_try_ray, launch=_launch_on_ray
+    ),
+}
+"""The engines that do more than Hydra, by the launcher's class."""
+
+
+def engine_of_launcher(launcher: Any) -> LaunchEngine:
+    """The engine of this launcher; that of Hydra alone for one that is not known."""
+    return _ENGINES.get(f"{type(launcher).__module__}.{type(launcher).__name__}", LaunchEngine())
 
 
 JOB: Mapping[str, Any] = {
@@ -169,57 +276,30 @@ class JobLauncher:
     launcher: Any
 
     @property
-    def asks_for_jobs_one_by_one(self) -> bool:
-        """Whether the launcher asks for a job when a worker is free for it; others take a list."""
-        return (
-            is_joblib_launcher(self.launcher)
-            or f"{type(self.launcher).__module__}.{type(self.launcher).__name__}" == FORKED
-        )
+    def refills(self) -> bool:
+        """Whether the launcher takes an iterator of jobs, and asks for the next one when a worker is free."""
+        return engine_of_launcher(self.launcher).refills
 
     def launch(self, jobs: Iterable[Mapping[str, Value]], first: int) -> list[Exception | None]:
         """Runs a job for each of these settings; what ended each that did not end well.
 
-        Raises what the launcher itself complains of. `first` is the number of the first job.
+        Raises what the launcher itself complains of. `first` is the number of the first job. Jobs of an iterator are
+        handed over one by one if the launcher `refills`.
         """
-        overrides = map(overrides_from_values, jobs)
-        if isinstance(jobs, Sequence):
-            start_ray_if_launcher_uses_it(self.launcher)
-            returned = self.launcher.launch(list(overrides), initial_job_idx=first)
-        elif is_joblib_launcher(self.launcher):
-            returned = _launch_by_joblib_one_by_one(self.launcher, overrides, first)
-        else:
-            returned = self.launcher.launch(overrides, initial_job_idx=first)
-        return [_error_of_failed_job(job) for job in returned]
-
-
-def _launch_by_joblib_one_by_one(launcher: Any, jobs: Iterable[Sequence[str]], first: int) -> list[JobReturn]:
-    """Does what joblib's launcher does, which would list all jobs before it starts the first one.
-
-    joblib asks for a job in a thread of its own.
-    """
-    from hydra_plugins.hydra_joblib_launcher._core import execute_job
-    from joblib import Parallel, delayed
-
-    config = launcher.config
-    setup_globals()
-    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
-    state = Singleton.get_state()
-    settings = {**launcher.joblib, "backend": "loky", "pre_dispatch": "n_jobs", "batch_size": 1}
-    returned: list[JobReturn] = Parallel(**settings)(
-        delayed(execute_job)(number, job, launcher.hydra_context, config, launcher.task_function, state)
-        for number, job in enumerate(jobs, first)
-    )
-    return returned
+        overrides: Iterable[list[str]] = map(overrides_from_values, jobs)
+        if isinstance(jobs, Sequence) or not self.refills:
+            overrides = list(overrides)
+        ends = engine_of_launcher(self.launcher).launch(self.launcher, overrides, first)
+        return [end if isinstance(end, Exception) else _error_of_failed_job(end) for end in ends]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HydraJobs:
-    """What Hydra needs to launch jobs, which lease these `devices`."""
+    """What Hydra needs to launch jobs."""
 
     context: HydraContext
     task: TaskFunction
     config: DictConfig
-    devices: Sequence[str] = ()
 
     def for_plan(self, plan_id: str) -> HydraJobs:
         """The same for the jobs of this plan."""
@@ -241,17 +321,17 @@ class HydraJobs:
         """Writes down the command's configuration."""
         OmegaConf.save(self.config, path)
 
-    def try_launcher_setup(self) -> None:
-        """Sets a launcher up and drops it: what is wrong with its settings shows before anything is charged."""
-        self._instantiate_launcher(self.config)
+    def try_launcher(self, jobs: int) -> None:
+        """Sets a launcher up and has its engine try so many jobs; raises `BadInput` if it could not start them."""
+        launcher = self._instantiate_launcher(self.config)
+        with refuse_launcher_settings():
+            engine_of_launcher(launcher).try_settings(launcher, jobs)
 
     def job_launcher_for_folder(self, root: Path) -> JobLauncher:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
         config = _config_without_parts_no_job_reads(self.config)
         config.hydra.sweep.dir = str(root)
-        launcher = self._instantiate_launcher(config)
-        prepare_joblib_launcher(launcher, self.devices)
-        return JobLauncher(launcher=launcher)
+        return JobLauncher(launcher=self._instantiate_launcher(config))
 
     def _instantiate_launcher(self, config: DictConfig) -> Any:
         context: Any = HydraContext(config_loader=JobConfigs(), callbacks=self.context.callbacks)  # type: ignore[arg-type]

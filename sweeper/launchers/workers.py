@@ -21,18 +21,20 @@ after which each waiting job still starts and exits, is fast."""
 MOST = 1000
 """Largest number of jobs that are handed over at once; Slurm refuses larger arrays."""
 
+GIB = 2**30
+"""The bytes of a `GB` of Slurm's."""
+
+WORK_SECONDS = 180.0
+"""The work that a job of a queue should have: it waits for a machine, and starts Python and torch there."""
+
 Settings = Mapping[str, Any]
 """A launcher's own settings."""
 
 FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
 
-HERE = frozenset(
-    {
-        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
-        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
-        FORKED,
-    }
-)
+JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+
+HERE = frozenset({"hydra._internal.core_plugins.basic_launcher.BasicLauncher", JOBLIB, FORKED})
 """The launchers that are known to run their jobs on this machine and to write only to the sweep's folder.
 
 joblib's semaphores are as many as the jobs, whatever runs in them.
@@ -44,7 +46,8 @@ class Workers:
     """`jobs` run at once with `threads` each; `batch` jobs are handed over together.
 
     `elsewhere` says that jobs may run on other machines than the coordinator's, `here` that they are known to run on
-    the coordinator's alone. Neither holds for a launcher that is not known.
+    the coordinator's alone. Neither holds for a launcher that is not known. `memory` is the bytes that each job asks
+    for, None if the launcher does not say. A job should have at least `work` seconds of work, 0 where a start is cheap.
     """
 
     jobs: int
@@ -52,17 +55,27 @@ class Workers:
     batch: int
     elsewhere: bool = False
     here: bool = False
+    memory: int | None = None
+    work: float = 0.0
 
     @classmethod
     def from_launcher_settings(cls, launcher: Settings, cores: int) -> Workers:
         """The workers of a launcher with these settings, started from a machine with this number of cores.
 
         >>> Workers.from_launcher_settings({"n_jobs": 2}, cores=8)
-        Workers(jobs=2, threads=4, batch=128, elsewhere=False, here=False)
+        Workers(jobs=2, threads=4, batch=128, elsewhere=False, here=False, memory=None, work=0.0)
         """
         known = next((read(launcher, cores) for key, read in _READ.items() if launcher.get(key) is not None), None)
         one_by_one = cls(jobs=1, threads=cores, batch=1 if set(launcher) <= {"_target_"} else ROUNDS)
         return replace(known or one_by_one, here=launcher.get("_target_") in HERE)
+
+    def least_runs_per_job(self, seconds: float | None) -> int:
+        """The number of runs, each of so many seconds, that one job should make; 1 if the time is not known.
+
+        >>> Workers(jobs=256, threads=1, batch=1000, work=180.0).least_runs_per_job(0.4)
+        450
+        """
+        return max(1, int(self.work / seconds)) if self.work and seconds else 1
 
     def limited_for_secret_draw(self) -> Workers:
         """The workers that share the tries of a secret draw: one where others may see a list of jobs.
@@ -104,8 +117,15 @@ def _process_pool_workers(launcher: Settings, cores: int) -> Workers:
 def _job_queue_workers(launcher: Settings, cores: int) -> Workers:
     """A queue that runs `array_parallelism` jobs at once, each on its granted cores."""
     _require_one_process_per_job(launcher)
-    jobs = launcher["array_parallelism"]
-    return Workers(jobs=jobs, threads=launcher.get("cpus_per_task") or 1, batch=_jobs_per_batch(jobs), elsewhere=True)
+    jobs, limit, memory = launcher["array_parallelism"], launcher.get("timeout_min"), launcher.get("mem_gb")
+    return Workers(
+        jobs=jobs,
+        threads=launcher.get("cpus_per_task") or 1,
+        batch=_jobs_per_batch(jobs),
+        elsewhere=True,
+        memory=None if memory is None else int(memory * GIB),
+        work=WORK_SECONDS if limit is None else min(WORK_SECONDS, limit * 60 / 2),
+    )
 
 
 def _local_workers_started_at_once(launcher: Settings, cores: int) -> Workers:
@@ -121,7 +141,8 @@ def _ray_cluster_workers(launcher: Settings, cores: int) -> Workers:
     threads = max(1, int(_nested_setting(launcher, "ray.remote.num_cpus") or 1))
     jobs = max(1, (_nested_setting(launcher, "ray.init.num_cpus") or cores) // threads)
     elsewhere = _nested_setting(launcher, "ray.init.address") is not None
-    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs), elsewhere=elsewhere)
+    memory = _nested_setting(launcher, "ray.remote.memory")
+    return Workers(jobs=jobs, threads=threads, batch=_jobs_per_batch(jobs), elsewhere=elsewhere, memory=memory)
 
 
 def _require_one_process_per_job(launcher: Settings) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
@@ -21,16 +20,8 @@ from dpsweep.sweeper.searches.attempt_log import AttemptLog
 from dpsweep.sweeper.searches.runner import Runner
 
 
-class MoreRuns(Protocol):
-    """What returns the next runs of a search."""
-
-    def __call__(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
-        """The next runs, at most `many`; none where more than `waiting` known ones have not begun."""
-        ...
-
-
-def no_further_runs(many: int, waiting: int = 0) -> tuple[Trial, ...]:
-    """No further runs: the `more` of a plan with all runs due from the beginning."""
+def no_further_runs(many: int) -> tuple[Trial, ...]:
+    """No further runs: the `more` and the `refill` of a plan with all runs due from the beginning."""
     return ()
 
 
@@ -38,7 +29,8 @@ def no_further_runs(many: int, waiting: int = 0) -> tuple[Trial, ...]:
 class RunQueue:
     """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
 
-    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
+    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `refill` returns
+    one of them beside runs at work, for a free worker, unless more than a given number have not begun. `notice` is
     printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
     says that no further runs are certain to come. `run` hands runs that are due to the launcher, and returns the
     complaints of its jobs.
@@ -51,7 +43,8 @@ class RunQueue:
     idle: str
     losses: str
     all_known: bool = False
-    more: MoreRuns = no_further_runs
+    more: Callable[[int], tuple[Trial, ...]] = no_further_runs
+    refill: Callable[[int], tuple[Trial, ...]] = no_further_runs
     run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks_and_collect_errors
 
     @property

@@ -6,7 +6,7 @@ before its attempt begins. If the search has killed runs that the same command w
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -30,7 +30,7 @@ from dpsweep.sweeper.searches.admission import (
     void_open_attempts_if_store_was_lost,
 )
 from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
-from dpsweep.sweeper.searches.interface import AdmittedSearch, MoreRuns, RunQueue, no_further_runs
+from dpsweep.sweeper.searches.interface import AdmittedSearch, RunQueue, no_further_runs
 
 LOSSES = (
     "{runs} failed or were killed; they stay charged. Their logs are in {folder}; the same command charges for the "
@@ -64,7 +64,7 @@ class AdmittedOpenSearch(AdmittedSearch):
         """Restores from the ledger what led to runs that began, if the folder was deleted."""
         recover_choice_of_final_run(self.plan, self.folder.final_point_path, started)
 
-    def next_runs_callback(self, log: LedgerAttemptLog) -> MoreRuns:
+    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """What returns the next runs of the search, from the results so far."""
         return no_further_runs
 
@@ -106,10 +106,10 @@ class FinalRun:
     ledger: Ledger
     retry: Retry
 
-    def next_runs_or_final_run(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
+    def next_runs_or_final_run(self, many: int) -> tuple[Trial, ...]:
         """The next runs of the search; after the last one, the final run; then none."""
         plan, folder = self.search.plan, self.search.folder
-        runs = self.queue.more(many, waiting)
+        runs = self.queue.more(many)
         if (
             runs
             or folder.stop_file_path.exists()

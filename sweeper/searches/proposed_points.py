@@ -7,15 +7,16 @@ plan. The order is
 
 and a coordinator that dies at any of these steps continues from there: the proposed runs are run, and the sampler
 receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once,
-then one whenever a run ends, if the launcher asks for jobs one by one. A run that fails or is killed uses up one of the
-paid runs.
+then one whenever a run ends, if the launcher refills its workers one by one. A run that fails or is killed uses up one
+of the paid runs.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -30,8 +31,8 @@ from dpsweep.accounting.searches.proposed_points import (
 )
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
-from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
-from dpsweep.sweeper.searches.interface import MoreRuns, RunQueue
+from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
+from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 
 
@@ -40,7 +41,7 @@ class Proposer:
     """Proposes the remaining runs from the results in the sweep's folder."""
 
     search: OpenSearch
-    log: LedgerAttemptLog
+    log: AttemptLog
 
     def propose_and_store_next_runs(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
@@ -91,14 +92,16 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
     def charge_and_queue_due_runs(self) -> RunQueue:
         """The admitted runs, once the sampler has shown that it proposes points of this grid."""
         check_sampler_proposes_grid_points(self.plan)
-        return super().charge_and_queue_due_runs()
+        queue = super().charge_and_queue_due_runs()
+        proposer = Proposer(search=self.search_of_plan, log=queue.log)
+        return replace(queue, refill=partial(proposer.propose_and_store_next_runs, 1))
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Also the proposals."""
         super().restore_choices_in_folder_from_ledger(started)
         restore_proposals_in_folder_from_ledger(self.plan, self.folder, started)
 
-    def next_runs_callback(self, log: LedgerAttemptLog) -> MoreRuns:
+    def next_runs_callback(self, log: LedgerAttemptLog) -> Callable[[int], tuple[Trial, ...]]:
         """The next proposals."""
         return Proposer(search=self.search_of_plan, log=log).propose_and_store_next_runs
 

@@ -39,8 +39,9 @@ class Runner:
     """A search, its attempt log (`log`), and the jobs of the launcher that Hydra is configured with.
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
-    run at once, and `batch` the number of jobs that are handed over at once. `refill` returns a run for a worker that
-    has ended its own, while so many others have not begun yet; it is asked where the launcher asks for jobs one by one.
+    run at once, and `batch` the number of jobs that are handed over at once. A job should make at least `least` runs;
+    the jobs of a secret draw are as many as the workers all the same. `refill`, the queue's, is asked where the
+    launcher refills its workers one by one.
     """
 
     search: PlannedSearch
@@ -50,6 +51,7 @@ class Runner:
     data: Path | None
     workers: int
     batch: int
+    least: int = 1
     refill: Callable[[int], Sequence[Trial]] | None = None
 
     @property
@@ -65,7 +67,11 @@ class Runner:
         launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
         jobs = [
             *jobs_with_due_points(
-                self.search.trainable_blocks(), trials, workers=self.workers, together=self.compute.together
+                self.search.trainable_blocks(),
+                trials,
+                workers=self.workers,
+                together=self.compute.together,
+                least=self.least,
             )
         ]
         complaints: list[str] = []
@@ -128,7 +134,7 @@ class Runner:
         errors: dict[Job, Exception] = {}
         progress = True
         while waiting and progress and not self.sweep_folder.stop_file_path.exists():
-            if self.refill is not None and launcher.asks_for_jobs_one_by_one:
+            if self.refill is not None and launcher.refills:
                 errors = self._launch_and_refill_jobs_and_return_errors(launcher, waiting, first, receipts_by_trial)
             else:
                 errors = self._launch_jobs_once_and_return_errors(launcher, waiting, first)

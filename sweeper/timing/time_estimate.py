@@ -98,27 +98,33 @@ def step_shapes_by_timing_key(
     }
 
 
+def _seconds_of_trial(trial: Trial, costs: Mapping[str, Cost]) -> float:
+    cost = costs[timing_key_of_config(trial.config)]
+    return cost.step * float(trial.config["steps"]) + cost.beside
+
+
+def mean_seconds_of_run(plan: Plan, costs: Mapping[str, Cost]) -> float | None:
+    """Mean time of a point; None if the time of a step is unknown, as that of a script is before its first run."""
+    if any(timing_key_of_config(trial.config) not in costs for trial in plan.trials):
+        return None
+    return sum(_seconds_of_trial(trial, costs) for trial in plan.trials) / len(plan.trials)
+
+
 def estimated_wall_seconds_of_plan(
     priced: PricedPlan, costs: Mapping[str, Cost], workers: int, missing: int = 0
 ) -> float | None:
     """Wall time of the plan: its expected runs, at the mean time of a point, over the workers; then the final run.
 
-    Before them the features of so many `missing` records are extracted, which the workers divide among them.
-    None if the time of a step is unknown, as that of a script is before its first run.
+    Before them the features of so many `missing` records are extracted, which the workers divide among them. None if
+    the mean time of a point is unknown.
     """
-    trials = priced.plan.trials
-    if any(timing_key_of_config(trial.config) not in costs for trial in trials):
+    if (mean := mean_seconds_of_run(priced.plan, costs)) is None:
         return None
-
-    def seconds_of_trial(trial: Trial) -> float:
-        cost = costs[timing_key_of_config(trial.config)]
-        return cost.step * float(trial.config["steps"]) + cost.beside
-
     at_once = min(max(1, workers), math.ceil(priced.expected_runs))
-    search = sum(map(seconds_of_trial, trials)) * priced.expected_runs / len(trials) / at_once
+    search = mean * priced.expected_runs / at_once
     finals = [final for final in priced.plan.final_runs if timing_key_of_config(final.config) in costs]
     extraction = missing * max((cost.record or 0.0 for cost in costs.values()), default=0.0) / at_once
-    return extraction + search + max(map(seconds_of_trial, finals), default=0.0)
+    return extraction + search + max((_seconds_of_trial(final, costs) for final in finals), default=0.0)
 
 
 def rough_duration_text(seconds: float) -> str:

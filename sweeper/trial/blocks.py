@@ -93,15 +93,16 @@ def points_in_part_of_block(block: Block, part: int, parts: int) -> tuple[Trial,
 
 
 def jobs_with_due_points(
-    blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, together: int | None
+    blocks: Iterable[Block], due: Iterable[Trial], *, workers: int, together: int | None, least: int = 1
 ) -> Iterator[Job]:
     """The jobs of these blocks, without those that have no due point.
 
-    `together` is the largest number of points of a job; None stacks as many as possible while every worker has some.
+    `together` is the largest number of points of a job; None stacks as many as possible while every worker has some,
+    and at least `least` where a block has as many.
     """
     due_ids = {trial.id for trial in due}
     for block in blocks:
-        parts = _number_of_parts(block, workers, together)
+        parts = _number_of_parts(block, workers, together, least)
         for part in range(parts):
             points = tuple(trial for trial in points_in_part_of_block(block, part, parts) if trial.id in due_ids)
             if points:
@@ -143,14 +144,16 @@ def _cached_most_stacked_points(parts: str) -> int:
     return min(MOST, max(1, FLOATS // sum(parameter.numel() for parameter in model.parameters())))
 
 
-def _number_of_parts(block: Block, workers: int, together: int | None) -> int:
+def _number_of_parts(block: Block, workers: int, together: int | None, least: int) -> int:
     points = len(block.trials)
     if block.shared or points == 1:
         return 1
     if together is not None:
         return math.ceil(points / together)
-    stack_size = most_stacked_points(block.trials[0].config)
-    return min(points, max(workers, math.ceil(points / stack_size))) if stack_size else points
+    most = math.ceil(points / least)
+    if not (stack_size := most_stacked_points(block.trials[0].config)):
+        return most
+    return min(points, max(min(workers, most), math.ceil(points / stack_size)))
 
 
 def _config_without_numbers(config: Mapping[str, Any]) -> dict[str, Any]:

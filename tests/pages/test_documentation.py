@@ -157,7 +157,7 @@ def test_the_page_of_searches_and_its_picture_are_what_was_measured() -> None:
     page = (ROOT / "docs" / "search.md").read_text()
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "search_results.py"))
     assert script["insert"](page) == page, "python docs/generators/search_results.py"
-    assert script["numbers"]() == script["cells"](), "python docs/generators/search_results.py"
+    assert script["numbers"]() == script["drawn_numbers"](), "python docs/generators/search_results.py"
 
 
 def test_the_page_of_published_results_is_what_was_trained() -> None:

@@ -20,7 +20,7 @@ from dpsweep.accounting.errors import ExitCode
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF
 from dpsweep.sweeper.launchers.hydra_jobs import IDLE_SECONDS
-from dpsweep.sweeper.launchers.workers import MOST, Workers
+from dpsweep.sweeper.launchers.workers import MOST, WORK_SECONDS, Workers
 from dpsweep.sweeper.trial.blocks import FLOATS, jobs_with_due_points
 
 Compose = Callable[[Sequence[str]], PricedPlan]
@@ -77,6 +77,9 @@ def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: Config
         Workers.from_launcher_settings(slurm, cores=8).threads,
     ) == (32, 4)
     assert f"jobs of one array; at most {MOST}" in PAGE
+    assert f"jobs of about {WORK_SECONDS / 60:g} minutes of work" in PAGE
+    half = Workers.from_launcher_settings({**slurm, "timeout_min": 2}, cores=8).work / (2 * 60)
+    assert half == 0.5, "half of hydra.launcher.timeout_min"
 
 
 def test_the_numbers_of_gpus_are_those_of_the_code(compose_priced: Compose) -> None:

@@ -54,6 +54,28 @@ def test_a_queue_and_a_running_cluster_may_use_other_machines(launcher: dict[str
     assert Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8).elsewhere is elsewhere
 
 
+@pytest.mark.parametrize(
+    ("launcher", "memory", "runs"),
+    [
+        (SLURM | {"mem_gb": 16, "timeout_min": 60}, 16 * 2**30, 90),
+        (SLURM | {"mem_gb": None, "timeout_min": 1}, None, 15),
+        (LOCAL | {"cpus_per_task": 1}, None, 1),
+        ({"n_jobs": 2}, None, 1),
+        ({"ray": {"init": {"address": "auto"}, "remote": {"memory": 10**9}}}, 10**9, 1),
+    ],
+)
+def test_a_job_of_a_queue_has_minutes_of_work_and_half_of_its_time_at_most(
+    launcher: dict[str, Any], memory: int | None, runs: int
+) -> None:
+    workers = Workers.from_launcher_settings(OmegaConf.create(launcher), cores=8)
+    assert workers.memory == memory
+    assert workers.least_runs_per_job(2.0) == runs
+    assert workers.least_runs_per_job(None) == 1
+    assert workers.least_runs_per_job(1000.0) == 1
+    alone = workers.limited_for_secret_draw()
+    assert alone.jobs == (1 if not workers.here else workers.jobs)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 7, 64])
 @pytest.mark.parametrize("launcher", [{"n_jobs": 2}, {"n_jobs": -1}, {"ray": {}}, LOCAL | {"cpus_per_task": 1}])
 def test_workers_of_one_machine_share_its_cores(launcher: dict[str, Any], cores: int) -> None:

@@ -143,8 +143,8 @@ def test_a_run_is_proposed_for_a_free_worker_beside_runs_that_have_not_begun(pla
     for receipt in work.log.start_and_issue_receipts([first]):
         receipt.write(here.folder.trial_folder(first.id))
     assert {run.id for run in work.log.states_of_runs().fresh} == {first.id, second.id}
-    assert work.more(1, waiting=1) == ()
-    assert len(work.more(1, waiting=2)) == 1
+    assert work.more(1) == work.refill(1) == ()
+    assert len(work.refill(2)) == 1
     assert len(proposals(here)) == 3
 
 

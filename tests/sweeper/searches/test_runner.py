@@ -30,7 +30,7 @@ from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.job.machine import Compute
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides_from_values
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, overrides_from_values
 from dpsweep.sweeper.launchers.workers import FORKED
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import admitted_search_for_plan
@@ -173,6 +173,17 @@ def test_a_launcher_that_asks_for_jobs_gets_those_that_are_due_by_then(sweep: Sw
     assert asked == [2, 2, 2]
     assert complaints == ()
     assert sweep.attempts() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("kind", "handed"), [(Launcher, list), (OneByOne, map)])
+def test_jobs_of_an_iterator_are_a_list_for_a_launcher_that_cannot_refill(
+    kind: type[Launcher], handed: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[type] = []
+    monkeypatch.setattr(kind, "launch", lambda _, jobs, initial_job_idx: seen.append(type(jobs)) or [])
+    launcher = JobLauncher(launcher=kind(plan=Any, launches=[]))
+    assert launcher.launch(iter([{"part": 0}]), 0) == launcher.launch([{"part": 0}], 0) == []
+    assert seen == [handed, list]
 
 
 def test_a_search_that_cannot_go_on_says_so_when_its_jobs_have_ended(sweep: Sweep) -> None:

@@ -109,6 +109,9 @@ def test_workers_share_a_block_whose_models_are_stacked(compose_priced: Compose)
         jobs = [*jobs_with_due_points(plan.blocks, plan.trials, workers=workers, together=None)]
         assert [len(job.due) for job in jobs] == sizes
     assert max(len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=2)) == 2
+    for least, sizes in ((2, [1, 2, 2]), (4, [2, 3]), (9, [5])):
+        jobs = [*jobs_with_due_points(plan.blocks, plan.trials, workers=9, together=None, least=least)]
+        assert [len(job.due) for job in jobs] == sizes
 
 
 def test_a_job_has_no_more_points_than_it_can_hold_open() -> None:
@@ -137,6 +140,9 @@ def test_what_is_not_stacked_is_a_job_for_each_point(compose_priced: Compose, ch
     plan = compose_priced(line).plan
     assert not can_stack_models(plan.trials[0].config)
     assert [len(job.due) for job in jobs_with_due_points(plan.blocks, plan.trials, workers=1, together=None)] == [1, 1]
+    (both,) = jobs_with_due_points(plan.blocks, plan.trials, workers=9, together=None, least=2)
+    assert len(both.due) == 2, "they are short, and take turns"
+    assert len([*jobs_with_due_points(plan.blocks, plan.trials, workers=9, together=1, least=2)]) == 2
 
 
 SHARED = ("subsample=shared", "trainer=dpsgd", "trainer.lr=1,2", "trainer.clip_norm=1")
