@@ -129,8 +129,11 @@ def function_to_die_with_parent(parent: int) -> Callable[[], None]:
     return die_with_parent
 
 
-def end_process_with_parent(parent: int) -> None:
-    """Ends this process when its parent, the process `parent`, ends; on all POSIX systems."""
+def end_process_with_parent(parent: int, *_: str) -> None:
+    """Ends this process when its parent, the process `parent`, ends; on all POSIX systems.
+
+    joblib compares all arguments to tell one kind of worker from another.
+    """
     if os.name != "posix":
         return
     if sys.platform == "linux":

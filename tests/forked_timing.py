@@ -6,7 +6,7 @@ A program that is started fresh times steps in a process that imports torch, whi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -25,7 +25,7 @@ def time_in_forks() -> None:
 
 @contextmanager
 def asked(
-    shapes: Sequence[Shape], device: str, threads: int | None, most: int
+    shapes: Sequence[Shape], device: str, threads: int | None, most: int, variables: Mapping[str, str]
 ) -> Iterator[Callable[[], list[Cost] | None]]:
     """As `time_estimate.time_unknown_costs_in_background`: the costs of these shapes, None if there are none."""
     read, write = FORKED.Pipe(duplex=False)

@@ -33,6 +33,7 @@ GLOBAL = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multin
 """Functions of torch that draw from its global generator unless they are given one."""
 KNOWN = {
     "randomized.py": "the seed of a run, which is printed",
+    "engines/slurm_site.py": "the key by which the daemons of a site know one another",
     "trainers/training/test_loop_canary.py": "streams of attacks; a test that makes one without others is marked",
     "sweeper/launchers/test_forked_jobs.py": "the streams that jobs draw from, for one test that has the mark",
     "trainers/models/test_checks.py": "a draw from the global generator that is found out, on purpose",

@@ -41,6 +41,9 @@ FEATURES = "frozen-features"
 RECORD_HASHES = "record-hashes"
 """The folder beside the stores of all ledgers, of what a pass over large files found."""
 
+DEVICES = "devices"
+"""The folder beside the stores of all ledgers, of the locks of GPUs."""
+
 HOME_VARIABLE = "DPSWEEP_PRIVATE"
 """The environment variable that names the folder of private stores."""
 
@@ -100,6 +103,11 @@ class PrivateStore:
     def record_hashes_folder(self) -> Path:
         """The folder of what a pass over large files of records found, which all plans and ledgers of a user share."""
         return self.root.parents[1] / RECORD_HASHES
+
+    @property
+    def device_leases_folder(self) -> Path:
+        """The folder of the locks by which all sweeps of a user lease GPUs."""
+        return self.root.parents[1] / DEVICES
 
     @property
     def script_inputs_folder(self) -> Path:

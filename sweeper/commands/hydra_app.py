@@ -121,6 +121,7 @@ MULTIRUN = "--multirun"
 TRAINERS = ROOT / "conf" / "trainer"
 
 _AXES = re.compile(r"grid\.axes(\.(?P<trainer>\w+))?=.*", re.DOTALL)
+_DEVICES = re.compile(r"^(compute\.devices)=([^\[].*,.*)$")
 _COLUMNS = re.compile(r"dataset\.(bounds|categories)=\{.*", re.DOTALL)
 _OTHER_MODES = ("run", "multirun", "cfg", "info", "shell_completion", "help", "hydra_help", "experimental_rerun")
 
@@ -133,6 +134,8 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     Axes may be given to any trainer, also to one without axes in the grid, since another trainer may run beside it.
     Columns may be declared that the data set's file does not name.
 
+    >>> hydra_arguments_from_command_line(["compute.devices=0,1"])  # no axis
+    ['compute.devices=[0,1]']
     >>> hydra_arguments_from_command_line(["--again", "grid.axes.dpsgd={steps: [3]}", "dataset.bounds={age: [0, 90]}"])
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
@@ -140,6 +143,7 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
         REPEAT_ALL if word == AGAIN else override_decoding_environment_number(_script_as_trainer_field(word))
         for word in merge_scale_into_experiment_argument(arguments)
     )
+    words = (_DEVICES.sub(r"\1=[\2]", word) for word in words)
     return [f"++{word}" if _is_override_of_grid_axes(word) or _COLUMNS.fullmatch(word) else word for word in words]
 
 

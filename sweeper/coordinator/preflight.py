@@ -31,8 +31,9 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.rehearsal import GENERATED
 from dpsweep.accounting.stored_names.stored_classes import KIND
 from dpsweep.sweeper.coordinator.request import SweepRequest
+from dpsweep.sweeper.job.devices import is_torch_built_for_cuda
 from dpsweep.sweeper.launchers import fork_launcher as forked_jobs
-from dpsweep.sweeper.timing.step_timing import time_training_steps_of_shapes
+from dpsweep.sweeper.timing.step_timing import time_training_steps_in_new_process, time_training_steps_of_shapes
 from dpsweep.sweeper.timing.time_estimate import Cost, Speeds, configs_of_plan_runs, step_shapes_by_timing_key
 from dpsweep.sweeper.trial.spec import declaration_from_config
 from dpsweep.trainers.data.interface import DataSet
@@ -218,7 +219,9 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
             f"Expected {HOME_VARIABLE} to name a folder that all machines of this sweep share, with "
             "this launcher: there every job claims its receipt."
         )
-    machine = replace(request.compute.machine_of_worker_process(request.data), threads=request.max_threads_per_job)
+    compute, variables = request.compute, speeds.variables
+    own = replace(compute, device="cpu") if variables else compute  # the workers of a process that uses GPUs lack them
+    machine = replace(own.machine_of_worker_process(request.data), threads=request.max_threads_per_job)
     if request.forked:
         forked_jobs.import_trial_modules_before_fork(machine.device, machine.threads)
     _check_records_fit_into_memory(plan, request)
@@ -232,14 +235,14 @@ def check_training(plan: Plan, request: SweepRequest, store: PrivateStore, speed
         extracts=count_records_without_features(plan.trials[0].config, store) > 0,
     )
     shapes = {kind: shape for kind, shape in kinds.items() if shape.can_be_timed}
+    device = compute.device if variables else machine.device
+    steps = list(shapes.values()), device, compute.threads, request.max_threads_per_job
+    known = list(speeds.known_costs_of_shapes(shapes).values())
     try:
-        times = time_training_steps_of_shapes(
-            list(shapes.values()),
-            machine.device,
-            request.compute.threads,
-            request.max_threads_per_job,
-            list(speeds.known_costs_of_shapes(shapes).values()),
-        )
+        if variables or (request.forked and is_torch_built_for_cuda()):
+            times = time_training_steps_in_new_process(*steps, known, variables)
+        else:
+            times = time_training_steps_of_shapes(*steps, known)
     except (ValueError, TypeError, RuntimeError) as cause:
         raise BadInput(f"This model cannot be trained on this data set: {cause}") from cause
     return TrainingCheck(contents=contents, threads=times.threads, costs=dict(zip(shapes, times.costs, strict=True)))

@@ -25,6 +25,7 @@ from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
 from dpsweep.accounting.validation import is_integer_at_least
+from dpsweep.sweeper.job.devices import compute_with_devices, limit_pool_to_devices
 from dpsweep.sweeper.job.machine import (
     Compute,
     data_folder_from_typed_name,
@@ -119,6 +120,7 @@ class SweepRequest:
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
+        config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
         refuse_keys_without_value(config, grid.request.values)
@@ -176,6 +178,18 @@ class SweepRequest:
         """Raises `BadInput` if the launcher may not run a plan under this rule."""
         if message := self.launcher_refusal_sentence(rule):
             raise BadInput(message)
+
+
+def _config_of_pool_on_devices(config: DictConfig) -> DictConfig:
+    """The configuration with the names of the GPUs that a pool leases, and with as many workers as these allow."""
+    launcher, cores = config.hydra.launcher, usable_core_count()
+    is_pool = "n_jobs" in launcher and Workers.from_launcher_settings(launcher, cores).here
+    compute = compute_with_devices(Compute.from_config(config.compute), is_pool=is_pool)
+    if compute.devices:
+        config = copy.deepcopy(config)
+        OmegaConf.update(config, "compute.devices", list(compute.devices))
+        OmegaConf.update(config, "hydra.launcher.n_jobs", limit_pool_to_devices(launcher.n_jobs, cores, compute))
+    return config
 
 
 def _settings_and_point_of_public_winner(plan: PlanSettings, grid: Grid) -> tuple[PlanSettings, Iterable[Point]] | None:

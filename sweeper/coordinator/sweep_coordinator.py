@@ -23,7 +23,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
@@ -55,6 +55,7 @@ from dpsweep.sweeper.coordinator.sweep_report import (
     unfinished_runs_text,
     write_results_and_print_report,
 )
+from dpsweep.sweeper.job.devices import devices_of_first_job
 from dpsweep.sweeper.job.locks import file_lock
 from dpsweep.sweeper.loggers.interface import check_loggers_allowed_and_installed
 from dpsweep.sweeper.planning.plan_builder import compose_plan_on_account, compose_priced_plan
@@ -304,6 +305,14 @@ class SweepCoordinator:
             create_stop_file_on_signals(folder.stop_file_path),
             Display(runs, words, seconds) as display,
         ):
+
+            def refill_and_watch(waiting: int) -> tuple[Trial, ...]:
+                runs = queue.refill(waiting)
+                display.add_watched_trials(runs)
+                return runs
+
+            if queue.number_of_unproposed_runs and self.request.max_batch_size is None:
+                runner = replace(runner, refill=refill_and_watch)
             due = queue.due or queue.more(runner.workers)
             while due:
                 display.add_watched_trials(due)
@@ -446,6 +455,7 @@ class SweepCoordinator:
             together=request.max_points_per_job,
             processes=request.compute.processes,
             extracts=self._number_of_records_without_features > 0,
+            variables=devices_of_first_job(request.compute),
         )
 
     @cached_property

@@ -24,6 +24,7 @@ from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Block, Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.searches.interface import search_for_plan
+from dpsweep.sweeper.job.devices import lease_devices_for_process
 from dpsweep.sweeper.job.job_task import JobTask, has_unused_receipt
 from dpsweep.sweeper.job.machine import Compute, data_folder_from_typed_name
 from dpsweep.sweeper.job.secret_tries import TriesInTurn
@@ -50,7 +51,10 @@ def run_block(config: DictConfig) -> None:
             raise NoReceipt(f"Nothing trains outside a charged sweep: {folder.root} holds no plan.json.")
         plan = Plan.read(folder.plan_path)
         workers = job.launcher.get("n_jobs", 1) or 1
-        machine = Compute.from_config(config.compute).machine_of_worker_process(
+        compute = Compute.from_config(config.compute)
+        if not lease_devices_for_process(compute, store.device_leases_folder, should_stop):
+            return
+        machine = compute.machine_of_worker_process(
             data_folder_from_typed_name(config.data), workers=workers if workers > 0 else os.cpu_count() or 1
         )
         _refuse_untrusted_classes(plan, config.get("trusted") or ())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.validation import is_integer_at_least
 
 if TYPE_CHECKING:
     from dpsweep.sweeper.trial.session import Machine
@@ -19,7 +20,8 @@ class Compute:
     """The devices, threads and memory that a command asks for; no part of any identity.
 
     `threads` and `chunk` are None for what suits, and so is `together`, the most points that one job trains. Each model
-    is trained by so many `processes`.
+    is trained by so many `processes`. Jobs lease `devices`, each for so many jobs `per_device`; None for all GPUs that
+    are visible, where the launcher's jobs can (`sweeper/job/devices.py`).
     """
 
     device: str
@@ -27,21 +29,28 @@ class Compute:
     chunk: int | None
     together: int | None
     processes: int = 1
+    devices: tuple[str, ...] | None = None
+    per_device: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.processes, int) or isinstance(self.processes, bool) or self.processes < 1:
-            raise BadInput(f"Expected compute.processes={self.processes!r} to be an integer >= 1.")
+        for name in ("processes", "per_device"):
+            if not is_integer_at_least(getattr(self, name), 1):
+                raise BadInput(f"Expected compute.{name}={getattr(self, name)!r} to be an integer >= 1.")
         for name in ("threads", "chunk", "together"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if value is not None and not is_integer_at_least(value, 1):
                 raise BadInput(f"Expected compute.{name}={value!r} to be null or an integer >= 1.")
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Compute:
         """What the group `compute` of a configuration asks for."""
         names = ("threads", "chunk", "together")
-        processes = config.get("processes", 1)
-        return cls(device=str(config["device"]), processes=processes, **{name: config[name] for name in names})
+        several = {name: config.get(name, 1) for name in ("processes", "per_device")}
+        devices = config.get("devices")
+        if devices is not None:
+            listed = [devices] if isinstance(devices, (int, str)) else devices
+            devices = tuple(str(one) for one in listed)
+        return cls(device=str(config["device"]), devices=devices, **several, **{name: config[name] for name in names})
 
     def machine_of_worker_process(self, data: Path | None, workers: int = 1) -> Machine:
         """The machine of a process that shares its cores with so many workers; `auto` takes CUDA where there is one."""

@@ -2,7 +2,7 @@
 
 A job has one thread. A fork does not copy torch's worker threads, and OpenMP waits for them for ever if the parent has
 used several, as the coordinator may when it times a step. A job with one thread never waits for them. A parent that
-has used CUDA cannot be forked: its children get no device.
+has used CUDA cannot be forked: its children get no device. So this process uses none, and each job leases its own.
 
 Each job has its own process instead of a pool: the idle workers of a pool outlive a killed program, with all files
 and locks that they inherited. Invariants:
@@ -30,8 +30,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,23 +63,26 @@ def can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
-def run_each_in_forked_process(works: Sequence[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
+def run_each_in_forked_process(works: Iterable[ForkWork], at_once: int) -> list[bytes | ChildProcessError]:
     """Runs the functions, at most `at_once` at a time, and returns their bytes, or an error for a lost process.
 
-    An exception in this call kills all processes.
+    A function is asked for when its process can start. An exception in this call kills all processes.
     """
     ends: dict[int, bytes | ChildProcessError] = {}
-    waiting = deque(enumerate(works))
+    waiting, come = enumerate(works), True
     with _Children() as children:
-        while waiting or children.running:
-            while waiting and len(children.running) < at_once:
-                place, work = waiting.popleft()
+        while come or children.running:
+            while come and len(children.running) < at_once:
+                place, work = next(waiting, (0, None))
+                if work is None:
+                    come = False
+                    break
                 try:
                     children.fork_child(place, work)
                 except OSError as cause:
                     ends[place] = ChildProcessError(f"A worker could not be started: {cause.strerror}.")
-            ends |= children.wait_for_ended_outputs()
-    return [ends[place] for place in range(len(works))]
+            ends |= children.wait_for_ended_outputs() if children.running else {}
+    return [ends[place] for place in range(len(ends))]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -298,7 +300,7 @@ def refuse_jobs_that_cannot_fork(device: str = "cpu", threads: int = 1) -> None:
     if _has_initialised_cuda():
         raise BadInput(f"Expected this process not to use CUDA yet: forked jobs cannot go on with it. {ADVICE}")
     if device != "cpu":
-        raise BadInput(f"Expected compute.device={device} to be cpu: a forked job can use no other. {ADVICE}")
+        raise BadInput(f"Expected compute.device={device} to be cpu where no GPU is visible to forked jobs. {ADVICE}")
     if threads != 1:
         raise BadInput(f"Expected compute.threads={threads} to be 1 or null: more can hang a forked job. {ADVICE}")
 
@@ -316,16 +318,25 @@ class Jobs:
     task: TaskFunction
     config: DictConfig
 
-    def launch(self, overrides: Sequence[Sequence[str]], first: int, at_once: int) -> list[JobReturn]:
-        """Runs a job for each list of overrides; an error in one job does not end the others."""
+    def launch(self, overrides: Iterable[Sequence[str]], first: int, at_once: int) -> list[JobReturn]:
+        """Runs a job for each list of overrides, which is asked for as it can start.
+
+        An error in one job does not end the others.
+        """
         refuse_jobs_that_cannot_fork()
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         make_folder_and_missing_parents(Path(str(self.config.hydra.sweep.dir)))
-        log.info("Forking %d jobs, %d at once", len(overrides), at_once)
-        works = [partial(self._run_to_bytes, job, number) for number, job in enumerate(overrides, first)]
-        ends = run_each_in_forked_process(works, at_once)
-        return [_job_return_from_process_output(end, job) for end, job in zip(ends, overrides, strict=True)]
+        log.info("Forking jobs, %d at once", at_once)
+        launched: list[Sequence[str]] = []
+
+        def works() -> Iterator[ForkWork]:
+            for number, job in enumerate(overrides, first):
+                launched.append(job)
+                yield partial(self._run_to_bytes, job, number)
+
+        ends = run_each_in_forked_process(works(), at_once)
+        return [_job_return_from_process_output(end, job) for end, job in zip(ends, launched, strict=True)]
 
     def _run_to_bytes(self, overrides: Sequence[str], number: int) -> bytes:
         """Runs a job in its process, from its overrides to its pickled `JobReturn`."""

@@ -23,9 +23,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -45,22 +45,25 @@ from dpsweep.sweeper.launchers.slurm_arrays import (
     make_submitit_executor,
     refuse_launcher_settings,
 )
+from dpsweep.sweeper.launchers.workers import FORKED, JOBLIB
 from dpsweep.sweeper.processes import end_process_with_parent
 
 QUIET = "ignore:resource_tracker"
 """A killed pool leaves semaphores behind. The trackers remove them; their warning does not help the user."""
 
 
-def is_joblib_launcher(launcher: Any) -> bool:
-    """Whether this is joblib's launcher, which passes its settings to `joblib.Parallel`."""
-    return isinstance(getattr(launcher, "joblib", None), dict)
+IDLE_SECONDS = 10
+"""How long a worker of joblib's keeps its GPU when there is no job for it."""
 
 
-def prepare_joblib_launcher(launcher: Any) -> None:
-    """Prepares joblib's launcher before this thread starts its workers; other launchers are unchanged."""
-    if not is_joblib_launcher(launcher):
-        return
-    launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(),)}
+def prepare_joblib_launcher(launcher: Any, devices: Sequence[str] = ()) -> None:
+    """Prepares joblib's launcher before this thread starts its workers.
+
+    joblib goes on with the workers of an earlier sweep only where they lease the same `devices`.
+    """
+    launcher.joblib |= {"initializer": end_process_with_parent, "initargs": (os.getpid(), *devices)}
+    if devices:
+        launcher.joblib |= {"idle_worker_timeout": IDLE_SECONDS}
     with _restore_signal_mask_at_end(), _suppress_tracker_warnings():
         _start_resource_trackers()
 
@@ -122,7 +125,7 @@ def start_ray_of_launcher(launcher: Any) -> None:
 Ends = Sequence[JobReturn | Exception]
 
 
-def _launch_by_hydra(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+def _launch_by_hydra(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
     ends: Ends = launcher.launch(jobs, initial_job_idx=first)
     return ends
 
@@ -136,17 +139,42 @@ class LaunchEngine:
     """How one kind of launcher tries its settings, and how it hands jobs over.
 
     `try_settings` raises an error if the launcher could not start so many jobs at once, as far as that shows before.
-    `launch` returns what became of a job for each list of overrides, by the number of the first job.
+    `launch` returns what became of a job for each list of overrides, by the number of the first job. An engine that
+    `refills` also takes an iterator of them, which it asks for the next one when a worker is free; others take a list.
     """
 
     try_settings: Callable[[Any, int], None] = _try_nothing
-    launch: Callable[[Any, Sequence[list[str]], int], Ends] = _launch_by_hydra
+    launch: Callable[[Any, Iterable[list[str]], int], Ends] = _launch_by_hydra
+    refills: bool = False
 
 
 def _try_joblib(launcher: Any, jobs: int) -> None:
     from joblib import Parallel
 
     Parallel(**launcher.joblib)
+
+
+def _launch_on_joblib(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    """Does what joblib's launcher does, which lists all jobs before it starts the first one: a list goes to it.
+
+    joblib asks an iterator for a job in a thread of its own.
+    """
+    from hydra_plugins.hydra_joblib_launcher._core import execute_job
+    from joblib import Parallel, delayed
+
+    config = launcher.config
+    prepare_joblib_launcher(launcher, OmegaConf.select(config, "compute.devices") or ())
+    if isinstance(jobs, Sequence):
+        return _launch_by_hydra(launcher, jobs, first)
+    setup_globals()
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    state = Singleton.get_state()
+    settings = {**launcher.joblib, "backend": "loky", "pre_dispatch": "n_jobs", "batch_size": 1}
+    ends: Ends = Parallel(**settings)(
+        delayed(execute_job)(number, job, launcher.hydra_context, config, launcher.task_function, state)
+        for number, job in enumerate(jobs, first)
+    )
+    return ends
 
 
 def _try_local_processes(launcher: Any, jobs: int) -> None:
@@ -157,7 +185,7 @@ def _try_slurm(launcher: Any, jobs: int) -> None:
     SlurmArrays(settings=launcher.params).try_submission(jobs)
 
 
-def _launch_on_slurm(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+def _launch_on_slurm(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
     state = Singleton.get_state()
     calls = [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
     return SlurmArrays(settings=launcher.params).run_calls(launcher, calls)
@@ -178,7 +206,7 @@ def _try_ray(launcher: Any, jobs: int) -> None:
         )
 
 
-def _launch_on_ray(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends:
+def _launch_on_ray(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
     try:
         start_ray_of_launcher(launcher)
     except Exception as cause:
@@ -187,7 +215,8 @@ def _launch_on_ray(launcher: Any, jobs: Sequence[list[str]], first: int) -> Ends
 
 
 _ENGINES: Mapping[str, LaunchEngine] = {
-    "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher": LaunchEngine(try_settings=_try_joblib),
+    FORKED: LaunchEngine(refills=True),
+    JOBLIB: LaunchEngine(try_settings=_try_joblib, launch=_launch_on_joblib, refills=True),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
         try_settings=_try_local_processes
     ),
@@ -213,11 +242,14 @@ JOB: Mapping[str, Any] = {
     "trusted": [],  # the classes that are not ours and that the command line named; no other one in a plan is imported
     "data": None,
     "store": None,  # the plan's private store, where receipts are claimed and steps are marked
-    "compute": {"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
+    "compute": {
+        **{"device": "auto", "threads": None, "chunk": None, "together": None, "processes": 1},
+        **{"devices": None, "per_device": 1},
+    },
 }
 """The configuration of a job: nothing but what the runner tells it. All else stands in the plan."""
 
-Value = str | int | list[str] | None
+Value = str | int | list[str] | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +275,21 @@ class JobLauncher:
 
     launcher: Any
 
-    def launch(self, jobs: Sequence[Mapping[str, Value]], first: int) -> list[Exception | None]:
+    @property
+    def refills(self) -> bool:
+        """Whether the launcher takes an iterator of jobs, and asks for the next one when a worker is free."""
+        return engine_of_launcher(self.launcher).refills
+
+    def launch(self, jobs: Iterable[Mapping[str, Value]], first: int) -> list[Exception | None]:
         """Runs a job for each of these settings; what ended each that did not end well.
 
-        Raises what the launcher itself complains of. `first` is the number of the first job.
+        Raises what the launcher itself complains of. `first` is the number of the first job. Jobs of an iterator are
+        handed over one by one if the launcher `refills`.
         """
-        launch = engine_of_launcher(self.launcher).launch
-        ends = launch(self.launcher, [overrides_from_values(job) for job in jobs], first)
+        overrides: Iterable[list[str]] = map(overrides_from_values, jobs)
+        if isinstance(jobs, Sequence) or not self.refills:
+            overrides = list(overrides)
+        ends = engine_of_launcher(self.launcher).launch(self.launcher, overrides, first)
         return [end if isinstance(end, Exception) else _error_of_failed_job(end) for end in ends]
 
 
@@ -265,7 +305,7 @@ class HydraJobs:
         """The same for the jobs of this plan."""
         config = copy.deepcopy(self.config)
         OmegaConf.update(config, "plan.id", plan_id, force_add=True)  # hydra.sweep.dir is named after it
-        return HydraJobs(context=self.context, task=self.task, config=config)
+        return replace(self, config=config)
 
     @property
     def sweep_folder_path(self) -> Path:
@@ -291,9 +331,7 @@ class HydraJobs:
         """The launcher that was configured, with its own settings and the configuration that its jobs start from."""
         config = _config_without_parts_no_job_reads(self.config)
         config.hydra.sweep.dir = str(root)
-        launcher = self._instantiate_launcher(config)
-        prepare_joblib_launcher(launcher)
-        return JobLauncher(launcher=launcher)
+        return JobLauncher(launcher=self._instantiate_launcher(config))
 
     def _instantiate_launcher(self, config: DictConfig) -> Any:
         context: Any = HydraContext(config_loader=JobConfigs(), callbacks=self.context.callbacks)  # type: ignore[arg-type]
@@ -329,7 +367,7 @@ def overrides_from_values(values: Mapping[str, Value]) -> list[str]:
 def _override_literal(value: Value) -> str:
     if value is None:
         return "null"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_override_literal, value))}]"
     if isinstance(value, str):
         return QuotedString(text=value, quote=Quote.single).with_quotes()

@@ -32,13 +32,9 @@ Settings = Mapping[str, Any]
 
 FORKED = "hydra_plugins.hydra_fork_launcher.ForkLauncher"
 
-HERE = frozenset(
-    {
-        "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
-        "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
-        FORKED,
-    }
-)
+JOBLIB = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+
+HERE = frozenset({"hydra._internal.core_plugins.basic_launcher.BasicLauncher", JOBLIB, FORKED})
 """The launchers that are known to run their jobs on this machine and to write only to the sweep's folder.
 
 joblib's semaphores are as many as the jobs, whatever runs in them.

@@ -21,7 +21,7 @@ from dpsweep.sweeper.searches.runner import Runner
 
 
 def no_further_runs(many: int) -> tuple[Trial, ...]:
-    """No further runs: the `more` of a plan with all runs due from the beginning."""
+    """No further runs: the `more` and the `refill` of a plan with all runs due from the beginning."""
     return ()
 
 
@@ -29,7 +29,8 @@ def no_further_runs(many: int) -> tuple[Trial, ...]:
 class RunQueue:
     """The number of runs of a plan, the runs that are due and paid for, their attempt log (`log`), and user messages.
 
-    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `notice` is
+    `more` returns the next runs, at most a given number, from the results so far; none in most sweeps. `refill` returns
+    one of them beside runs at work, for a free worker, unless more than a given number have not begun. `notice` is
     printed before anything runs, `idle` if nothing is due, `losses` about runs that failed or were killed. `all_known`
     says that no further runs are certain to come. `run` hands runs that are due to the launcher, and returns the
     complaints of its jobs.
@@ -43,6 +44,7 @@ class RunQueue:
     losses: str
     all_known: bool = False
     more: Callable[[int], tuple[Trial, ...]] = no_further_runs
+    refill: Callable[[int], tuple[Trial, ...]] = no_further_runs
     run: Callable[[Runner, Sequence[Trial]], tuple[str, ...]] = Runner.run_blocks_and_collect_errors
 
     @property

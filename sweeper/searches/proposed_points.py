@@ -6,15 +6,17 @@ plan. The order is
     charge -> proposals.json -> start -> a receipt per run -> results -> the next proposals
 
 and a coordinator that dies at any of these steps continues from there: the proposed runs are run, and the sampler
-receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once. A
-run that fails or is killed uses up one of the paid runs.
+receives the results of all runs again. The coordinator proposes as many runs at once as the launcher runs at once,
+then one whenever a run ends, if the launcher refills its workers one by one. A run that fails or is killed uses up one
+of the paid runs.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.records.plan import Plan, Trial
@@ -29,7 +31,7 @@ from dpsweep.accounting.searches.proposed_points import (
 )
 from dpsweep.sweeper.job.attempt_state import AttemptStates
 from dpsweep.sweeper.planning.optuna_samplers import Seen, propose_next_point_index
-from dpsweep.sweeper.searches.attempt_log import LedgerAttemptLog
+from dpsweep.sweeper.searches.attempt_log import AttemptLog, LedgerAttemptLog
 from dpsweep.sweeper.searches.interface import RunQueue
 from dpsweep.sweeper.searches.open_search import AdmittedOpenSearch
 
@@ -39,13 +41,13 @@ class Proposer:
     """Proposes the remaining runs from the results in the sweep's folder."""
 
     search: OpenSearch
-    log: LedgerAttemptLog
+    log: AttemptLog
 
-    def propose_and_store_next_runs(self, many: int) -> tuple[Trial, ...]:
+    def propose_and_store_next_runs(self, many: int, waiting: int = 0) -> tuple[Trial, ...]:
         """The next runs, at most `many` and all of one phase, stored before any of them begins.
 
-        Returns none once all runs are proposed, and none while an earlier proposal waits: then the launcher does not
-        work, or the sweep is being stopped. A phase begins when the previous phase is over.
+        Returns none once all runs are proposed, and none while more than `waiting` earlier proposals wait: then the
+        launcher does not work, or the sweep is being stopped. A phase begins when the previous phase is over.
         """
         plan, folder = self.search.plan, self.search.folder
         proposals, where = read_proposed_point_indices(plan, folder.proposals_path), self.log.states_of_runs()
@@ -53,9 +55,9 @@ class Proposer:
             require_allowed_point_indices_per_turn(plan)[: len(proposals)],
             require_allowed_point_indices_per_turn(plan)[len(proposals) :],
         )
-        if not ahead or where.fresh or where.interrupted or folder.stop_file_path.exists():
+        if not ahead or len(where.fresh) > waiting or where.interrupted or folder.stop_file_path.exists():
             return ()
-        if where.working and past[-1] != ahead[0]:
+        if (where.fresh or where.working) and past[-1] != ahead[0]:
             return ()
         seen = self._runs_as_seen_by_sampler(proposals, where)
         for _ in itertools.takewhile(lambda choice: choice == ahead[0], ahead[:many]):
@@ -65,7 +67,7 @@ class Proposer:
 
     def _runs_as_seen_by_sampler(self, proposals: tuple[int, ...], where: AttemptStates) -> list[Seen]:
         """Every run so far, in the form that the sampler receives."""
-        at_work = {run.id for run in where.working}
+        at_work = {run.id for run in (*where.fresh, *where.working)}
         finished = {run.id for run in where.finished}
         return [
             Seen(
@@ -90,7 +92,9 @@ class AdmittedProposedPoints(AdmittedOpenSearch):
     def charge_and_queue_due_runs(self) -> RunQueue:
         """The admitted runs, once the sampler has shown that it proposes points of this grid."""
         check_sampler_proposes_grid_points(self.plan)
-        return super().charge_and_queue_due_runs()
+        queue = super().charge_and_queue_due_runs()
+        proposer = Proposer(search=self.search_of_plan, log=queue.log)
+        return replace(queue, refill=partial(proposer.propose_and_store_next_runs, 1))
 
     def restore_choices_in_folder_from_ledger(self, started: Container[str]) -> None:
         """Also the proposals."""

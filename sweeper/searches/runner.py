@@ -13,7 +13,7 @@ Their receipts are written one after another: a group commit has a thread for ev
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,7 +40,8 @@ class Runner:
 
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
     run at once, and `batch` the number of jobs that are handed over at once. A job should make at least `least` runs;
-    the jobs of a secret draw are as many as the workers all the same.
+    the jobs of a secret draw are as many as the workers all the same. `refill`, the queue's, is asked where the
+    launcher refills its workers one by one.
     """
 
     search: PlannedSearch
@@ -51,6 +52,7 @@ class Runner:
     workers: int
     batch: int
     least: int = 1
+    refill: Callable[[int], Sequence[Trial]] | None = None
 
     @property
     def sweep_folder(self) -> SweepFolder:
@@ -126,18 +128,16 @@ class Runner:
         self, launcher: JobLauncher, jobs: Sequence[Job], first: int
     ) -> list[str]:
         """Launches these jobs until workers took all of them, or until a launch in which no job was taken."""
-        receipts = self.log.start_and_issue_receipts([trial for job in jobs for trial in job.due])
-        run_generators_and_flush_in_groups(
-            write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
-            for receipt in receipts
-        )
-        receipts_by_trial = {receipt.trial: receipt for receipt in receipts}
+        receipts_by_trial = self._start_and_write_receipts([trial for job in jobs for trial in job.due])
         waiting = [job for job in jobs if any(trial.id in receipts_by_trial for trial in job.due)]
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
         progress = True
         while waiting and progress and not self.sweep_folder.stop_file_path.exists():
-            errors = self._launch_jobs_once_and_return_errors(launcher, waiting, first)
+            if self.refill is not None and launcher.refills:
+                errors = self._launch_and_refill_jobs_and_return_errors(launcher, waiting, first, receipts_by_trial)
+            else:
+                errors = self._launch_jobs_once_and_return_errors(launcher, waiting, first)
             complaints += [
                 _error_type_and_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)
             ]
@@ -149,6 +149,46 @@ class Runner:
             raise ContractBroken(f"A job refused its block, which stays charged: {refusal}") from refusal
         return complaints
 
+    def _start_and_write_receipts(self, trials: Sequence[Trial]) -> dict[str, Receipt]:
+        """The receipts of attempts that start now, by trial."""
+        receipts = self.log.start_and_issue_receipts(trials)
+        run_generators_and_flush_in_groups(
+            write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
+            for receipt in receipts
+        )
+        return {receipt.trial: receipt for receipt in receipts}
+
+    def _launch_and_refill_jobs_and_return_errors(
+        self, launcher: JobLauncher, jobs: list[Job], first: int, receipts: dict[str, Receipt]
+    ) -> dict[Job, Exception]:
+        """The errors, by job, of these jobs and of those that `refill` adds to them, with their receipts.
+
+        Raises what the search raises when it is asked for a run, once the jobs at work have ended.
+        """
+        raised: list[Exception] = []
+
+        def settings_of_jobs() -> Iterator[dict[str, Value]]:
+            handed = 0
+            while handed < len(jobs) or add_due_job():
+                handed += 1
+                yield self._settings_passed_to_job(jobs[handed - 1])
+
+        def add_due_job() -> bool:
+            known = len(jobs)
+            try:
+                self.log.record_ended_attempts()
+                if self.refill is not None and (due := self.refill(self.workers - 1)):
+                    receipts.update(self._start_and_write_receipts(due))
+                    jobs.extend(jobs_with_due_points(self.search.trainable_blocks(), due, workers=1, together=1))
+            except Exception as cause:  # noqa: BLE001 - joblib would wait for ever
+                raised.append(cause)
+            return len(jobs) > known
+
+        errors = self._launch_jobs_once_and_return_errors(launcher, jobs, first, settings_of_jobs())
+        for cause in raised:
+            raise cause
+        return errors
+
     def _require_plan_and_receipts(self, trials: Sequence[Trial]) -> None:
         """Raises `OSError` if the plan or a receipt of these trials, which existed at the launch, is gone."""
         for trial in trials:
@@ -156,11 +196,15 @@ class Runner:
             (self.sweep_folder.trial_folder(trial.id) / RECEIPT_FILE).stat()
 
     def _launch_jobs_once_and_return_errors(
-        self, launcher: JobLauncher, jobs: Sequence[Job], first: int
+        self,
+        launcher: JobLauncher,
+        jobs: Sequence[Job],
+        first: int,
+        settings: Iterable[dict[str, Value]] | None = None,
     ) -> dict[Job, Exception]:
         """The errors, by job; an error of the launcher itself applies to all jobs."""
         try:
-            errors = launcher.launch([self._settings_passed_to_job(job) for job in jobs], first)
+            errors = launcher.launch(settings or [self._settings_passed_to_job(job) for job in jobs], first)
         except Exception as cause:  # noqa: BLE001 - a dead worker must not lose its neighbours' results
             self._wait_for_runs_still_in_training()
             return dict.fromkeys(jobs, cause)

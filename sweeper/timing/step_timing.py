@@ -10,14 +10,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from dpsweep.sweeper.timing.time_estimate import Cost, Shape
+from dpsweep.sweeper.timing.time_estimate import Cost, Shape, timing_process
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 if TYPE_CHECKING:
@@ -117,6 +117,26 @@ def time_training_steps_of_shapes(
             replace(probe, patient=False).measure_step_and_other_run_seconds()
             costs.append(cost)
     return StepTimes(costs=tuple(costs), threads=threads)
+
+
+def time_training_steps_in_new_process(
+    shapes: Sequence[Shape],
+    device: str,
+    threads: int | None,
+    most: int,
+    known: Sequence[Cost | None],
+    variables: Mapping[str, str],
+) -> StepTimes:
+    """Does what `time_training_steps_of_shapes` does in a process with these environment variables.
+
+    So this process uses no GPU, and starts none of the threads by which torch computes gradients there: after either it
+    could not fork jobs.
+    """
+    with timing_process(shapes, device, threads, most, known=known, variables=variables) as answer:
+        times = answer()
+    if "costs" not in times:
+        raise ValueError(times.get("refusal", "the process that tried a step was ended."))
+    return StepTimes(costs=tuple(Cost(**cost) for cost in times["costs"]), threads=times["threads"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -377,7 +397,12 @@ def main() -> None:
     set_folder_of_user_modules(Path.cwd())
     question = json.load(sys.stdin)
     question["shapes"] = [Shape(**shape) for shape in question["shapes"]]
-    print(json.dumps(asdict(time_training_steps_of_shapes(**question))), flush=True)
+    question["known"] = [None if cost is None else Cost(**cost) for cost in question["known"]]
+    try:
+        answer = asdict(time_training_steps_of_shapes(**question))
+    except (ValueError, TypeError, RuntimeError) as cause:
+        answer = {"refusal": str(cause)}
+    print(json.dumps(answer), flush=True)
     os._exit(0)
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dpsweep.accounting.durable_files import short_digest_of_json, write_json
@@ -142,38 +144,58 @@ def configs_of_plan_runs(plan: Plan) -> list[Config]:
 
 
 @contextmanager
-def time_shapes_in_background(
-    shapes: Sequence[Shape], device: str, threads: int | None, most: int
-) -> Iterator[Callable[[], list[Cost] | None]]:
-    """The costs of these shapes, timed in a separate process that runs in the background.
+def timing_process(
+    shapes: Sequence[Shape],
+    device: str,
+    threads: int | None,
+    most: int,
+    *,
+    known: Sequence[Cost | None] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A process with these environment variables that times shapes as `time_training_steps_of_shapes` does.
 
-    Yields a function that waits for the answer, None if there is none; the process is ended on exit.
+    Yields a function that waits for its answer: an empty one if it gave none. The process is ended on exit.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "dpsweep.sweeper.timing.step_timing"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={**os.environ, **variables},
         text=True,
     )
     if process.stdin is not None:
         question = {"shapes": [asdict(shape) for shape in shapes], "device": device, "threads": threads, "most": most}
-        json.dump(question, process.stdin)
+        json.dump(question | {"known": [cost and asdict(cost) for cost in known]}, process.stdin)
         process.stdin.close()
         process.stdin = None
 
-    def wait_for_timed_costs() -> list[Cost] | None:
+    def wait_for_answer() -> dict[str, Any]:
         try:
             output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-            return [Cost(**cost) for cost in json.loads(output.strip().splitlines()[-1])["costs"]]
+            answer: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
         except (subprocess.SubprocessError, OSError, ValueError, IndexError):
-            return None
+            return {}
+        return answer
 
     try:
-        yield wait_for_timed_costs
+        yield wait_for_answer
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def time_shapes_in_background(
+    shapes: Sequence[Shape], device: str, threads: int | None, most: int, variables: Mapping[str, str]
+) -> Iterator[Callable[[], list[Cost] | None]]:
+    """The costs of these shapes, timed in a separate process that runs in the background.
+
+    Yields a function that waits for the answer, None if there is none; the process is ended on exit.
+    """
+    with timing_process(shapes, device, threads, most, variables=variables) as answer:
+        yield lambda: [Cost(**cost) for cost in costs] if (costs := answer().get("costs")) else None
 
 
 def timing_key_of_config(config: Config) -> str:
@@ -197,7 +219,7 @@ class Speeds:
     seconds to extract those of a record. `threads` is the number that the user gave, None if it follows from the work
     of a step; then it is at most `most`. So many `workers` share the points, and a job trains at most `together` of
     them, if it is given, in so many `processes`. With `extracts`, some features are still to be computed, and a kind of
-    step whose extraction was not timed is unknown.
+    step whose extraction was not timed is unknown. A process that times steps has these environment `variables`.
     """
 
     path: Path
@@ -208,6 +230,7 @@ class Speeds:
     together: int | None = None
     processes: int = 1
     extracts: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def costs_if_all_known_else_none(self, configs: Iterable[Config]) -> dict[str, Cost] | None:
         """The cost of each kind of step among these; None unless all of them were timed or ran before."""
@@ -229,7 +252,9 @@ class Speeds:
         if not unknown:
             yield lambda: known
             return
-        with time_shapes_in_background(list(unknown.values()), self.device, self.threads, self.most) as answer:
+        with time_shapes_in_background(
+            list(unknown.values()), self.device, self.threads, self.most, self.variables
+        ) as answer:
 
             def known_and_newly_timed_costs() -> Mapping[str, Cost] | None:
                 new = answer()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import ExitCode
+from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.sweeper.commands.hydra_app import CONF
+from dpsweep.sweeper.launchers.hydra_jobs import IDLE_SECONDS
 from dpsweep.sweeper.launchers.workers import MOST, WORK_SECONDS, Workers
+from dpsweep.sweeper.trial.blocks import FLOATS, jobs_with_due_points
+
+Compose = Callable[[Sequence[str]], PricedPlan]
+LINE = ("dataset=digits", "accountant=rdp", "accountant.witnesses=[]", "steps=3", "privacy.noise_multiplier=3")
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling.md").read_text()
@@ -59,7 +66,8 @@ def test_every_command_of_the_page_composes_and_tells_how_many_workers(command: 
 
 
 def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: ConfigLoaderImpl) -> None:
-    four, slurm = (composed(loader, *shlex.split(command)).hydra.launcher for command in COMMANDS[:2])
+    first_slurm = next(command for command in COMMANDS if "submitit_slurm" in command)
+    four, slurm = (composed(loader, *shlex.split(command)).hydra.launcher for command in (COMMANDS[0], first_slurm))
     assert (
         Workers.from_launcher_settings(four, cores=8).jobs,
         Workers.from_launcher_settings(four, cores=8).threads,
@@ -72,6 +80,17 @@ def test_the_numbers_of_workers_and_threads_are_those_of_the_page(loader: Config
     assert f"jobs of about {WORK_SECONDS / 60:g} minutes of work" in PAGE
     half = Workers.from_launcher_settings({**slurm, "timeout_min": 2}, cores=8).work / (2 * 60)
     assert half == 0.5, "half of hydra.launcher.timeout_min"
+
+
+def test_the_numbers_of_gpus_are_those_of_the_code(compose_priced: Compose) -> None:
+    text = " ".join(SECTIONS["One machine"].split())
+    assert f"no job for {IDLE_SECONDS} seconds" in text
+    assert f"at most 2^{math.log2(FLOATS):g} parameters" in text
+    rates = f"trainer.lr={','.join(map(str, range(1, 17)))}"
+    plan = compose_priced([*LINE, "trainer=dpsgd", "trainer.clip_norm=1", rates]).plan
+    jobs = [*jobs_with_due_points(plan.blocks, plan.trials, workers=4, together=None)]
+    assert [len(job.due) for job in jobs] == [4] * 4
+    assert "16 points on four GPUs are four jobs" in text
 
 
 def test_every_setting_of_the_slurm_table_exists_with_the_default_that_is_said(loader: ConfigLoaderImpl) -> None:

@@ -29,7 +29,7 @@ ConfigStore.instance().store(group="hydra/launcher", name="fork", node=ForkLaunc
 
 
 class ForkLauncher(Launcher):
-    """Jobs of one thread each, without CUDA, forked from this process; they start in milliseconds."""
+    """Jobs of one thread each, forked from this process; they start in milliseconds."""
 
     def __init__(self, n_jobs: int) -> None:
         self.n_jobs = n_jobs
@@ -41,7 +41,7 @@ class ForkLauncher(Launcher):
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Runs these jobs; a lost job counts as failed, and the others continue."""
+        """Runs these jobs, which may also be an iterator; a lost job counts as failed, and the others continue."""
         from dpsweep.sweeper.job.machine import usable_core_count
         from dpsweep.sweeper.launchers.fork_launcher import Jobs
         from dpsweep.sweeper.launchers.workers import pool_size_from_n_jobs

@@ -135,6 +135,19 @@ def test_what_was_proposed_before_a_crash_runs_and_nothing_else(place: Callable[
     assert sum(attempts(here).started.values()) == 6
 
 
+def test_a_run_is_proposed_for_a_free_worker_beside_runs_that_have_not_begun(place: Callable[..., Place]) -> None:
+    """As many may wait as there are other workers; more of them only where the launcher does not work."""
+    here = place(SIX)
+    work = begin(here)
+    first, second = work.more(2)
+    for receipt in work.log.start_and_issue_receipts([first]):
+        receipt.write(here.folder.trial_folder(first.id))
+    assert {run.id for run in work.log.states_of_runs().fresh} == {first.id, second.id}
+    assert work.more(1) == work.refill(1) == ()
+    assert len(work.refill(2)) == 1
+    assert len(proposals(here)) == 3
+
+
 def point_of(here: Place, run: Trial) -> Trial:
     return next(trial for trial in here.plan.trials if trial.axes == run.axes)
 

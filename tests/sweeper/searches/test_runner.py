@@ -20,17 +20,18 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from dpsweep.accounting.errors import BadInput, ContractBroken, ReceiptUsed
+from dpsweep.accounting.errors import BadInput, ContractBroken, LedgerDamaged, ReceiptUsed
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.ledger.receipt import Receipt
-from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
-from dpsweep.accounting.records.trial_result import Status
+from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.searches.interface import search_for_plan
 from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.job.machine import Compute
-from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, overrides_from_values
+from dpsweep.sweeper.launchers.hydra_jobs import HydraJobs, JobLauncher, overrides_from_values
+from dpsweep.sweeper.launchers.workers import FORKED
 from dpsweep.sweeper.searches.admission import Retry
 from dpsweep.sweeper.searches.interface import admitted_search_for_plan
 from dpsweep.sweeper.searches.runner import Runner
@@ -84,6 +85,10 @@ class Launcher:
         return self.launches[min(len(self.launched), len(self.launches)) - 1](trials)
 
 
+OneByOne = type("ForkLauncher", (Launcher,), {"__module__": FORKED.rpartition(".")[0]})
+"""The same as a launcher that asks for jobs one by one; it asks for all of them before it runs one."""
+
+
 @dataclass
 class Sweep:
     """A plan of four points, admitted, and what its jobs do."""
@@ -120,8 +125,13 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
     context = HydraContext(config_loader=Any, callbacks=Callbacks())
     task: Any = None
 
-    def start(*launches: Launch, batch: int = 4, retry: Retry = Retry.NONE) -> tuple[tuple[str, ...], list[list[str]]]:
-        launcher = Launcher(plan=priced.plan, launches=list(launches))
+    def start(
+        *launches: Launch,
+        batch: int = 4,
+        retry: Retry = Retry.NONE,
+        refill: Callable[[int], Sequence[Trial]] | None = None,
+    ) -> tuple[tuple[str, ...], list[list[str]]]:
+        launcher = (Launcher if refill is None else OneByOne)(plan=priced.plan, launches=list(launches))
         monkeypatch.setattr(Plugins, "instantiate_launcher", lambda *_, **__: launcher)
         work = admitted_search_for_plan(priced, folder, ledger, retry).charge_and_queue_due_runs()
         priced.plan.write(folder.plan_path)
@@ -131,10 +141,11 @@ def sweep(tmp_path: Path, ledger: Ledger, compose_priced: Compose, monkeypatch: 
             jobs=HydraJobs(context=context, task=task, config=config),
             compute=Compute(device="cpu", threads=1, chunk=None, together=1),
             data=None,
-            workers=1,
+            workers=1 if refill is None else 3,
             batch=batch,
+            refill=refill,
         )
-        return work.run(runner, work.due), launcher.launched
+        return work.run(runner, work.due if refill is None else work.due[:1]), launcher.launched
 
     return Sweep(plan=priced.plan, folder=folder, ledger=ledger, start=start)
 
@@ -148,6 +159,40 @@ def test_all_that_is_due_is_handed_over_by_the_batch(sweep: Sweep) -> None:
     assert [len(blocks) for blocks in launched] == [3, 1]
     assert complaints == ()
     assert sweep.attempts() == [1, 1, 1, 1]
+
+
+def test_a_launcher_that_asks_for_jobs_gets_those_that_are_due_by_then(sweep: Sweep) -> None:
+    asked: list[int] = []
+
+    def refill(waiting: int) -> Sequence[Trial]:
+        asked.append(waiting)
+        return sweep.plan.trials[len(asked) : len(asked) + 1] if len(asked) < 3 else ()
+
+    complaints, launched = sweep.start(sweep.all, refill=refill)
+    assert launched == [[trial.id for trial in sweep.plan.trials[:3]]]
+    assert asked == [2, 2, 2]
+    assert complaints == ()
+    assert sweep.attempts() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("kind", "handed"), [(Launcher, list), (OneByOne, map)])
+def test_jobs_of_an_iterator_are_a_list_for_a_launcher_that_cannot_refill(
+    kind: type[Launcher], handed: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[type] = []
+    monkeypatch.setattr(kind, "launch", lambda _, jobs, initial_job_idx: seen.append(type(jobs)) or [])
+    launcher = JobLauncher(launcher=kind(plan=Any, launches=[]))
+    assert launcher.launch(iter([{"part": 0}]), 0) == launcher.launch([{"part": 0}], 0) == []
+    assert seen == [handed, list]
+
+
+def test_a_search_that_cannot_go_on_says_so_when_its_jobs_have_ended(sweep: Sweep) -> None:
+    def refill(waiting: int) -> Sequence[Trial]:
+        raise LedgerDamaged("The ledger is gone.")
+
+    with pytest.raises(LedgerDamaged, match="is gone"):
+        sweep.start(sweep.all, refill=refill)
+    assert TrialResult.read(sweep.folder.trial_folder(sweep.plan.trials[0].id)) is not None
 
 
 def test_jobs_that_a_launcher_lost_are_launched_again_as_the_same_attempts(sweep: Sweep) -> None:
