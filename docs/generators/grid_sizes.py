@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import runpy
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ PAGE, PICTURE = ROOT / "docs" / "search.md", ROOT / "docs" / "figures" / "grid_s
 PRICES = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
 STUDY = runpy.run_path(str(ROOT / "benchmarks" / "grid_sizes.py"), run_name="imported")
 SETTINGS = STUDY["configured"]()
-CELLS = STUDY["cells_of"](STUDY["lines"](STUDY["RESULTS"]))
+FOUND = STUDY["lines"](STUDY["RESULTS"])
+CELLS = STUDY["cells_of"](FOUND)
 ONE_POINT, ORACLE = (STUDY["Way"](rule=STUDY[name], points=1) for name in ("ONE_POINT", "ORACLE"))
 EPSILONS = sorted({epsilon for _, epsilon in CELLS})
 DRAWN_AT = 3.0
@@ -65,7 +67,7 @@ def what_to_do() -> Iterator[str]:
             ranked = STUDY["ranked_ways"](CELLS, epsilon, data)
             best, one = ranked[0], next(row for row in ranked if row.way == ONE_POINT)
             is_behind = one.ranks[0] > 1
-            said.append((size, epsilon, str(best.way) if is_behind else ""))
+            said.append((_listed(data), epsilon, str(best.way) if is_behind else ""))
             undecided = sum(row.ranks[0] == 1 for row in ranked)
             rows.append(
                 f"| {size} | {', '.join(data)} | {epsilon:g} | {best.way} | {best.below_oracle:.1f} | "
@@ -80,17 +82,30 @@ def what_to_do() -> Iterator[str]:
 
 
 def _sentence(said: Sequence[tuple[str, float, str]]) -> str:
-    """What to do at each size and epsilon, in one sentence: a search where one point is behind another way."""
+    """What to do at each epsilon on these data sets: a search where one point is behind another way."""
     parts = []
-    for size in dict.fromkeys(size for size, _, _ in said):
-        own = {epsilon: way for other, epsilon, way in said if other == size}
+    for data in dict.fromkeys(data for data, _, _ in said):
+        own = {epsilon: way for other, epsilon, way in said if other == data}
         alone = [f"{epsilon:g}" for epsilon, way in own.items() if not way]
         searches = [f"search by {way} at epsilon {epsilon:g}" for epsilon, way in own.items() if way]
         once = [f"train the default once at epsilon {_listed(alone)}"] if alone else []
-        where = "with up to 10,000 records" if size.startswith("up") else "with more records"
-        parts.append(f"{where}, {_listed([*once, *searches])}")
+        parts.append(f"on {data}, {_listed([*once, *searches])}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def not_run() -> str:
+    """The searches of the settings that have no result, by data set and number of points."""
+    known = {(line["data"], line["points"], line["rule"], line["epsilon"], line["round"]) for line in FOUND}
+    missing: Counter[tuple[str, int]] = Counter(
+        (one.data, one.points)
+        for one in STUDY["searches"](SETTINGS)
+        if (one.data, one.points, one.rule, one.epsilon, one.round) not in known
+    )
+    sizes = {data: [str(points) for other, points in missing if other == data] for data, _ in missing}
+    rows = [f"{data} ({_listed(points)} points)" for data, points in sizes.items()]
+    made, asked = len(FOUND), len(FOUND) + sum(missing.values())
+    return f"{made} of {asked} searches of the settings were made. Not all of these were: {_listed(rows)}."
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -199,6 +214,7 @@ def insert(page: str) -> str:
     """The page with what was measured."""
     parts = {
         "what to do": "\n".join(what_to_do()),
+        "what was not run": not_run(),
         "ranks": "```\n" + "\n".join(ranks()).rstrip() + "\n```",
         "table": f"```\n{STUDY['table']()}\n```",
     }
