@@ -48,7 +48,8 @@ def searched_sets(epsilon: float) -> list[str]:
 
 def sets_by_size() -> dict[str, list[str]]:
     """The data sets of each size that were searched at every epsilon."""
-    every = [data for data in SETTINGS["data"] if all(data in searched_sets(epsilon) for epsilon in EPSILONS)]
+    measured = [data for data in SETTINGS["data"] if data not in SETTINGS["beside"]]
+    every = [data for data in measured if all(data in searched_sets(epsilon) for epsilon in EPSILONS)]
     small = [data for data in every if _declared_records(data) <= SMALL]
     return {"up to 10,000": small, "more": [data for data in every if data not in small]}
 

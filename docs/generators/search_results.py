@@ -31,7 +31,7 @@ LEFT, RIGHT, ROW, HEAD = 0.225, 0.99, 0.22, 0.95
 
 def cells() -> dict[str, dict[str, list[float]]]:
     """Mean and half interval of each pictured way on each data set at `EPSILON`, in the order of the first data set."""
-    found = BENCHMARK["cells_of"](BENCHMARK["lines"]())
+    found = BENCHMARK["cells_of"](BENCHMARK["lines"](BENCHMARK["RESULTS"]))
     pictured = {*yaml.safe_load(BENCHMARK["SETTINGS"].read_text())["pictured"], BENCHMARK["ORACLE"]}
     own: dict[str, dict[str, list[float]]] = {}
     for (way, data, epsilon), values in found.items():
