@@ -213,10 +213,10 @@ def table() -> str:
     for data in dict.fromkeys(data for data, _ in cells):
         epsilons = sorted(epsilon for name, epsilon in cells if name == data)
         columns = sorted({way.points for epsilon in epsilons for way in cells[data, epsilon]} - {1})
-        heads = [f"{points}" for _ in epsilons for points in columns]
-        width = 11 * len(columns)
-        written.append(f"{data:<31}" + "".join(f"{f'epsilon {epsilon:g}, points':>{width}}" for epsilon in epsilons))
-        written.append(" " * 31 + "".join(f"{head:>11}" for head in heads))
+        heads = [f"{points} points" for _ in epsilons for points in columns]
+        width = 13 * len(columns)
+        written.append(f"{data:<31}" + "".join(f"{f'epsilon {epsilon:g}':>{width}}" for epsilon in epsilons))
+        written.append(" " * 31 + "".join(f"{head:>13}" for head in heads))
         for rule in dict.fromkeys(way.rule for epsilon in epsilons for way in sorted(cells[data, epsilon])):
             shown = ""
             for epsilon in epsilons:
@@ -226,7 +226,7 @@ def table() -> str:
                 else:
                     best = max((way for way in own if way.points > 1), key=lambda way: statistics.fmean(own[way]))
                     for way in (Way(rule=rule, points=points) for points in columns):
-                        shown += f"{_shown(own[way], is_best=way == best) if way in own else '':>11}"
+                        shown += f"{_shown(own[way], is_best=way == best) if way in own else '':>13}"
             written.append(f"{rule:<31}{shown}".rstrip())
         written.append("")
     return "\n".join(written).rstrip()

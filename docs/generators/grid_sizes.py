@@ -117,7 +117,7 @@ def ranks() -> Iterator[str]:
     """For each epsilon: every way, its mean below the oracle, and the ranks that it may have."""
     for epsilon in EPSILONS:
         data = searched_sets(epsilon)
-        yield f"epsilon {epsilon:g}, {len(data)} data sets: {', '.join(data)}"
+        yield f"epsilon {epsilon:g}, on {_listed(data)}"
         for row in STUDY["ranked_ways"](CELLS, epsilon, data):
             yield f"  {row.way!s:<36}{-row.below_oracle:>6.1f}   ranks {row.ranks[0]:>2} to {row.ranks[1]}"
         yield ""
