@@ -317,9 +317,11 @@ class SweepCoordinator:
             while due:
                 display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
-                due = queue.more(runner.workers)
+                due = runner.runs_to_resume() or queue.more(runner.workers)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
+        if runner.resumed:
+            print_line(f"Interrupted runs were launched again on their charge, {runner.resumed.total()} times in all.")
         return folder.stop_file_path.exists()
 
     def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
@@ -334,6 +336,7 @@ class SweepCoordinator:
             workers=min(workers.jobs, request.max_batch_size or workers.jobs),
             batch=max(1, request.max_batch_size or workers.batch),
             least=self._least_runs_per_job(priced, check.costs),
+            resume=request.resume,
         )
 
     def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:
