@@ -173,6 +173,21 @@ def test_a_job_that_is_told_to_end_is_resumed_by_the_same_command(
     assert bill(ledger) == (1, 2)
 
 
+def test_jobs_of_a_killed_coordinator_are_waited_for_where_runs_are_resumed(
+    site: Site, fresh_program: Program, environment: dict[str, str], tmp_path: Path, ledger: Ledger
+) -> None:
+    before, words = site.jobs(), (*LONG_RUNS, "hydra.sweeper.resume=2")
+    command = [sys.executable, "-m", "sweeper", *words]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_for_runs_at_work(tmp_path, 2)
+        process.kill()
+    done = fresh_program(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(results(folder_of(done))) == 2
+    assert bill(ledger) == (1, 2)
+    assert list(new_jobs(site, before).values()) == ["COMPLETED"] * 2
+
+
 def test_a_coordinator_that_is_a_job_survives_its_own_requeue(
     site: Site, environment: dict[str, str], tmp_path: Path, ledger: Ledger
 ) -> None:
