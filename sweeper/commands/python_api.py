@@ -68,7 +68,9 @@ def compose_request_within_hydra(verb: Verb, overrides: Sequence[str]) -> Iterat
 def _sweep_request_from_overrides(hydra: Hydra, verb: Verb, words: Sequence[str]) -> SweepRequest:
     config = hydra.compose_config("config", list(words), RunMode.MULTIRUN, with_log_configuration=False)
     own = config.hydra.sweeper
-    settings = SweeperSettings(verb=verb, max_batch_size=own.max_batch_size, retry=own.retry, study=own.study)
+    settings = SweeperSettings(
+        verb=verb, max_batch_size=own.max_batch_size, retry=own.retry, resume=own.resume, study=own.study
+    )
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(config))
     typed = list(map(str, config.hydra.overrides.task))
     return SweepRequest.from_config(config, typed, settings, context=context, task=run_block)

@@ -71,6 +71,7 @@ class SweeperSettings:
     verb: str
     max_batch_size: int | None
     retry: str
+    resume: int
     study: str | None
 
 
@@ -79,10 +80,10 @@ class SweepRequest:
     """One command: the points and settings of its plan, the action on the plan, and the place where jobs run.
 
     `points` and `plan` determine the plan. `show` and `fit` select the prices to show, `retry` the attempts to pay for
-    again, `study` the database for results, None for a file in the sweep's folder. `page` says whether the sweep ends
-    with its page, `loggers` where else its results are written, `audit` how large an audit is. `data` is the folder
-    with the official files. At most `max_batch_size` jobs are handed to the launcher at once; it runs them on
-    `workers`, `forked` from this process or not.
+    again, `resume` how often an interrupted run is launched again, `study` the database for results, None for a file in
+    the sweep's folder. `page` says whether the sweep ends with its page, `loggers` where else its results are written,
+    `audit` how large an audit is. `data` is the folder with the official files. At most `max_batch_size` jobs are
+    handed to the launcher at once; it runs them on `workers`, `forked` from this process or not.
     """
 
     verb: Verb
@@ -91,6 +92,7 @@ class SweepRequest:
     show: str
     fit: bool
     retry: Retry
+    resume: int
     study: str | None
     page: bool
     loggers: Loggers
@@ -119,6 +121,8 @@ class SweepRequest:
             raise BadInput(
                 "Expected no policy here: `dpsweep budget open` fixes it, before the first sweep on a data set."
             )
+        if not is_integer_at_least(settings.resume, 0):
+            raise BadInput(f"Expected hydra.sweeper.resume={settings.resume!r} to be an integer >= 0.")
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
@@ -134,6 +138,7 @@ class SweepRequest:
             show=plan.show,
             fit=_require_true_or_false("fit", config.fit),
             retry=_parse_enum_choice(Retry, "retry", settings.retry),
+            resume=settings.resume,
             study=settings.study,
             page=_require_true_or_false("page", config.page),
             loggers=loggers(config),
@@ -172,7 +177,7 @@ class SweepRequest:
         """Why the launcher may not run a plan under this rule, whose secret draw it would show; empty if it may."""
         if not rule.draws_in_secret:
             return ""
-        return self.workers.refusal_sentence_of_secret_draw(rule.name, self.compute.processes)
+        return self.workers.refusal_sentence_of_secret_draw(rule.name, self.compute.processes, self.resume)
 
     def require_launcher_allowed_by_rule(self, rule: SelectionRule) -> None:
         """Raises `BadInput` if the launcher may not run a plan under this rule."""

@@ -286,7 +286,8 @@ class SweepCoordinator:
         """Runs the due trials, if any, and settles them; returns whether a stop was requested."""
         if queue.notice:
             print_line(queue.notice)
-        if not queue.due and not queue.number_of_unproposed_runs:
+        waits_for_earlier_jobs = self.request.resume and queue.log.states_of_runs().working
+        if not queue.due and not queue.number_of_unproposed_runs and not waits_for_earlier_jobs:
             queue.log.record_ended_attempts()
             if not number_of_unfinished_runs(queue.log.states_of_runs(), queue):
                 print_line(queue.idle)
@@ -313,13 +314,15 @@ class SweepCoordinator:
 
             if queue.number_of_unproposed_runs and self.request.max_batch_size is None:
                 runner = replace(runner, refill=refill_and_watch)
-            due = queue.due or queue.more(runner.workers)
+            due = queue.due or runner.runs_to_resume() or queue.more(runner.workers)
             while due:
                 display.add_watched_trials(due)
                 complaints += queue.run(runner, due)
-                due = queue.more(runner.workers)
+                due = runner.runs_to_resume() or queue.more(runner.workers)
         give_back_freed_memory()
         print_errors(*(f"The launcher lost jobs: {complaint}" for complaint in dict.fromkeys(complaints)))
+        if runner.resumed:
+            print_line(f"Interrupted runs were launched again on their charge, {runner.resumed.total()} times in all.")
         return folder.stop_file_path.exists()
 
     def _runner(self, priced: PricedPlan, folder: SweepFolder, queue: RunQueue, check: TrainingCheck) -> Runner:
@@ -334,6 +337,7 @@ class SweepCoordinator:
             workers=min(workers.jobs, request.max_batch_size or workers.jobs),
             batch=max(1, request.max_batch_size or workers.batch),
             least=self._least_runs_per_job(priced, check.costs),
+            resume=request.resume,
         )
 
     def _least_runs_per_job(self, priced: PricedPlan, costs: Mapping[str, Cost] | None) -> int:

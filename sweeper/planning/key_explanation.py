@@ -29,7 +29,7 @@ _HYDRA = """hydra: keys of Hydra itself. They say where and how jobs run, and ar
   hydra.sweep.dir=FOLDER      the sweep's folder, in place of sweeps/DATASET/PLAN
   hydra/launcher=NAME         what runs the jobs: joblib, submitit_slurm, ... (docs/scaling.md)
   hydra.launcher.KEY=VALUE    the launcher's own settings, such as hydra.launcher.n_jobs=4
-  hydra.sweeper.KEY=VALUE     retry, study and max_batch_size, of dpsweep's sweeper (docs/how-to.md, docs/scaling.md)
+  hydra.sweeper.KEY=VALUE     retry, resume, study and max_batch_size, of dpsweep's sweeper (docs/scaling.md)
 
 All others are taken as in any Hydra program and documented there: https://hydra.cc/docs/configure_hydra/intro/
 hydra.run.dir and the other keys of a single run have no effect: nothing trains outside a sweep."""

@@ -3,7 +3,8 @@
 Every attempt is marked as started before it is launched, and jobs are handed over in batches: the launcher queues
 them. A job that no worker took has touched nothing, so when a launcher loses jobs, the jobs with unused receipts are
 launched again. A job that was believed lost may still run without harm: one of the two finds the receipt used. Results
-come back as files, so a lost worker costs no finished trial.
+come back as files, so a lost worker costs no finished trial. Interrupted runs, which may resume on their charge, are
+launched again up to `resume` times each.
 
 The tries of a secret draw are no jobs: other users of the machine see processes. There are as many jobs as workers,
 whatever the draw, and each takes the next try as long as there is one (`sweeper/job/secret_tries.py`).
@@ -13,8 +14,9 @@ Their receipts are written one after another: a group commit has a thread for ev
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths, run_generators_and_flush_in_groups
@@ -41,7 +43,7 @@ class Runner:
     `compute` is the resources of each job, `data` the folder of the official files, `workers` the number of jobs that
     run at once, and `batch` the number of jobs that are handed over at once. A job should make at least `least` runs;
     the jobs of a secret draw are as many as the workers all the same. `refill`, the queue's, is asked where the
-    launcher refills its workers one by one.
+    launcher refills its workers one by one. `resumed` counts how often each run was launched again.
     """
 
     search: PlannedSearch
@@ -53,6 +55,8 @@ class Runner:
     batch: int
     least: int = 1
     refill: Callable[[int], Sequence[Trial]] | None = None
+    resume: int = 0
+    resumed: Counter[str] = field(default_factory=Counter)
 
     @property
     def sweep_folder(self) -> SweepFolder:
@@ -85,8 +89,9 @@ class Runner:
     def run_tries_on_workers_and_collect_errors(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Does what `run_blocks_and_collect_errors` does, by a job for each worker, which take the trials in turn.
 
-        It ends with a launch in which no trial was taken. Only trials that no worker took, because workers were lost
-        or refused them, are launched again.
+        It ends with a launch in which no trial was taken. Trials that no worker took, because workers were lost or
+        refused them, are launched again, together with those to resume: a list of jobs then does not tell whether there
+        were any others.
         """
         launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
         due, progress = tuple(trials), True
@@ -112,11 +117,27 @@ class Runner:
                 for receipt in receipts
                 if receipt.is_claimed(self.sweep_folder.trial_folder_and_private_record(receipt.trial))
             }
-            due, progress = tuple(trial for trial in due if trial.id not in used), bool(used)
+            to_resume = [trial for trial in self.runs_to_resume() if trial.id in used]
+            due, progress = (*(trial for trial in due if trial.id not in used), *to_resume), bool(used)
             self._require_plan_and_receipts(due)
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
+
+    def runs_to_resume(self) -> tuple[Trial, ...]:
+        """The interrupted runs that are launched again, once all others have ended; none after a stop request.
+
+        *Guarantee*: they resume on the charge that paid for them, as the repeated command would resume them.
+        """
+        if not self.resume:
+            return ()
+        self._wait_for_runs_still_in_training()  # a job that its queue starts again may take the receipt of a new one
+        if self.sweep_folder.stop_file_path.exists():
+            return ()
+        interrupted = self.log.states_of_runs().interrupted
+        runs = tuple(trial for trial in interrupted if self.resumed[trial.id] < self.resume)
+        self.resumed.update(trial.id for trial in runs)
+        return runs
 
     def read_card_and_collect_errors(self, part: int) -> tuple[str, ...]:
         """Runs the job that reads the card's claimed part; the job decides whether it may."""

@@ -48,6 +48,13 @@ def site(running: Site, environment: dict[str, str], tmp_path: Path) -> Site:
     return running
 
 
+def documented_script() -> str:
+    """The script of docs/scaling.md by which the coordinator is a job."""
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    (found,) = re.findall(r'```bash title="coordinator.sh"\n(.*?)```', page, re.DOTALL)
+    return str(found)
+
+
 def bill(ledger: Ledger) -> tuple[int, int]:
     """The number of charges on digits, and of the runs that they pay for."""
     if not ledger.account_names():
@@ -141,6 +148,72 @@ def test_what_a_dead_coordinator_left_pending_is_cancelled(
     assert states == {True: {"CANCELLED"}, False: {"COMPLETED"}}
     assert len(results(folder_of(done))) == 4
     assert bill(ledger) == (1, 4)
+
+
+LONG_RUNS = (*DIGITS, *SLURM, "trainer.lr=1,2", "compute.together=1", "engine=opacus", "steps=3000")
+
+
+def wait_for_runs_at_work(folder: Path, runs: int) -> None:
+    wait(lambda: len(list(folder.glob("sweeps/*/*/trials/*/progress"))) >= runs)
+
+
+@pytest.mark.parametrize("command", [("scancel", "--signal=USR2"), ("scontrol", "requeue")], ids=["signal", "requeue"])
+def test_a_job_that_is_told_to_end_is_resumed_by_the_same_command(
+    command: tuple[str, ...], site: Site, environment: dict[str, str], tmp_path: Path, ledger: Ledger
+) -> None:
+    before = site.jobs()
+    words = [sys.executable, "-m", "sweeper", *LONG_RUNS, "hydra.sweeper.resume=2"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        wait_for_runs_at_work(tmp_path, 2)
+        site.run(*command, min(new_jobs(site, before)))
+        said, _ = process.communicate(timeout=HANGS)
+    assert process.returncode == 0, said
+    assert "launched again on their charge" in said
+    assert len(results(next(tmp_path.glob("sweeps/*/*")))) == 2
+    assert bill(ledger) == (1, 2)
+
+
+def test_jobs_of_a_killed_coordinator_are_waited_for_where_runs_are_resumed(
+    site: Site, fresh_program: Program, environment: dict[str, str], tmp_path: Path, ledger: Ledger
+) -> None:
+    before, words = site.jobs(), (*LONG_RUNS, "hydra.sweeper.resume=2")
+    command = [sys.executable, "-m", "sweeper", *words]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+        wait_for_runs_at_work(tmp_path, 2)
+        process.kill()
+    done = fresh_program(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(results(folder_of(done))) == 2
+    assert bill(ledger) == (1, 2)
+    assert list(new_jobs(site, before).values()) == ["COMPLETED"] * 2
+
+
+def test_a_coordinator_that_is_a_job_survives_its_own_requeue(
+    site: Site, environment: dict[str, str], tmp_path: Path, ledger: Ledger
+) -> None:
+    """By the documented script, whose sweep and ledger are the test's."""
+    before, text = site.jobs(), documented_script()
+    words = shlex.join([sys.executable, "-m", "sweeper", *LONG_RUNS, "hydra.sweeper.resume=2"])
+    text = re.sub(r"^dpsweep sweep (?:.*\\\n)*.*&$", lambda _: f"{words} &", text, flags=re.MULTILINE)
+    (tmp_path / "job.sh").write_text(re.sub(r"^export .*\n", "", text, flags=re.MULTILINE))
+    submitted = subprocess.run(
+        ["sbatch", "--parsable", "--output=job.log", "job.sh"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    job = submitted.stdout.strip()
+    wait_for_runs_at_work(tmp_path, 1)
+    site.run("scontrol", "requeue", job)
+    wait(lambda: site.jobs().get(job) == "PENDING")
+    site.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait(lambda: site.jobs().get(job) in ("COMPLETED", "FAILED"))
+    assert site.jobs()[job] == "COMPLETED", (tmp_path / "job.log").read_text()
+    assert len(results(next(tmp_path.glob("sweeps/*/*")))) == 2
+    assert bill(ledger) == (1, 2)
+    assert len(new_jobs(site, before)) > 3, "its first jobs were told to end, and others went on"
 
 
 def test_a_search_that_hides_its_tries_is_one_job(site: Site, fresh_program: Program, ledger: Ledger) -> None:

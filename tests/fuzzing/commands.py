@@ -119,6 +119,7 @@ def sweep(desk: Desk, folder: Path, retry: Retry, seed: int) -> ExitCode:
         show="",
         fit=False,
         retry=retry,
+        resume=0,
         study=None,
         page=False,
         loggers={},

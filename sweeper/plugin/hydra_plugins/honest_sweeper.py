@@ -27,13 +27,15 @@ class HonestSweeperConf:
 
     `verb`: sweep | resume | plan | advise | rehearse | audit. `max_batch_size`: jobs handed to the launcher at once,
     null to derive it. `retry`: the attempts that a repeated command pays for again: killed | failed | all | none.
-    `study`: the Optuna address of the database for results, null for a file in the sweep's folder.
+    `resume`: how often a run that was interrupted is launched again by the same command, on its charge. `study`: the
+    Optuna address of the database for results, null for a file in the sweep's folder.
     """
 
     _target_: str = "hydra_plugins.honest_sweeper.HonestSweeper"
     verb: str = "sweep"
     max_batch_size: int | None = None
     retry: str = "killed"
+    resume: int = 0
     study: str | None = None
 
 
@@ -43,10 +45,11 @@ ConfigStore.instance().store(group="hydra/sweeper", name="honest", node=HonestSw
 class HonestSweeper(Sweeper):
     """Plans, prices, charges, and only then launches."""
 
-    def __init__(self, verb: str, max_batch_size: int | None, retry: str, study: str | None) -> None:
+    def __init__(self, verb: str, max_batch_size: int | None, retry: str, resume: int, study: str | None) -> None:
         self.verb = verb
         self.max_batch_size = max_batch_size
         self.retry = retry
+        self.resume = resume
         self.study = study
 
     def setup(self, *, hydra_context: "HydraContext", task_function: "TaskFunction", config: "DictConfig") -> None:
@@ -63,7 +66,11 @@ class HonestSweeper(Sweeper):
         if self.hydra_context is None or self.config is None:
             raise RuntimeError("Expected setup() before sweep().")
         settings = SweeperSettings(
-            verb=self.verb, max_batch_size=self.max_batch_size, retry=self.retry, study=self.study
+            verb=self.verb,
+            max_batch_size=self.max_batch_size,
+            retry=self.retry,
+            resume=self.resume,
+            study=self.study,
         )
         request = SweepRequest.from_config(self.config, arguments, settings, context=self.hydra_context, task=run_block)
         return execute_requested_verb(request)

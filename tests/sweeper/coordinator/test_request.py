@@ -34,11 +34,11 @@ def read() -> Iterator[Read]:
         loader = GlobalHydra.instance().config_loader()
         context: Any = SimpleNamespace(config_loader=loader)
 
-        def make(*overrides: str, verb: str = "sweep", retry: str = "killed") -> SweepRequest:
+        def make(*overrides: str, verb: str = "sweep", retry: str = "killed", resume: int = 0) -> SweepRequest:
             config = loader.load_configuration(
                 "config", ["dataset=digits", *GRID, *overrides], run_mode=RunMode.MULTIRUN
             )
-            settings = SweeperSettings(verb=verb, max_batch_size=None, retry=retry, study=None)
+            settings = SweeperSettings(verb=verb, max_batch_size=None, retry=retry, resume=resume, study=None)
             return SweepRequest.from_config(config, GRID, settings, context=context, task=print)
 
         yield make
@@ -61,7 +61,7 @@ def leaves(value: object) -> Iterator[object]:
 
 def test_a_request_is_typed(read: Read) -> None:
     request = read("compute.threads=3", "data=somewhere", "fit=true", verb="plan", retry="all")
-    assert (request.verb, request.retry, request.fit) == (Verb.PLAN, Retry.ALL, True)
+    assert (request.verb, request.retry, request.fit, request.resume) == (Verb.PLAN, Retry.ALL, True, 0)
     assert (request.max_threads_per_job, request.data) == (3, Path("somewhere"))
     assert [dict(point.axes)["trainer.lr"] for point in request.points] == [1, 2]
     assert request.plan.keys >= {"trainer", "trainer.lr"}
@@ -90,13 +90,14 @@ def test_the_jobs_of_a_plan_leave_the_request_as_it_is(read: Read) -> None:
     [
         ([], {"verb": "train"}, "Expected hydra.sweeper.verb=train to be one of sweep, resume, plan."),
         ([], {"retry": "some"}, "Expected hydra.sweeper.retry=some to be one of killed, failed, all, none."),
+        ([], {"resume": -1}, "Expected hydra.sweeper.resume=-1 to be an integer >= 0."),
         (["compute.together=0"], {}, "Expected compute.together=0 to be null or an integer >= 1."),
         (["compute.chunk=true"], {}, "Expected compute.chunk=True to be null or an integer >= 1."),
         (["+policy=addition"], {}, "Expected no policy here"),
     ],
 )
 def test_a_wrong_setting_is_refused_at_the_door(
-    read: Read, overrides: list[str], settings: dict[str, str], reason: str
+    read: Read, overrides: list[str], settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
         read(*overrides, **settings)
