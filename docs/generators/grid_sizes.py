@@ -157,7 +157,8 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bytes:
         y = 0.83 - 0.034 * place
         figure.text(0.83, y, rule, fontsize=9, color=INK, va="center")
         line = figure.add_axes((0.805, y - 0.01, 0.02, 0.02))
-        line.plot([0, 1], [0, 0], color=_colour(rule), marker=MARKERS[rules.index(rule)], markersize=4, linewidth=1.4)
+        line.plot([0, 1], [0, 0], color=_colour(rule), linestyle=_line(rule), linewidth=1.4)
+        line.plot([0.5], [0], color=_colour(rule), marker=MARKERS[place], markersize=4)
         line.set_axis_off()
     for place, (text, style) in enumerate({"one point, no search": "-", "the oracle (dishonest)": ":"}.items()):
         y = 0.83 - 0.034 * (len(rules) + 0.5 + place)
@@ -170,7 +171,7 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bytes:
     figure.text(0.01, 0.96, title, fontsize=11.5, fontweight="bold", color=INK)
     heads = {
         0.92: "Points of accuracy below the oracle, mean over data sets",
-        0.455: f"Accuracy in percent at {DRAWN_AT:g}",
+        0.455: f"Accuracy in percent at epsilon {DRAWN_AT:g}",
     }
     for y, head in heads.items():
         figure.text(0.01, y, head, fontsize=9, color=MUTED)
@@ -179,6 +180,11 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bytes:
 
 def _colour(rule: str) -> str:
     return SERIES[[*SETTINGS["rules"]].index(rule) % len(SERIES)]
+
+
+def _line(rule: str) -> str:
+    """Dashed where the colour is that of an earlier rule."""
+    return "-" if [*SETTINGS["rules"]].index(rule) < len(SERIES) else "--"
 
 
 def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]], *, is_mean: bool) -> None:
@@ -194,7 +200,13 @@ def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]],
         if not own:
             continue
         x = [sizes.index(points) for points in own]
-        style: dict[str, Any] = {"color": _colour(rule), "marker": MARKERS[place], "markersize": 4, "linewidth": 1.4}
+        style: dict[str, Any] = {
+            "color": _colour(rule),
+            "marker": MARKERS[place],
+            "markersize": 4,
+            "linewidth": 1.4,
+            "linestyle": _line(rule),
+        }
         axes.plot(x, [*own.values()], **style)
         best = max(own, key=lambda points: own[points])
         axes.plot([sizes.index(best)], [own[best]], "o", markersize=9, markerfacecolor="none", color=_colour(rule))
