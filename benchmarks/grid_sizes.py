@@ -58,10 +58,10 @@ class Search:
 def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
     """All searches, round after round, so that all rules have about as many when a run is stopped."""
     for group in settings["order"]:
-        for turn, points in itertools.product(range(settings["rounds"]), group):
+        for turn, points in itertools.product(range(max(settings["rounds"].values())), group):
             rules = [ONE_POINT, ORACLE] if points == 1 else settings["rules"]
-            for rule, data, epsilon in itertools.product(rules, settings["data"], settings["epsilons"]):
-                if rule not in settings["without"].get(data, ()):
+            for data, rule, epsilon in itertools.product(settings["data"], rules, settings["epsilons"]):
+                if turn < settings["rounds"][data] and rule not in settings["without"].get(data, ()):
                     yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
 
 
@@ -247,7 +247,7 @@ def toy() -> None:
 
     with study_folder() as (folder, words):
         points = {1: "trainer.lr=1 trainer.clip_norm=1", 2: "trainer.lr=1,2 trainer.clip_norm=1"}
-        few = {"rounds": 1, "epsilons": [8.0], "data": {"mnist": f"dataset=mnist {words}"}, "without": {}}
+        few = {"rounds": {"mnist": 1}, "epsilons": [8.0], "data": {"mnist": f"dataset=mnist {words}"}, "without": {}}
         rules = {"rules": {"composition": "tuning=composition"}, "proposers": []}
         results = Path(folder, "results.jsonl")
         run(folder, [], {**configured(), **few, **rules, "points": points, "order": [[1, 2]]}, results)
