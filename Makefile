@@ -96,7 +96,7 @@ docs: $(STAMP) ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 # gallery, three_methods, price_by_tries and verdict_rates take results of runs, or long
-PAGES := format_defaults configuration catalogue rooms api odds learning_results search_results grid_sizes examples build
+PAGES := format_defaults configuration catalogue rooms api odds learning_results grid_sizes examples build
 pages: $(STAMP) ## write the pages again that are made of the code
 	@for page in $(PAGES); do echo "docs/generators/$$page.py"; $(BIN)/python docs/generators/$$page.py || exit 1; done
 

@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from measuring.sweeps import accuracies, asked, one_run_noise, swept, workers, write_as_they_come
 
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
-SEARCHES = Path(__file__).with_name("searching.yaml")
 BUDGET = "budget."
 LIGHT = "accountant=rdp accountant.witnesses=[] score.noise_std=5 tuning=composition"
 PUBLIC = "dataset.public=true score=training"
@@ -87,9 +86,8 @@ def length(data: str, key: str) -> int:
 
 
 def configured() -> dict[str, Any]:
-    """The settings, with the words that all searches on a data set have in common."""
-    words = yaml.safe_load(SEARCHES.read_text())["words"]
-    return {"words": words, **yaml.safe_load(SETTINGS.read_text())}
+    """The settings."""
+    return dict(yaml.safe_load(SETTINGS.read_text()))
 
 
 def run(folder: str, only: Sequence[str], settings: Mapping[str, Any], results: Path) -> None:

@@ -7,16 +7,19 @@ search.
 
     python benchmarks/grid_sizes.py run FOLDER [DATA[:EPSILON] ...]
     python benchmarks/grid_sizes.py table
+    python benchmarks/grid_sizes.py evidence
     python benchmarks/grid_sizes.py --toy
 
 FOLDER holds the official files. grid_sizes.jsonl gets a line for each search, so that a run that was stopped goes on.
-The table has the mean of each cell with its 95 % interval (Student's t), as docs/search.md shows it. `--toy` searches
-on a few generated images of MNIST's format.
+The table has the mean of each cell with its 95 % interval (Student's t), as docs/search.md shows it. `evidence` writes
+the numbers that `dpsweep advise` reads. `--toy` searches on a few generated images of MNIST's format.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import statistics
 import sys
 import tempfile
@@ -35,6 +38,9 @@ from measuring.sweeps import accuracies, lines, margin, one_run_noise, swept, wo
 SETTINGS, RESULTS = (Path(__file__).with_suffix(suffix) for suffix in (".yaml", ".jsonl"))
 LEAST = 3
 """The fewest searches of a cell that a mean is given for."""
+
+ON_FEATURES = {"cifar10": "efficientnet_lite0", "sst2": "minilm"}
+"""The data sets whose inputs are frozen features."""
 
 ONE_POINT = "one point, no search"
 ORACLE = "the oracle's point (dishonest)"
@@ -57,20 +63,22 @@ class Search:
 
 def searches(settings: Mapping[str, Any]) -> Iterator[Search]:
     """All searches, round after round, so that all rules have about as many when a run is stopped."""
-    for group in settings["order"]:
-        for turn, points in itertools.product(range(max(settings["rounds"].values())), group):
-            rules = [ONE_POINT, ORACLE] if points == 1 else settings["rules"]
-            for data, rule, epsilon in itertools.product(settings["data"], rules, settings["epsilons"]):
-                if turn < settings["rounds"][data] and rule not in settings["without"].get(data, ()):
-                    yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
+    ways = [(rule, own["points"]) for rule, own in settings["own"].items()]
+    ways += itertools.product(settings["rules"], settings["searched"])
+    for turn in range(max(settings["rounds"].values())):
+        for data, (rule, points), epsilon in itertools.product(settings["data"], ways, settings["epsilons"]):
+            if turn < settings["rounds"][data] and rule not in settings["without"].get(data, ()):
+                yield Search(data=data, epsilon=epsilon, rule=rule, points=points, round=turn)
 
 
 def rule_words(rule: str, points: int, settings: Mapping[str, Any]) -> str:
     """The overrides of a rule over so many points, where {1} stands for the noise multiplier of one run."""
-    grid = max(settings["points"]) if rule in {ORACLE, *settings["proposers"]} else points
-    own = {ONE_POINT: "", ORACLE: settings["oracle"]} | settings["rules"]
-    words = str(own[rule]).replace("{points}", str(points))
-    return f"{words} trainer=dpsgd {settings['points'][grid]}".lstrip()
+    own, largest = settings["own"].get(rule), max(settings["points"])
+    if own is not None and rule != ORACLE:
+        return str(own["words"])
+    grid = largest if rule in {ORACLE, *settings["proposers"]} else points
+    words = str(settings["rules"][rule] if own is None else own["words"]).replace("{points}", str(points))
+    return f"{words} trainer=dpsgd {settings['points'][grid]}"
 
 
 def common_words(data: str, folder: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -172,7 +180,7 @@ def ranked_ways(cells: Cells, epsilon: float, data: Sequence[str]) -> list[Ranke
     Shaikh and Wilhelm 2024).
     """
     own = [cells[one, epsilon] for one in data]
-    shared = [way for way in own[0] if all(way in ways for ways in own)]
+    shared = sorted(way for way in own[0] if all(way in ways for ways in own))
     oracle, ways = Way(rule=ORACLE, points=1), [way for way in shared if way.rule != ORACLE]
     level = 0.05 / max(1, len(ways) * (len(ways) - 1))
     behind = {
@@ -236,6 +244,54 @@ def _shown(values: Sequence[float], *, is_best: bool = False) -> str:
     return f"{'*' if is_best else ''}{statistics.fmean(values):.1f} ±{margin(values):4.1f}"
 
 
+def written_evidence() -> str:
+    """The means and ranks of all honest ways on every data set, as `dpsweep advise` reads them."""
+    settings, cells = configured(), cells_of(lines(RESULTS))
+    cells = {place: ways for place, ways in sorted(cells.items()) if place[0] not in settings["beside"]}
+    ways = sorted({way for own in cells.values() for way in own if way.rule != ORACLE})
+    told = {
+        "data": {data: declared_sizes(data, settings) for data in dict.fromkeys(data for data, _ in cells)},
+        "ways": {
+            str(way): {
+                "words": rule_words(way.rule, way.points, settings),
+                "shows_map": way.rule in settings["shows_map"],
+                "points": way.points,
+            }
+            for way in ways
+        },
+        "cells": [
+            {
+                "data": data,
+                "epsilon": epsilon,
+                "outcomes": {
+                    str(row.way): {
+                        "mean": round(statistics.fmean(own[row.way]) / 100, 4),
+                        "margin": round(margin(own[row.way]) / 100, 4),
+                        "searches": len(own[row.way]),
+                        "best_rank": row.ranks[0],
+                    }
+                    for row in ranked_ways(cells, epsilon, [data])
+                },
+            }
+            for (data, epsilon), own in cells.items()
+        ],
+    }
+    return json.dumps(told, indent=1) + "\n"
+
+
+def declared_sizes(data: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The nominal sizes that the data set's configuration declares, and what its searches were given beside a way."""
+    from dpsweep.sweeper.commands.hydra_app import CONF
+
+    declared = yaml.safe_load((CONF / "dataset" / f"{data}.yaml").read_text())["dataset"]
+    inputs, features = math.prod(declared["shape"]), ON_FEATURES.get(data)
+    if features is not None:
+        inputs = yaml.safe_load((CONF / "features" / f"{features}.yaml").read_text())["size"]
+    _, *words = str(settings["data"][data]).split()
+    sizes = {"records": declared["records"], "inputs": inputs}
+    return {**sizes, "features": features is not None, "words": " ".join(words)}
+
+
 def configured() -> dict[str, Any]:
     """The settings."""
     return dict(yaml.safe_load(SETTINGS.read_text()))
@@ -246,16 +302,20 @@ def toy() -> None:
     from measuring.generated_mnist import study_folder
 
     with study_folder() as (folder, words):
-        points = {1: "trainer.lr=1 trainer.clip_norm=1", 2: "trainer.lr=1,2 trainer.clip_norm=1"}
         few = {"rounds": {"mnist": 1}, "epsilons": [8.0], "data": {"mnist": f"dataset=mnist {words}"}, "without": {}}
-        rules = {"rules": {"composition": "tuning=composition"}, "proposers": []}
+        rules = {"rules": {"composition": "tuning=composition"}, "proposers": [], "searched": [2]}
+        points = {2: "trainer.lr=1,2 trainer.clip_norm=1"}
         results = Path(folder, "results.jsonl")
-        run(folder, [], {**configured(), **few, **rules, "points": points, "order": [[1, 2]]}, results)
+        run(folder, [], {**configured(), **few, **rules, "points": points}, results)
         found = lines(results)
     print(*found, sep="\n")
-    if len(found) != 3:
-        sys.exit(f"3 searches were asked for, {len(found)} have a result")
+    if len(found) != 4:
+        sys.exit(f"4 searches were asked for, {len(found)} have a result")
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["evidence"]:
+        from dpsweep.reports.advice.advice import FILE
+
+        sys.exit(FILE.write_text(written_evidence()) == 0)
     start_study(lambda folder, only: run(folder, only, configured(), RESULTS), table, toy, __doc__)

@@ -1,7 +1,7 @@
 """What the model that is handed over loses if its account sets units aside in sealed parts: on public test records.
 
 Every search is one `dpsweep sweep` of the settings in sealing.yaml, with a ledger of its own, with sealed parts and
-without; all else is that of benchmarks/searching.py.
+without.
 
     python benchmarks/sealing.py run FOLDER [DATA ...]
     python benchmarks/sealing.py table

@@ -154,7 +154,7 @@ def test_one_point_is_the_rate_that_other_data_sets_choose() -> None:
         octaves = [2.0 * 2.0**k for k in range(-4, 5)]
         best = min(octaves, key=lambda rate: fmean(own[rate] for own in others))
         assert best == settings["learning_rate"]
-        assert f"trainer.lr={best:g} " in settings["points"][1]
+        assert f"trainer.lr={best:g} " in settings["own"][study["ONE_POINT"]]["words"]
 
 
 def test_a_way_is_behind_another_where_all_comparisons_at_once_say_so() -> None:

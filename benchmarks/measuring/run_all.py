@@ -27,7 +27,6 @@ STUDIES: Mapping[str, str] = {
     "learning_rates": "the best learning rate against the noise on official files, hours",
     "published": "accuracy beside published results on official files, hours",
     "sealing": "accuracy with sealed parts and without on official files, hours",
-    "searching": "accuracy of each way of searching on official files, days",
     "selection_gap": "tightness of prices, no speed, half an hour",
     "selection_orders": "tightness of prices, no speed, a minute",
     "small_deltas": "prices beside dp-accounting's, no speed",

@@ -31,6 +31,7 @@ SETTINGS = STUDY["configured"]()
 FOUND = STUDY["lines"](STUDY["RESULTS"])
 CELLS = STUDY["cells_of"](FOUND)
 ONE_POINT, ORACLE = (STUDY["Way"](rule=STUDY[name], points=1) for name in ("ONE_POINT", "ORACLE"))
+DEFAULT_MAP = "the default map"
 EPSILONS = sorted({epsilon for _, epsilon in CELLS})
 DRAWN_AT = 3.0
 """The epsilon of the panels of single data sets."""
@@ -163,7 +164,8 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bytes:
         line = figure.add_axes((0.805, y - 0.01, 0.02, 0.02))
         line.plot([0, 1], [0, 0], color=MUTED, linestyle=style)
         line.set_axis_off()
-    figure.text(0.805, 0.83 - 0.034 * (len(rules) + 3), "○ a rule's best number of points", fontsize=9, color=MUTED)
+    for place, text in enumerate(("○ a rule's best number of points", "★ the default map, 6 points of DP-NSGD")):
+        figure.text(0.805, 0.83 - 0.034 * (len(rules) + 3 + place), text, fontsize=9, color=MUTED)
     title = "The model that is handed over, by rule and number of points, at one total epsilon"
     figure.text(0.01, 0.96, title, fontsize=11.5, fontweight="bold", color=INK)
     heads = {
@@ -188,7 +190,6 @@ def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]],
     """The curves of one panel; two lines for one point and for the oracle."""
     alone = rules[ONE_POINT.rule]["1"]
     oracle = 0.0 if is_mean else rules[ORACLE.rule]["1"]
-    sizes = sorted({int(points) for own in rules.values() for points in own} - {1})
     axes.axhline(alone, color=MUTED, linewidth=1)
     axes.axhline(oracle, color=MUTED, linewidth=1, linestyle=":")
     lowest = alone
@@ -196,7 +197,6 @@ def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]],
         own = {int(points): value for points, value in rules.get(rule, {}).items()}
         if not own:
             continue
-        x = [sizes.index(points) for points in own]
         style: dict[str, Any] = {
             "color": _colour(rule),
             "marker": MARKERS[place],
@@ -204,13 +204,18 @@ def _draw_panel(axes: Axes, name: str, rules: Mapping[str, Mapping[str, float]],
             "linewidth": 1.4,
             "linestyle": _line(rule),
         }
-        axes.plot(x, [*own.values()], **style)
+        axes.plot([*own], [*own.values()], **style)
         best = max(own, key=lambda points: own[points])
-        axes.plot([sizes.index(best)], [own[best]], "o", markersize=9, markerfacecolor="none", color=_colour(rule))
+        axes.plot([best], [own[best]], "o", markersize=9, markerfacecolor="none", color=_colour(rule))
         lowest = min(lowest, statistics.fmean(own.values()))
     charts.style_axes(axes, "", f"{name}: points", "")
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], fontsize=8)
-    axes.set_xlim(-0.3, len(sizes) - 0.7)
+    for points, value in rules.get(DEFAULT_MAP, {}).items():
+        axes.plot([int(points)], [value], "*", color=INK, markersize=8)
+    sizes = SETTINGS["searched"]
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)
+    axes.minorticks_off()
+    axes.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
     axes.set_ylim(top=oracle + 0.08 * (oracle - lowest) + 0.2)
     axes.tick_params(axis="y", labelsize=8)
 

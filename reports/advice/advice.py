@@ -1,4 +1,4 @@
-"""Advice in words: what a total epsilon bought on the nearest data set, as benchmarks/searching.py measured it.
+"""Advice in words: what a total epsilon bought on the nearest data set, as benchmarks/grid_sizes.py measured it.
 
 The numbers come with the program, in evidence.json, and are about public benchmarks: advice never depends on the scores
 or the records of an account.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dpsweep.accounting.notation import noise_text_rounded_up, text_with_all_digits
+from dpsweep.accounting.notation import text_with_all_digits
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.reports.content.trial_config import FrozenFeatures
 
@@ -24,15 +24,12 @@ LARGEST_FACTOR = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way to spend an epsilon: the overrides, where {2} stands for 2 times the noise multiplier of one run alone."""
+    """A way to spend an epsilon, by the overrides of a sweep; one point is no search."""
 
     name: str
     words: str
     shows_map: bool
-
-    def overrides_for_noise(self, noise: float) -> str:
-        """The overrides where one run alone has this noise multiplier."""
-        return re.sub(r"\{([\d.]+)\}", lambda found: noise_text_rounded_up(float(found[1]) * noise), self.words)
+    points: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +45,29 @@ class MeasuredSet:
     features: bool
     words: str
 
+    @property
+    def metric(self) -> str:
+        """What its searches were scored and are told by."""
+        return "balanced accuracy" if "score.metric=balanced_accuracy" in self.words else "accuracy"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """The mean accuracy of the models that a way handed over, and half of the width of its 95 % interval."""
+    """The mean accuracy of the models that a way handed over, and half of the width of its 95 % interval.
+
+    `best_rank` is the best rank that the way may have on its data set, with 95 % confidence for all ways at once.
+    """
 
     way: Way
     mean: float
     margin: float
     searches: int
+    best_rank: int
 
-    def has_overlapping_interval(self, other: Measurement) -> bool:
-        """Whether the two intervals overlap."""
-        return abs(self.mean - other.mean) <= self.margin + other.margin
+    @property
+    def may_be_best(self) -> bool:
+        """Whether no other way is shown to be better."""
+        return self.best_rank == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +78,14 @@ class Comparison:
     epsilon: float
     outcomes: Sequence[Measurement]
 
-    def overrides_for_measurement(self, one: Measurement, noise: float) -> str:
-        """The overrides of a way, as it was measured, where one run alone has this noise multiplier."""
-        return f"{self.measured_on.words} {one.way.overrides_for_noise(noise)}".lstrip()
+    def overrides_of_measurement(self, one: Measurement) -> str:
+        """The overrides of a way, as it was measured."""
+        return f"{self.measured_on.words} {one.way.words}".lstrip()
 
     @property
-    def best_measurement(self) -> Measurement:
-        """The way with the best mean."""
-        return self.outcomes[0]
+    def advised_measurement(self) -> Measurement:
+        """One point without a search, unless some way is shown to be better: then the way with the best mean."""
+        return next((one for one in self.outcomes if one.way.points == 1 and one.may_be_best), self.outcomes[0])
 
     @property
     def best_measurement_with_map(self) -> Measurement | None:
@@ -99,11 +106,8 @@ class Evidence:
         ways = {name: Way(name=name, **way) for name, way in form["ways"].items()}
         sets = {name: MeasuredSet(name=name, **sizes) for name, sizes in form["data"].items()}
 
-        def rank_measurements(cells: Mapping[str, Mapping[str, float]]) -> tuple[Measurement, ...]:
-            outcomes = [
-                Measurement(way=ways[name], mean=cell["mean"], margin=cell["margin"], searches=int(cell["searches"]))
-                for name, cell in cells.items()
-            ]
+        def rank_measurements(cells: Mapping[str, Mapping[str, Any]]) -> tuple[Measurement, ...]:
+            outcomes = [Measurement(way=ways[name], **cell) for name, cell in cells.items()]
             return tuple(sorted(outcomes, key=lambda one: -one.mean))
 
         return cls(
@@ -178,43 +182,36 @@ def advice_sentence_lines(found: Comparison | None, name: str) -> Iterator[str]:
             "the nearest in size."
         )
         return
-    best, best_map = found.best_measurement, found.best_measurement_with_map
+    advised, best_map = found.advised_measurement, found.best_measurement_with_map
     measured = f"Measured on {found.measured_on.name} at epsilon {text_with_all_digits(found.epsilon)}"
     yield f"{measured} ({SOURCE}; dpsweep advise ranks all ways):"
-    if best_map is not best:
-        yield f"for a model (no map), {best.way.name}: {_accuracy_text(best)}{'.' if best_map is None else ';'}"
+    if best_map is not advised:
+        yield f"for a model (no map), {advised.way.name}: {_accuracy_text(advised)}{'.' if best_map is None else ';'}"
     if best_map is not None:
         yield f"for a map and a model, {best_map.way.name}: {_accuracy_text(best_map)}."
 
 
-def advice_table_lines(found: Comparison, noise: float) -> Iterator[str]:
-    """All ways, a line each, and what to add to a sweep's command for the best ones.
-
-    `noise` is the noise multiplier at which one run alone costs the epsilon.
-    """
+def advice_table_lines(found: Comparison) -> Iterator[str]:
+    """All ways, a line each, and what to add to a sweep's command for the advised ones."""
     on, least = found.measured_on, min(one.searches for one in found.outcomes)
     width = max(len(one.way.name) for one in found.outcomes) + 2
     sizes = f"{on.records} records of {on.inputs} {'frozen features' if on.features else 'numbers'}"
     yield f"What epsilon {text_with_all_digits(found.epsilon)} in all bought on {on.name} ({sizes})\n"
-    yield f"{'way':<{width}}  {'accuracy':>13}  shows    overrides"
+    yield f"{'way':<{width}}  {on.metric:>13}  shows    overrides"
     for one in found.outcomes:
-        name = f"{one.way.name} *" if one.has_overlapping_interval(found.best_measurement) else one.way.name
+        name = f"{one.way.name} *" if one.may_be_best else one.way.name
         shows = "a map" if one.way.shows_map else "a model"
-        yield f"{name:<{width}}  {_accuracy_text(one):>13}  {shows:<7}  {found.overrides_for_measurement(one, noise)}"
+        yield f"{name:<{width}}  {_accuracy_text(one):>13}  {shows:<7}  {found.overrides_of_measurement(one)}"
     yield (
-        f"\nMeans over {least} or more searches, with 95 % intervals, on public test records, by logistic regression "
-        f"({SOURCE})."
+        f"\nMeans over {least} or more searches, with 95 % intervals, on records that no run trained on, by logistic "
+        f"regression ({SOURCE})."
     )
-    yield "* is not told apart from the best. Every way costs the whole epsilon."
-    yield (
-        "For a model (no map), add to `dpsweep sweep`: "
-        f"{found.overrides_for_measurement(found.best_measurement, noise)}"
-    )
-    if found.best_measurement_with_map is not None and found.best_measurement_with_map is not found.best_measurement:
-        yield (
-            "For a map and a model, add to `dpsweep sweep`: "
-            f"{found.overrides_for_measurement(found.best_measurement_with_map, noise)}"
-        )
+    yield "* may be the best, with 95 % confidence for all ways at once. Every way costs the whole epsilon."
+    advised, best_map = found.advised_measurement, found.best_measurement_with_map
+    search = "no search is shown to be better than one point" if advised.way.points == 1 else advised.way.name
+    yield f"For a model (no map): {search}. Add to `dpsweep sweep`: {found.overrides_of_measurement(advised)}"
+    if best_map is not None and best_map is not advised:
+        yield f"For a map and a model, add to `dpsweep sweep`: {found.overrides_of_measurement(best_map)}"
 
 
 def _accuracy_text(one: Measurement) -> str:

@@ -147,7 +147,7 @@ class SweepCoordinator:
                 f"Expected classes, and sizes near those that were measured ({SOURCE}): nothing near "
                 f"{priced.plan.account} was measured."
             )
-        print_lines("\n".join(advice_table_lines(found, priced.plan.trials[0].config["privacy"]["noise_multiplier"])))
+        print_lines("\n".join(advice_table_lines(found)))
         return ExitCode.DONE
 
     def sweep(self) -> ExitCode:

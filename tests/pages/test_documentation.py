@@ -153,13 +153,6 @@ def test_the_picture_of_the_rooms_is_as_the_imports_are() -> None:
     )
 
 
-def test_the_page_of_searches_and_its_picture_are_what_was_measured() -> None:
-    page = (ROOT / "docs" / "search.md").read_text()
-    script = runpy.run_path(str(ROOT / "docs" / "generators" / "search_results.py"))
-    assert script["insert"](page) == page, "python docs/generators/search_results.py"
-    assert script["numbers"]() == script["cells"](), "python docs/generators/search_results.py"
-
-
 def test_the_page_of_rules_by_number_of_points_and_its_picture_are_what_was_measured() -> None:
     page = (ROOT / "docs" / "search.md").read_text()
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "grid_sizes.py"))

@@ -41,19 +41,24 @@ SMALL, LARGE = (
 )
 
 
-def outcome(name: str, mean: float, margin: float, *, shows_map: bool = False, words: str = "") -> Measurement:
-    way = Way(name=name, words=words or f"tuning={name}", shows_map=shows_map)
-    return Measurement(way=way, mean=mean, margin=margin, searches=5)
+def outcome(
+    name: str, mean: float, margin: float, rank: int, points: int = 4, *, shows_map: bool = False
+) -> Measurement:
+    way = Way(name=name, words=f"tuning={name}", shows_map=shows_map, points=points)
+    return Measurement(way=way, mean=mean, margin=margin, searches=5, best_rank=rank)
 
 
 def compared(on: MeasuredSet = SMALL, epsilon: float = 3.0) -> Comparison:
-    line = "search=linear_scaling search.noise_multipliers=[{12},{0.5}]"
-    outcomes = (outcome("line", 0.9, 0.01, words=line), outcome("map", 0.88, 0.012, shows_map=True))
-    return Comparison(measured_on=on, epsilon=epsilon, outcomes=(*outcomes, outcome("other", 0.8, 0.01)))
+    outcomes = (
+        outcome("line", 0.9, 0.01, 1),
+        outcome("map", 0.88, 0.012, 1, shows_map=True),
+        outcome("one", 0.8, 0.01, 3, points=1),
+    )
+    return Comparison(measured_on=on, epsilon=epsilon, outcomes=outcomes)
 
 
 def test_the_numbers_that_come_with_the_program_are_those_that_were_measured(tmp_path: Path) -> None:
-    benchmark = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "searching.py"), run_name="imported")
+    benchmark = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "grid_sizes.py"), run_name="imported")
     written = tmp_path / FILE.name
     written.write_text(benchmark["written_evidence"]())
     assert written.read_bytes() == FILE.read_bytes()
@@ -66,10 +71,10 @@ def test_features_are_compared_with_features_alone_and_words_of_all_searches_are
         nearest = evidence.nearest_comparison("small", 1000, 9, 3.0, features=features)
         assert nearest is not None
         assert nearest.measured_on is on
-    text = "\n".join(advice_table_lines(compared(frozen), 2.0))
+    text = "\n".join(advice_table_lines(compared(frozen)))
     assert "1000 records of 9 frozen features" in text
-    assert "add to `dpsweep sweep`: grid=small search=linear_scaling" in text
-    assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL), 2.0))
+    assert "Add to `dpsweep sweep`: grid=small tuning=line" in text
+    assert "grid=small" not in "\n".join(advice_table_lines(compared(SMALL)))
 
 
 def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest_size() -> None:
@@ -92,10 +97,22 @@ def test_the_nearest_measurement_is_that_of_the_same_data_or_else_of_the_nearest
         assert evidence.nearest_comparison(name, records, inputs, epsilon) is found
 
 
-def test_ways_are_told_apart_by_their_intervals() -> None:
-    best, with_map, other = compared().outcomes
-    assert (compared().best_measurement, compared().best_measurement_with_map) == (best, with_map)
-    assert [one.has_overlapping_interval(best) for one in (best, with_map, other)] == [True, True, False]
+def test_a_search_is_advised_where_it_is_shown_to_be_better_than_one_point() -> None:
+    best, with_map, one = compared().outcomes
+    assert (compared().advised_measurement, compared().best_measurement_with_map) == (best, with_map)
+    level = replace(compared(), outcomes=(best, with_map, replace(one, best_rank=1)))
+    assert level.advised_measurement.way.name == "one"
+    said = "\n".join(advice_table_lines(level))
+    assert (
+        "For a model (no map): no search is shown to be better than one point. Add to `dpsweep sweep`: tuning=one"
+        in said
+    )
+
+
+def test_balanced_accuracy_is_named() -> None:
+    balanced = replace(SMALL, words="score.metric=balanced_accuracy")
+    assert "balanced accuracy" in "\n".join(advice_table_lines(compared(balanced)))
+    assert "balanced" not in "\n".join(advice_table_lines(compared()))
 
 
 def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None:
@@ -103,7 +120,8 @@ def test_all_that_was_measured_is_ranked_and_has_a_map_and_an_interval() -> None
         means = [one.mean for one in found.outcomes]
         assert means == sorted(means, reverse=True)
         assert found.best_measurement_with_map is not None
-        assert all(one.margin >= 0 and one.searches > 1 for one in found.outcomes)
+        assert any(one.way.points == 1 for one in found.outcomes)
+        assert all(one.margin >= 0 and one.searches > 2 and one.best_rank >= 1 for one in found.outcomes)
 
 
 def test_one_sentence_names_a_model_and_a_map() -> None:
@@ -116,27 +134,24 @@ def test_one_sentence_names_a_model_and_a_map() -> None:
     assert list(advice_sentence_lines(compared(), "visits")) == [
         "No search was measured on visits. `dpsweep advise` ranks ways of searching on small, the nearest in size."
     ]
-    _, with_map, other = compared().outcomes
-    ends = {with_map: "for a map and a model, map: 88.0 % ± 1.2.", other: "for a model (no map), other: 80.0 % ± 1.0."}
+    _, with_map, one = compared().outcomes
+    ends = {with_map: "for a map and a model, map: 88.0 % ± 1.2.", one: "for a model (no map), one: 80.0 % ± 1.0."}
     for alone, end in ends.items():
         _, *said = advice_sentence_lines(replace(compared(), outcomes=(alone,)), "small")
         assert said == [end]
 
 
-def test_overrides_have_the_noise_of_this_plan() -> None:
-    said = "\n".join(advice_table_lines(compared(), noise=2.5))
-    assert (
-        "For a model (no map), add to `dpsweep sweep`: search=linear_scaling search.noise_multipliers=[30,1.25]" in said
-    )
+def test_ways_that_may_be_best_are_marked_and_the_advised_ones_named() -> None:
+    said = "\n".join(advice_table_lines(compared()))
+    assert "For a model (no map): line. Add to `dpsweep sweep`: tuning=line" in said
     assert "For a map and a model, add to `dpsweep sweep`: tuning=map" in said
-    assert said.index("line *") < said.index("map *") < said.index("other")
-    assert "other *" not in said
+    assert said.index("line *") < said.index("map *") < said.index("one ")
+    assert "one *" not in said
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_every_way_that_was_measured_can_be_planned(compose_priced: Compose, name: str) -> None:
-    words = WAYS[name].words.replace("{12}", "240").replace("{6}", "120").split()
-    priced = compose_priced(["dataset=digits", "privacy.epsilon=3", *LIGHT, *words])
+    priced = compose_priced(["dataset=digits", "privacy.epsilon=3", *LIGHT, *WAYS[name].words.split()])
     assert 2.9 < priced.quote.epsilon <= 3
 
 
