@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tutorial.md", ROOT / "docs" / "first_data.md")
+PAGES = (ROOT / "docs" / "tutorial.md", ROOT / "docs" / "first_data.md")
 BEGIN, END = "<!-- example: dpsweep ", "<!-- end of example -->"
 EXAMPLE = re.compile(
     rf"{BEGIN}(?P<arguments>[^\n]*) -->\n```console\n(?P<command>\$ [^\n]*)\n(?P<output>.*?)```\n{END}", re.S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 import re
 import runpy
 from pathlib import Path
@@ -17,7 +18,7 @@ from dpsweep.reports.reproduction.finding import figure_names
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-LONGEST_README = 130
+LONGEST_README, MOST_LINKS = 60, 5
 PAGES = {
     path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md")) if ".template" not in path.suffixes
 }
@@ -40,6 +41,23 @@ def anchors(page: str) -> set[str]:
 
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= LONGEST_README
+    assert len(re.findall(r"(?<!!)\[[^\]]+\]\(", README)) <= MOST_LINKS
+
+
+def test_the_prices_that_the_readme_names_are_those_of_its_picture() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "price_by_tries.py"))
+    drawn = script["stored_numbers"](ROOT / "docs" / "figures" / "price_by_tries.png")
+    composed, hidden = drawn["composition"], drawn["private selection"]["epsilons"][-1]
+    named = re.search(
+        r"A run of epsilon ([\d.]+) that was the best of (\d+) cost up to epsilon (\d+), and (\d+) u", README
+    )
+    assert named is not None
+    assert float(named[1]) == math.ceil(100 * composed["epsilons"][0]) / 100
+    assert [int(one) for one in named.groups()[1:]] == [
+        composed["tries"][-1],
+        math.ceil(composed["epsilons"][-1]),
+        math.ceil(hidden),
+    ]
 
 
 def test_the_python_of_the_library_page_is_run() -> None:
@@ -48,11 +66,10 @@ def test_the_python_of_the_library_page_is_run() -> None:
     assert failed == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_the_sweep_that_a_page_shows_is_the_default_one(page: str, compose_priced) -> None:  # type: ignore[no-untyped-def]
+def test_the_sweep_that_the_tutorial_shows_is_the_default_one(compose_priced) -> None:  # type: ignore[no-untyped-def]
     identity = compose_priced([]).plan.id
-    assert set(re.findall(r"Plan (\w{12}) on mnist_5k", (ROOT / page).read_text())) == {identity}
-    assert set(re.findall(r"sweeps/mnist_5k/(\w+)", (ROOT / page).read_text())) == {identity}
+    assert set(re.findall(r"Plan (\w{12}) on mnist_5k", PAGES["tutorial.md"])) == {identity}
+    assert set(re.findall(r"sweeps/mnist_5k/(\w+)", PAGES["tutorial.md"])) == {identity}
 
 
 @pytest.mark.parametrize(
@@ -103,19 +120,6 @@ def test_the_index_lists_every_page_of_the_folder_once() -> None:
         page: text.splitlines()[0].removeprefix("# ") for page, text in PAGES.items() if page != "index.md"
     }
     assert PAGES["index.md"].count("\n- ") == len(listed)
-
-
-def test_the_readme_names_the_pages_of_each_kind_as_the_index_does() -> None:
-    index = {
-        section.partition("\n")[0].lower(): set(re.findall(r"\]\(([\w.-]+)\)", section))
-        for section in PAGES["index.md"].split("\n## ")[1:]
-    }
-    kinds: dict[str, set[str]] = {}
-    kind = ""
-    for row in re.findall(r"^\|.*\|$", README.partition("## Where to read on")[2], re.MULTILINE)[2:]:
-        kind = row.split("|")[1].strip() or kind
-        kinds.setdefault(kind, set()).update(re.findall(r"\]\(docs/([\w.-]+)\)", row))
-    assert kinds == index
 
 
 def test_every_option_of_the_table_exists_and_none_is_missing() -> None:
@@ -235,10 +239,10 @@ def test_the_readme_names_the_commands_of_the_main_job_and_of_the_tests_and_ci_r
     assert tests in (ROOT / ".ci" / "run").read_text().splitlines(), "a line of its own"
 
 
-def test_the_picture_of_three_methods_is_made_by_the_command_that_the_pages_show() -> None:
-    words = runpy.run_path(str(ROOT / "docs" / "generators" / "three_methods.py"))["words"]()
-    assert " ".join(words) == "trainer=dpsgd,dpnsgd,dpadam grid=small"
-    assert " ".join(words) in (ROOT / "docs" / "tutorial.md").read_text()
+def test_the_maps_of_the_readme_are_made_by_the_commands_that_it_shows() -> None:
+    commands = runpy.run_path(str(ROOT / "docs" / "generators" / "readme_maps.py"))["commands"]()
+    assert commands == {"first_map": [], "three_methods": ["dataset=mnist", "trainer=dpsgd,dpnsgd,dpadam"]}
+    assert all(f"](docs/{name}.png)" in README for name in commands)
 
 
 def test_the_exit_codes_of_the_settings_page_are_the_programs() -> None:
