@@ -270,6 +270,9 @@ class SqliteSession:
             rows: list[sqlite3.Row] = cursor.fetchall()
         return rows
 
+    def writer_role(self) -> None:
+        """None: whoever can write the file can write any name."""
+
     def has_table(self, name: str) -> bool:
         """Whether a table exists."""
         return bool(self.run_statement("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
