@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
+FINISHED_FILE = "finished.json"
+"""Where the plan was finished last: for messages, it decides nothing."""
+
 FEATURES = "frozen-features"
 """The folder beside the stores of all ledgers."""
 
@@ -159,6 +162,16 @@ class PrivateStore:
     def confirm_launch(self, nonce: str) -> None:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
         self._write_nonces({"nonce": nonce})
+
+    def note_finished_folder(self, folder: Path) -> None:
+        """Notes that the plan was finished in this sweep folder."""
+        write_json(self.root / FINISHED_FILE, {"folder": str(folder)}, mode=PRIVATE)
+
+    def finished_folder(self) -> Path | None:
+        """The sweep folder where the plan was finished last, None if it was not."""
+        return parse_json_file_or_none(
+            self.root / FINISHED_FILE, lambda form: Path(require_text("folder", form["folder"]))
+        )
 
     def _read_nonces(self) -> dict[str, str]:
         nonces = parse_json_file_or_none(

@@ -7,6 +7,7 @@ before the charge.
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
@@ -180,7 +183,17 @@ class SweepCoordinator:
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
-        return self._coordinator_with_ledger_of_plan(priced.plan)._charge_and_run_under_locks(priced)
+        coordinator = self._coordinator_with_ledger_of_plan(priced.plan)
+        if sentence := coordinator._finished_elsewhere_sentence(priced):
+            print_line(sentence)
+            print_line(coordinator.folder_with_results(priced.plan))
+            return ExitCode.DONE
+        return coordinator._charge_and_run_under_locks(priced)
+
+    def folder_with_results(self, plan: Plan) -> Path:
+        """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
+        folder = self._coordinator_with_ledger_of_plan(plan)._sweep_folder_of_plan(plan)
+        return folder.root if folder.plan_path.exists() else folder.private_store.finished_folder() or folder.root
 
     def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""
@@ -268,6 +281,8 @@ class SweepCoordinator:
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
+        if not number_of_unfinished_runs(states, queue):
+            folder.private_store.note_finished_folder(folder.root)
         return write_results_and_print_report(
             plan,
             folder,
@@ -395,6 +410,25 @@ class SweepCoordinator:
             else estimated_wall_seconds_of_plan(
                 priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
             )
+        )
+
+    def _finished_elsewhere_sentence(self, priced: PricedPlan) -> str:
+        """Who finished this plan in another folder, when and where; empty if nobody did, or if it is to be repeated.
+
+        The ledger says that every paid attempt ended, and who wrote that; the private store says where.
+        """
+        plan, folder = priced.plan, self._sweep_folder_of_plan(priced.plan)
+        statement = None if self.request.retry is Retry.ALL else self._account_statement_or_none(plan)
+        place = folder.private_store.finished_folder()
+        if statement is None or place in (None, folder.root) or folder.plan_path.exists():
+            return ""
+        ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE]
+        if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
+            return ""
+        return (
+            f"Plan {plan.id} on {plan.account} was finished by {ends[-1].writer_text} on {ends[-1].at}. It lies in "
+            f"{place}: dpsweep report {shlex.quote(str(place))}. Nothing was run or charged. --again repeats it in "
+            f"{folder.root} and charges epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more."
         )
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
