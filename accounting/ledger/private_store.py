@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.codec import parse_json_file_or_none
 from dpsweep.accounting.durable_files import FOLDER, make_private_folder_durably, write_json
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import require_text
 
 if TYPE_CHECKING:
@@ -189,6 +191,14 @@ def new_nonce() -> str:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Makes a file, or a folder with all its files, readable by the owner alone."""
+    """Makes a file, or a folder with all its files, readable by the owner alone, or by the team that it belongs to."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        one.chmod(FOLDER if one.is_dir() else PRIVATE)
+        restrict_one_to_owner_or_team(one)
+
+
+def restrict_one_to_owner_or_team(path: Path) -> None:
+    """Does what `restrict_to_owner` does for one path alone; one with the right mode may be another user's."""
+    now = path.stat().st_mode
+    mode = mode_with_group(path, FOLDER if path.is_dir() else PRIVATE)
+    if stat.S_IMODE(now) & ~stat.S_ISGID != mode:
+        path.chmod(mode | now & stat.S_ISGID)

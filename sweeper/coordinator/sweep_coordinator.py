@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.hash_chain import Kind
@@ -30,6 +31,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
+from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
@@ -136,7 +138,9 @@ class SweepCoordinator:
                 folder.create_folder()
                 plan.write(folder.plan_path)
         except OSError as cause:
-            raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
+            raise BadInput(
+                f"Expected {folder.root} to be a place for plan.json: {access_failure_text(cause)}."
+            ) from cause
         return ExitCode.DONE
 
     def print_measured_search_advice(self) -> ExitCode:
