@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 
 
 def become(user: int, group: int, umask: int) -> None:
-    """Goes on as this user, in a group of its own and one more, with the user's home as the place for its files."""
+    """Goes on as this user, in a group of its own and one more."""
+    codecs.lookup("unicode-escape")  # the template's lexer needs it, and Python may lie where this user cannot read
     os.setgroups([group])
     os.setgid(user)
     os.setuid(user)

@@ -7,7 +7,6 @@ before the charge.
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,14 +15,12 @@ from functools import cached_property
 from pathlib import Path
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
-from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
 from dpsweep.accounting.errors import BadInput, ExitCode
 from dpsweep.accounting.ledger.account import Statement
 from dpsweep.accounting.ledger.data_fingerprint import Fingerprint
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import PrivateStore
-from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.outlook import compare_plan_with_account, rule_outlooks
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.printing import print_errors, print_line, print_lines
@@ -54,7 +51,12 @@ from dpsweep.sweeper.coordinator.preflight import (
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
-from dpsweep.sweeper.coordinator.stored_plan import price_stored_plan, read_stored_plan, same_command_other_plan_message
+from dpsweep.sweeper.coordinator.stored_plan import (
+    finished_elsewhere_sentence,
+    price_stored_plan,
+    read_stored_plan,
+    same_command_other_plan_message,
+)
 from dpsweep.sweeper.coordinator.sweep_report import (
     number_of_unfinished_runs,
     unfinished_runs_text,
@@ -187,10 +189,12 @@ class SweepCoordinator:
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
-        coordinator = self._coordinator_with_ledger_of_plan(priced.plan)
-        if sentence := coordinator._finished_elsewhere_sentence(priced):
+        coordinator, plan = self._coordinator_with_ledger_of_plan(priced.plan), priced.plan
+        folder = coordinator._sweep_folder_of_plan(plan)
+        statement = None if self.request.retry is Retry.ALL else coordinator._account_statement_or_none(plan)
+        if sentence := finished_elsewhere_sentence(priced, folder, statement):
             print_line(sentence)
-            print_line(coordinator.folder_with_results(priced.plan))
+            print_line(self.folder_with_results(plan))
             return ExitCode.DONE
         return coordinator._charge_and_run_under_locks(priced)
 
@@ -414,25 +418,6 @@ class SweepCoordinator:
             else estimated_wall_seconds_of_plan(
                 priced, costs, self._jobs_at_once(priced, costs), self._number_of_records_without_features
             )
-        )
-
-    def _finished_elsewhere_sentence(self, priced: PricedPlan) -> str:
-        """Who finished this plan in another folder, when and where; empty if nobody did, or if it is to be repeated.
-
-        The ledger says that every paid attempt ended, and who wrote that; the private store says where.
-        """
-        plan, folder = priced.plan, self._sweep_folder_of_plan(priced.plan)
-        statement = None if self.request.retry is Retry.ALL else self._account_statement_or_none(plan)
-        place = folder.private_store.finished_folder()
-        if statement is None or place in (None, folder.root) or folder.plan_path.exists():
-            return ""
-        ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE]
-        if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
-            return ""
-        return (
-            f"Plan {plan.id} on {plan.account} was finished by {ends[-1].writer_text} on {ends[-1].at}. It lies in "
-            f"{place}: dpsweep report {shlex.quote(str(place))}. Nothing was run or charged. --again repeats it in "
-            f"{folder.root} and charges epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more."
         )
 
     def _refuse_large_delta(self, priced: PricedPlan) -> None:
