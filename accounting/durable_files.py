@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.team_folder import mode_with_group
 
 THREADS = 16
 """Flushes that wait at once."""
@@ -163,7 +165,7 @@ def make_folder_and_missing_parents(folder: Path, mode: int = FOLDER) -> None:
     Raises `OSError`, as `Path.mkdir` does, also if there is a file in its place.
     """
     for one in reversed(_folder_and_missing_parents(folder)):
-        one.mkdir(mode=mode, exist_ok=True)
+        _make_one_folder(one, mode)
 
 
 def make_private_folder_durably(folder: Path) -> None:
@@ -176,8 +178,17 @@ def make_private_folder_in_group_commit(folder: Path) -> Flushing[None]:
     if folder.is_dir():
         return
     for one in reversed(_folder_and_missing_parents(folder)):
-        one.mkdir(mode=FOLDER, exist_ok=True)
+        _make_one_folder(one, FOLDER)
         yield one.parent
+
+
+def _make_one_folder(folder: Path, mode: int) -> None:
+    """Creates a folder unless it exists; in a team's folder it is the group's, and what is created in it too."""
+    shared = mode == FOLDER and mode_with_group(folder, mode) != mode  # this may set the umask
+    existed = folder.is_dir()
+    folder.mkdir(mode=mode_with_group(folder, mode) if shared else mode, exist_ok=True)
+    if shared and not existed and not folder.stat().st_mode & stat.S_ISGID:
+        folder.chmod(stat.S_ISGID | mode_with_group(folder, mode))
 
 
 def _folder_and_missing_parents(folder: Path) -> list[Path]:
@@ -262,7 +273,8 @@ def write_text(path: Path, text: str, mode: int = 0o666) -> None:
 def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Writes bytes under a temporary name, flushes them to the disk, and renames: readers see all of it or nothing.
 
-    `mode` are the file's permissions from its creation on, less the umask.
+    `mode` are the file's permissions from its creation on, less the umask. In a team's folder the group has the
+    owner's.
     """
     run_generator_and_flush_yielded_paths(write_bytes_in_group_commit(path, content, mode))
 
@@ -275,6 +287,7 @@ def write_compact_json_in_group_commit(path: Path, form: object, mode: int = 0o6
 def write_bytes_in_group_commit(path: Path, content: bytes, mode: int = 0o666) -> Flushing[None]:
     """Does what `write_bytes` does, as a part of a group commit."""
     make_folder_and_missing_parents(path.parent)
+    mode = mode_with_group(path, mode)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as stream:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput, DpsweepError
+from dpsweep.accounting.team_folder import access_failure_text
 
 
 def require_real(name: str, value: object) -> float:
@@ -149,7 +150,8 @@ def turn_read_errors_into_refusal(what: str, error: type[DpsweepError] = BadInpu
 
 def exception_as_short_line(cause: BaseException) -> str:
     """An exception as one line of limited length."""
-    text = " ".join(f"{type(cause).__name__}({cause})".split())
+    what = access_failure_text(cause) if isinstance(cause, PermissionError) else f"{type(cause).__name__}({cause})"
+    text = " ".join(what.split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 

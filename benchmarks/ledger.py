@@ -22,7 +22,7 @@ from measuring.aims import Aim
 from measuring.clock import wall_seconds
 from measuring.script import start
 
-from dpsweep.accounting.chain.hash_chain import new_row_with_time_and_user
+from dpsweep.accounting.chain.hash_chain import new_row_with_time
 from dpsweep.accounting.events.build import PlanEvent, gaussian, poisson_gaussian, repeat, to_json
 from dpsweep.accounting.guarantee import Guarantee
 from dpsweep.accounting.ledger.account import Balance
@@ -70,7 +70,7 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
         account = f"account{number % ACCOUNTS}"
         balances[account] = balances[account].balance_after_entry(body)
         form = balances[account].to_json()
-        row = new_row_with_time_and_user(
+        row = new_row_with_time(
             row["seq"] + 1,
             row["digest"],
             account=account,
@@ -78,6 +78,7 @@ def fill(ledger: Ledger, place: Place, charges: int) -> None:
             plan=f"{number:012x}",
             body=stored,
             balance=form,
+            who="role postgres" if place.mark == "%s" else "me@here",
         )
         rows.append(tuple(row.values()))
     columns, marks = ", ".join(row), ", ".join([place.mark] * len(row))

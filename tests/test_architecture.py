@@ -20,6 +20,7 @@ MAY_IMPORT = {
 }
 ROOMS = (
     "accounting/errors",
+    "accounting/team_folder",
     "accounting/durable_files",
     "accounting/printing",
     "accounting/validation",

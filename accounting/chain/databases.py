@@ -26,6 +26,10 @@ class DatabaseSession(Protocol):
         """Runs a statement with its values (`:name`) and returns the rows."""
         ...
 
+    def writer_role(self) -> str | None:
+        """The role that the server knows this connection by, whatever it says of itself; None for a file."""
+        ...
+
     def has_table(self, name: str) -> bool:
         """Whether a table exists; called outside a transaction."""
         ...

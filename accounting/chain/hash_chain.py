@@ -80,10 +80,23 @@ class Entry:
             self._results_by_reader[reader] = reader(self)
         return self._results_by_reader[reader]
 
+    @property
+    def is_written_by_database_role(self) -> bool:
+        """Whether `who` is a role, by the word of a database server; else it is what the writer's machine said."""
+        return self.who.startswith(ROLE)
+
+    @property
+    def writer_text(self) -> str:
+        """The writer, and what vouches for the name."""
+        return self.who if self.is_written_by_database_role else f"{self.who} (self-declared)"
+
     @cached_property
     def _results_by_reader(self) -> dict[Callable[[Entry], Any], Any]:
         return {}
 
+
+ROLE = "role "
+"""How the writer of a line begins that a database role wrote; what a process says of itself begins otherwise."""
 
 GENESIS = "0" * 64
 """The head of a chain without a line."""
@@ -141,6 +154,10 @@ class Rows(Protocol):
         """The names of all accounts, sorted."""
         ...
 
+    def writer_role(self) -> str | None:
+        """The database role that writes, None where the storage knows no roles."""
+        ...
+
 
 class Lines:
     """The lines within one transaction; `name` is the store's name in messages."""
@@ -175,13 +192,19 @@ class Lines:
             self._entry_of_row_or_refuse_altered(last)
         previous = self._offered or random_ledger_identity() if last is None else last["digest"]
         seq = 1 if last is None else last["seq"] + 1
-        row = new_row_with_time_and_user(
-            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance
+        row = new_row_with_time(
+            seq, previous, account=account, kind=kind, plan=plan, body=body, balance=balance, who=self._writer
         )
         self._rows.insert(row)
         self._newest = row
         self._appended.append(row)
         return _entry_from_row(row)
+
+    @cached_property
+    def _writer(self) -> str:
+        """The writer of lines in this transaction."""
+        role = self._rows.writer_role()
+        return _current_user_and_machine_text() if role is None else f"{ROLE}{role}"
 
     def last_line_of_account(self, account: str) -> Entry | None:
         """The account's last line."""
@@ -275,10 +298,18 @@ def random_ledger_identity() -> str:
     return secrets.token_hex(_IDENTITY_BYTES)
 
 
-def new_row_with_time_and_user(
-    seq: int, previous: str, *, account: str, kind: str, plan: str, body: Mapping[str, Any], balance: Mapping[str, Any]
+def new_row_with_time(
+    seq: int,
+    previous: str,
+    *,
+    account: str,
+    kind: str,
+    plan: str,
+    body: Mapping[str, Any],
+    balance: Mapping[str, Any],
+    who: str,
 ) -> dict[str, Any]:
-    """A new line, with the current time and user. The time is for readers: `seq` defines the order."""
+    """A new line, with the current time. The time is for readers: `seq` defines the order."""
     row: dict[str, Any] = {
         "seq": seq,
         "account": account,
@@ -286,7 +317,7 @@ def new_row_with_time_and_user(
         "plan": plan,
         "body": json.dumps(body, sort_keys=True, allow_nan=False),
         "balance": json.dumps(balance, sort_keys=True, allow_nan=False),
-        "who": _current_user_and_machine_text(),
+        "who": who,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "previous": previous,
     }
@@ -317,9 +348,9 @@ def _entry_from_row(row: Row) -> Entry:
 
 
 def _current_user_and_machine_text() -> str:
-    """The user and the machine of this process."""
+    """The user and the machine of this process, as it says itself; without spaces, so that it never reads as a role."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{socket.gethostname()}".replace(" ", "_")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from dpsweep.accounting.chain import databases
 from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_line_of_error
-from dpsweep.accounting.chain.hash_chain import Row
+from dpsweep.accounting.chain.hash_chain import ROLE, Row
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
 
 CONNECT_SECONDS = 10
@@ -62,7 +62,10 @@ class PostgresServer:
         "CREATE OR REPLACE FUNCTION entries_refuse_insert() RETURNS trigger LANGUAGE plpgsql "
         "SET search_path FROM CURRENT AS $$ BEGIN "
         "IF NEW.seq IS DISTINCT FROM (SELECT coalesce(max(seq), 0) + 1 FROM entries) THEN "
-        "RAISE EXCEPTION 'the ledger is append-only'; END IF; RETURN NEW; END $$",
+        "RAISE EXCEPTION 'the ledger is append-only'; END IF; "
+        f"IF NEW.who IS DISTINCT FROM '{ROLE}' || session_user AND session_user IS DISTINCT FROM "  # the owner restores
+        "(SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = TG_RELID) THEN "
+        "RAISE EXCEPTION 'the writer of a line is the role that adds it'; END IF; RETURN NEW; END $$",
         "CREATE TRIGGER entries_refuse_insert BEFORE INSERT ON entries "
         "FOR EACH ROW EXECUTE FUNCTION entries_refuse_insert()",
     )
@@ -154,6 +157,10 @@ class PostgresSession:
         connection = self._connection
         result = connection.execute(sa.text(statement), values) if values else connection.exec_driver_sql(statement)
         return result.mappings().all() if result.returns_rows else ()
+
+    def writer_role(self) -> str:
+        """The role that logged in; `SET ROLE` does not change it."""
+        return str(self.run_statement("SELECT session_user AS role")[0]["role"])
 
     def has_table(self, name: str) -> bool:
         """Whether a table exists."""

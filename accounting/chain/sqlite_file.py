@@ -32,6 +32,7 @@ from dpsweep.accounting.chain.databases import DatabaseSession, Value, first_lin
 from dpsweep.accounting.chain.hash_chain import Row
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput, LedgerDamaged
+from dpsweep.accounting.team_folder import access_failure_text, missing_rights_text, mode_with_group
 
 NETWORK = re.compile(
     r"9p|acfs|afs|beegfs|ceph|cifs|coda|davfs|fhgfs|gfs2?|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2|orangefs|panfs|pvfs2|"
@@ -105,7 +106,11 @@ def should_open_as_immutable(file: Path) -> bool:
 def refuse_unwritable_file(file: Path) -> None:
     """Raises `LedgerDamaged` if the database exists and this process cannot write it."""
     if file.exists() and not _is_writable(file):
-        raise LedgerDamaged(f"The ledger {file} can be read but not written here: its file or its folder is read-only.")
+        closed = file if not os.access(file, os.W_OK) else file.parent
+        why = "" if closed.stat().st_uid == os.geteuid() else f": {missing_rights_text(closed)}"
+        raise LedgerDamaged(
+            f"The ledger {file} can be read but not written here: its file or its folder is read-only{why}."
+        )
 
 
 @contextmanager
@@ -194,7 +199,9 @@ class SqliteFile:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be read: {cause.strerror}.") from cause
+            raise LedgerDamaged(
+                f"The ledger {self.name} cannot be read: {access_failure_text(cause, self.file)}."
+            ) from cause
         if names > 1:  # SQLite keeps a log beside each name: lines in one are missing by the other
             raise LedgerDamaged(
                 f"Expected the ledger {self.name} to have one name on its disk, got {names}: hard links hide its last "
@@ -208,11 +215,11 @@ class SqliteFile:
         refuse_unwritable_file(self.file)
         try:
             make_folder_and_missing_parents(self.file.parent)
-            os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(os.open(self.file, os.O_CREAT | os.O_RDWR, mode_with_group(self.file)))
             for folder in (self.file.parent, self.file.parent.parent):
                 flush_folder(folder)
         except OSError as cause:
-            raise LedgerDamaged(f"The ledger {self.name} cannot be made: {cause.strerror}.") from cause
+            raise LedgerDamaged(f"The ledger {self.name} cannot be made: {access_failure_text(cause)}.") from cause
 
     def describe_error(self, cause: Exception) -> str:
         """What the error says of the ledger, by its code and its class."""
@@ -269,6 +276,9 @@ class SqliteSession:
         with closing(self._connection.execute(statement, values)) as cursor:
             rows: list[sqlite3.Row] = cursor.fetchall()
         return rows
+
+    def writer_role(self) -> None:
+        """None: whoever can write the file can write any name."""
 
     def has_table(self, name: str) -> bool:
         """Whether a table exists."""

@@ -9,6 +9,8 @@ Invariants:
   nothing runs on, but nothing runs without a charge.
 * Triggers refuse UPDATE, DELETE, TRUNCATE, and an insertion anywhere but at the end. The table's owner can remove the
   triggers; a PostgreSQL role with only `SELECT, INSERT ON entries` and `SELECT, UPDATE ON schema` cannot.
+* The writer of a line on a server is the role that logged in: a trigger refuses any other name from a role that does
+  not own the table. In a file it is what the writer's process says of itself.
 * The schema has a version, and an unknown version is refused.
 * No name or message contains a password.
 """
@@ -161,6 +163,9 @@ class _StoredRows:
     def last_row_with_values(self, **values: Value) -> Row | None:
         rows = self._session.run_statement(f"{_SELECT}{_where_condition(values)} ORDER BY seq DESC LIMIT 1", **values)
         return rows[0] if rows else None
+
+    def writer_role(self) -> str | None:
+        return self._session.writer_role()
 
     def account_names(self) -> tuple[str, ...]:
         rows = self._session.run_statement("SELECT DISTINCT account FROM entries ORDER BY account")

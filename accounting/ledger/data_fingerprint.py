@@ -35,6 +35,7 @@ from platformdirs import user_config_path
 from dpsweep.accounting.codec import Stored
 from dpsweep.accounting.durable_files import flush_folder, make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.team_folder import access_failure_text
 
 KEY_BYTES = 32
 
@@ -197,7 +198,7 @@ class Key:
         except FileNotFoundError:
             return None
         except OSError as cause:
-            raise BadInput(f"Expected the key {path} to be readable: {cause.strerror}.") from cause
+            raise BadInput(f"Expected the key {path} to be readable: {access_failure_text(cause)}.") from cause
         if os.name == "posix" and mode & _NOT_ITS_OWNERS:
             raise BadInput(f"Expected the key {path} to be closed to others, got mode={mode:04o}: chmod 600 {path}")
         if _DIGEST.fullmatch(line := text.decode("ascii", "replace").strip()) is None:
@@ -221,7 +222,8 @@ class Key:
             flush_folder(path.parent)
         except OSError as cause:
             raise BadInput(
-                f"Expected {path.parent} to be a place for a key: {cause.strerror}; DPSWEEP_KEY names another file."
+                f"Expected {path.parent} to be a place for a key: {access_failure_text(cause)}; "
+                "DPSWEEP_KEY names another file."
             ) from cause
         if (key := cls.read(path)) is None:
             raise BadInput(f"Expected the key {path} to stay where it was put.")

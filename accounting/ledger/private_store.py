@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,16 @@ from typing import TYPE_CHECKING
 
 from dpsweep.accounting.codec import parse_json_file_or_none
 from dpsweep.accounting.durable_files import FOLDER, make_private_folder_durably, write_json
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import require_text
 
 if TYPE_CHECKING:
     from dpsweep.accounting.ledger.ledger import Ledger
 
 LAUNCH_FILE = "launch.json"
+FINISHED_FILE = "finished.json"
+"""Where the plan was finished last: for messages, it decides nothing."""
+
 FEATURES = "frozen-features"
 """The folder beside the stores of all ledgers."""
 
@@ -160,6 +165,16 @@ class PrivateStore:
         """Makes receipts of this launch valid, and receipts of all other launches void."""
         self._write_nonces({"nonce": nonce})
 
+    def note_finished_folder(self, folder: Path) -> None:
+        """Notes that the plan was finished in this sweep folder."""
+        write_json(self.root / FINISHED_FILE, {"folder": str(folder)}, mode=PRIVATE)
+
+    def finished_folder(self) -> Path | None:
+        """The sweep folder where the plan was finished last, None if it was not."""
+        return parse_json_file_or_none(
+            self.root / FINISHED_FILE, lambda form: Path(require_text("folder", form["folder"]))
+        )
+
     def _read_nonces(self) -> dict[str, str]:
         nonces = parse_json_file_or_none(
             self.root / LAUNCH_FILE, lambda form: {key: require_text(key, value) for key, value in form.items()}
@@ -176,6 +191,14 @@ def new_nonce() -> str:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Makes a file, or a folder with all its files, readable by the owner alone."""
+    """Makes a file, or a folder with all its files, readable by the owner alone, or by the team that it belongs to."""
     for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        one.chmod(FOLDER if one.is_dir() else PRIVATE)
+        restrict_one_to_owner_or_team(one)
+
+
+def restrict_one_to_owner_or_team(path: Path) -> None:
+    """Does what `restrict_to_owner` does for one path alone; one with the right mode may be another user's."""
+    now = path.stat().st_mode
+    mode = mode_with_group(path, FOLDER if path.is_dir() else PRIVATE)
+    if stat.S_IMODE(now) & ~stat.S_ISGID != mode:
+        path.chmod(mode | now & stat.S_ISGID)

@@ -30,8 +30,9 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import LedgerDamaged, NoReceipt, ReceiptUsed
 from dpsweep.accounting.ledger.bodies import Resumed, Started, read_body
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore, TrialPlace
-from dpsweep.accounting.validation import DAMAGE
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.team_folder import mode_with_group
+from dpsweep.accounting.validation import DAMAGE, exception_as_short_line
 
 RECEIPT_FILE = "receipt.json"
 
@@ -118,7 +119,7 @@ class Receipt(Stored):
     def _create_claim_in_group_commit(self, folder: Path) -> Flushing[None]:
         path = _claim_path(folder, self.attempt, self.resume)
         try:
-            claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE)
+            claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path))
         except FileExistsError:
             raise ReceiptUsed(
                 f"Attempt {self.attempt} at trial {self.trial} was already used; another one is another charge."
@@ -138,7 +139,9 @@ class Receipt(Stored):
         except FileNotFoundError:
             return None
         except (OSError, *DAMAGE) as cause:
-            raise NoReceipt(f"The receipt in {folder} is damaged, so nothing trains on it: {cause}.") from cause
+            raise NoReceipt(
+                f"The receipt in {folder} is damaged, so nothing trains on it: {exception_as_short_line(cause)}."
+            ) from cause
 
     @staticmethod
     def is_attempt_claimed(folder: Path, attempt: int) -> bool:
@@ -167,7 +170,8 @@ def void_receipts_of_attempt(record: Path, attempt: int, resumes: int) -> None:
     """Claims all sessions of an attempt up to this resume, so that none of their receipts can be used."""
     make_private_folder_durably(record)
     for resume in range(resumes + 1):
-        _claim_path(record, attempt, resume).touch(mode=PRIVATE)
+        claim = _claim_path(record, attempt, resume)
+        claim.touch(mode=mode_with_group(claim))
     flush_folder(record)
 
 

@@ -34,6 +34,7 @@ from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.private_store import PRIVATE
 from dpsweep.accounting.ledger.sealed_parts import SealedCharge, SealedParts
 from dpsweep.accounting.stored_names.stored_classes import identity_form_of_trial_config
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.accounting.validation import require_finite_number
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class CardFiles:
             raise ContractBroken(f"Expected sealed part {self.part} to be claimed in {self.folder}: it is not read.")
         for path in self._paths(READ):
             try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(path)))
             except FileExistsError:
                 raise ContractBroken(f"Expected sealed part {self.part} to be unread: a part answers once.") from None
             flush_folder(path.parent)

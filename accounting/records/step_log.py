@@ -36,9 +36,10 @@ from dpsweep.accounting.durable_files import (
 )
 from dpsweep.accounting.errors import ContractBroken, NoReceipt
 from dpsweep.accounting.events.build import DpEvent, leaves_with_counts, number_of_steps
-from dpsweep.accounting.ledger.private_store import PRIVATE, TrialPlace
+from dpsweep.accounting.ledger.private_store import TrialPlace
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.plan import Trial
+from dpsweep.accounting.team_folder import access_failure_text, mode_with_group
 
 _MARK = re.compile(r"([1-9][0-9]{0,17}|score) ([0-9]{1,18})\n")
 """A mark: the steps about to run, and the sum of all marked steps, which reveals a lost or changed line."""
@@ -98,7 +99,7 @@ class Header(Stored):
         try:
             content = path.read_bytes()
         except OSError as cause:
-            raise ContractBroken(f"Expected {path} to be readable: {cause.strerror}.") from cause
+            raise ContractBroken(f"Expected {path} to be readable: {access_failure_text(cause)}.") from cause
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ContractBroken(f"Expected {path} to be as it was written: its SHA-256 is another.")
         return content
@@ -170,7 +171,11 @@ class StepLog:
         path = _marks_path(self.place.record, self.attempt)
         first = not self.marked
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0), PRIVATE)
+            handle = os.open(
+                path,
+                os.O_WRONLY | os.O_APPEND | (os.O_CREAT | os.O_EXCL if first else 0),
+                mode_with_group(path),
+            )
             try:
                 written = os.write(handle, line.encode())
             finally:
@@ -179,7 +184,9 @@ class StepLog:
             if first:
                 yield self.place.record
         except OSError as cause:
-            raise ContractBroken(f"Nothing runs that was not marked in {path} before: {cause.strerror}.") from cause
+            raise ContractBroken(
+                f"Nothing runs that was not marked in {path} before: {access_failure_text(cause)}."
+            ) from cause
         if written != len(line):
             raise ContractBroken(f"Nothing runs that was not marked in {path} before: no space left.")
 
@@ -268,9 +275,8 @@ def forbid_resuming_attempt(record: Path, attempt: int) -> None:
     if scored:
         return
     make_private_folder_durably(record)
-    with path.open("a") as stream:
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, mode_with_group(path)), "a") as stream:
         stream.write(f"score {marked}\n")
-    path.chmod(PRIVATE)
 
 
 def remove_checkpoints(place: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsweep.accounting.audit_record import AUDIT_FILE
-from dpsweep.accounting.durable_files import FOLDER, make_folder_and_missing_parents
-from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace
+from dpsweep.accounting.durable_files import make_folder_and_missing_parents
+from dpsweep.accounting.ledger.private_store import PrivateStore, TrialPlace, restrict_one_to_owner_or_team
 from dpsweep.accounting.records.card import CardFiles
 
 
@@ -19,9 +19,9 @@ class SweepFolder:
     store: PrivateStore | None = None
 
     def create_folder(self) -> None:
-        """Creates the folder for its owner alone: the number of folders in trials/ may be as secret as a draw."""
+        """Creates the folder for its owner or team: the number of folders in trials/ may be as secret as a draw."""
         make_folder_and_missing_parents(self.root)
-        self.root.chmod(FOLDER)
+        restrict_one_to_owner_or_team(self.root)
 
     @property
     def plan_path(self) -> Path:

@@ -169,7 +169,7 @@ def _table_of_charges(statement: Statement) -> TerminalTable:
             delta_text_rounded_up(body.delta),
             *(epsilon_text_rounded_up(body.takes[name]) if name in body.takes else "none" for name in others),
             entry.at,
-            entry.who,
+            entry.writer_text,
         )
     return table
 
@@ -202,6 +202,7 @@ def _charge_to_json(entry: Entry) -> dict[str, Any]:
         "takes": dict(body.takes),
         "at": entry.at,
         "who": entry.who,
+        "writer": "database role" if entry.is_written_by_database_role else "self-declared",
     }
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from dpsweep.accounting.errors import BadInputInLines, DpsweepError, ExitCode
 from dpsweep.accounting.printing import print_error, print_error_lines
+from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.sweeper.coordinator.signals import command_to_repeat
 
 
@@ -99,8 +100,9 @@ def _error_sentence_and_exit_code(error: BaseException) -> tuple[str, ExitCode]:
     if "hydra" in sys.modules and (sentence := _hydra_error_sentence(error)):
         return sentence, ExitCode.BAD_INPUT
     if isinstance(error, OSError):
+        reason = access_failure_text(error) if isinstance(error, PermissionError) else error
         return (
-            f"A file cannot be written or read: {error}. Once that is mended, the same command goes on: "
+            f"A file cannot be written or read: {reason}. Once that is mended, the same command goes on: "
             f"{command_to_repeat()}",
             ExitCode.DISK_FAILED,
         )

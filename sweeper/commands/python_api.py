@@ -325,7 +325,7 @@ def _charge_and_run_sweep(verb: Verb, overrides: Sequence[str]) -> SweepResults:
         priced = coordinator.compose_plan()
         if coordinator.charge_and_run(priced) is ExitCode.STOPPED:
             raise KeyboardInterrupt
-        folder = request.jobs.for_plan(priced.plan.id).sweep_folder_path
+        folder = coordinator.folder_with_results(priced.plan)
     return results(folder)
 
 

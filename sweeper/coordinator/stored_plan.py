@@ -14,7 +14,10 @@ from pathlib import Path
 
 import yaml
 
+from dpsweep.accounting.chain.hash_chain import Kind
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.pricing.panel import Panel
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.pricing.search_price import distinct_single_run_events
@@ -60,6 +63,24 @@ def price_stored_plan(plan: Plan, panel: Panel, accept_delta: object = None) -> 
         units=nominal_units(declared_point_of_trial(plan.trials[0]).declaration.dataset),
         run_of=declared_point_of_trial,
         accept_delta=accept_delta,
+    )
+
+
+def finished_elsewhere_sentence(priced: PricedPlan, folder: SweepFolder, statement: Statement | None) -> str:
+    """Who finished this plan in another folder, when and where; empty if nobody did, or without a statement.
+
+    The ledger says that every paid attempt ended, and who wrote that; the private store says where.
+    """
+    plan, place = priced.plan, folder.private_store.finished_folder()
+    if statement is None or place in (None, folder.root) or folder.plan_path.exists():
+        return ""
+    ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE]
+    if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
+        return ""
+    return (
+        f"Plan {plan.id} on {plan.account} was finished by {ends[-1].writer_text} on {ends[-1].at}. It lies in "
+        f"{place}: dpsweep report {shlex.quote(str(place))}. Nothing was run or charged. --again repeats it in "
+        f"{folder.root} and charges epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} more."
     )
 
 

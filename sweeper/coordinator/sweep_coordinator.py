@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from dpsweep.accounting.accountants.pld import clear_cached_prices
 from dpsweep.accounting.chain.sqlite_file import refuse_unwritable_file
@@ -27,6 +28,7 @@ from dpsweep.accounting.records.plan import Plan, Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.rehearsal import find_or_create_ledger_for_plan
 from dpsweep.accounting.searches.interface import search_class_for_plan, search_for_plan
+from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.reports.advice.advice import SOURCE, advice_sentence_lines, advice_table_lines, nearest_comparison_for_plan
 from dpsweep.reports.content.score_scale import score_scale_of_config
 from dpsweep.sweeper.coordinator import price_table, study
@@ -49,7 +51,12 @@ from dpsweep.sweeper.coordinator.preflight import (
 )
 from dpsweep.sweeper.coordinator.request import SweepRequest, Verb
 from dpsweep.sweeper.coordinator.signals import command_to_repeat, create_stop_file_on_signals
-from dpsweep.sweeper.coordinator.stored_plan import price_stored_plan, read_stored_plan, same_command_other_plan_message
+from dpsweep.sweeper.coordinator.stored_plan import (
+    finished_elsewhere_sentence,
+    price_stored_plan,
+    read_stored_plan,
+    same_command_other_plan_message,
+)
 from dpsweep.sweeper.coordinator.sweep_report import (
     number_of_unfinished_runs,
     unfinished_runs_text,
@@ -133,7 +140,9 @@ class SweepCoordinator:
                 folder.create_folder()
                 plan.write(folder.plan_path)
         except OSError as cause:
-            raise BadInput(f"Expected {folder.root} to be a place for plan.json: {cause.strerror}.") from cause
+            raise BadInput(
+                f"Expected {folder.root} to be a place for plan.json: {access_failure_text(cause)}."
+            ) from cause
         return ExitCode.DONE
 
     def print_measured_search_advice(self) -> ExitCode:
@@ -180,7 +189,19 @@ class SweepCoordinator:
 
     def charge_and_run(self, priced: PricedPlan) -> ExitCode:
         """Charges a plan, runs what is missing of it, and reports; refuses before the charge what cannot run."""
-        return self._coordinator_with_ledger_of_plan(priced.plan)._charge_and_run_under_locks(priced)
+        coordinator, plan = self._coordinator_with_ledger_of_plan(priced.plan), priced.plan
+        folder = coordinator._sweep_folder_of_plan(plan)
+        statement = None if self.request.retry is Retry.ALL else coordinator._account_statement_or_none(plan)
+        if sentence := finished_elsewhere_sentence(priced, folder, statement):
+            print_line(sentence)
+            print_line(self.folder_with_results(plan))
+            return ExitCode.DONE
+        return coordinator._charge_and_run_under_locks(priced)
+
+    def folder_with_results(self, plan: Plan) -> Path:
+        """The folder with the results of a plan that was swept: this command's, or the one where it was finished."""
+        folder = self._coordinator_with_ledger_of_plan(plan)._sweep_folder_of_plan(plan)
+        return folder.root if folder.plan_path.exists() else folder.private_store.finished_folder() or folder.root
 
     def _coordinator_with_ledger_of_plan(self, plan: Plan) -> SweepCoordinator:
         """The coordinator on the ledger that this plan is charged to."""
@@ -268,6 +289,8 @@ class SweepCoordinator:
             going_on = f"What began stays charged; the same command goes on: {command_to_repeat()}"
             print_line(f"Stopped with {unfinished_runs_text(states, queue)}. {going_on}")
             return ExitCode.STOPPED
+        if not number_of_unfinished_runs(states, queue):
+            folder.private_store.note_finished_folder(folder.root)
         return write_results_and_print_report(
             plan,
             folder,

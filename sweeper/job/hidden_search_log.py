@@ -18,6 +18,7 @@ from dpsweep.accounting.searches.stored_draw import (
     compared_score_by_index_of_ended_try,
     end_mark_path,
 )
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.sweeper.job.attempt_state import AttemptState, AttemptStates, state_of_started_attempt
 
 
@@ -61,7 +62,7 @@ class HiddenSearchLog:
                 )
                 mark = end_mark_path(self.sweep_folder, one.trial, self.stored.attempt)
                 make_folder_and_missing_parents(mark.parent)
-                mark.touch(mode=0o600)
+                mark.touch(mode=mode_with_group(mark))
         scores = compared_score_by_index_of_ended_try(self.stored.draw, self.drawn_tries_in_current_state())
         if not self.stored.draw.over(scores):
             return

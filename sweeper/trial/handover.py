@@ -24,6 +24,7 @@ from dpsweep.accounting.durable_files import make_private_folder_durably, write_
 from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
 from dpsweep.accounting.records.trial_result import SCRIPT_FILES
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.sweeper.processes import kill_processes_with_variable
 from dpsweep.trainers.scripts.handover_files import ATTEMPT_FILE, KEPT, SCORE_FILE, TRAIN_FILE, VARIABLE, WORK
 
@@ -73,7 +74,7 @@ def _hold_script_lock_or_refuse(store: PrivateStore, trial: str) -> Iterator[Non
     """Holds the lock of a trial's script; raises `ContractBroken` if another process runs the script."""
     record = store.trial_record_folder(trial)
     make_private_folder_durably(record)
-    lock = FileLock(record / LOCK, timeout=PATIENCE_SECONDS, mode=PRIVATE)
+    lock = FileLock(record / LOCK, timeout=PATIENCE_SECONDS, mode=mode_with_group(record / LOCK))
     try:
         lock.acquire()
     except Timeout:
@@ -91,7 +92,7 @@ def _hold_script_lock_or_refuse(store: PrivateStore, trial: str) -> Iterator[Non
 def _hold_script_lock_or_raise_timeout(store: PrivateStore, trial: str) -> Iterator[None]:
     """Holds the lock of a trial's script, if it has one; raises `Timeout` while a process runs the script."""
     path = store.trial_record_folder(trial) / LOCK
-    with FileLock(path, timeout=0, mode=PRIVATE) if path.exists() else nullcontext():
+    with FileLock(path, timeout=0, mode=mode_with_group(path)) if path.exists() else nullcontext():
         yield
 
 

@@ -35,12 +35,13 @@ import numpy as np
 import dpsweep
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.events import build as events
-from dpsweep.accounting.ledger.private_store import PRIVATE, PrivateStore
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.step_log import StepLog, can_attempt_resume, number_of_priced_steps, resume_step_log
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.accounting.stored_names.stored_classes import SCRIPT
+from dpsweep.accounting.team_folder import access_failure_text, mode_with_group
 from dpsweep.accounting.validation import DAMAGE
 from dpsweep.sweeper.processes import adopt_orphans_and_kill_at_end, function_to_die_with_parent
 from dpsweep.sweeper.trial import results
@@ -123,7 +124,7 @@ def run_script_and_return_exit_status(
 
     Whatever ends this function ends the script and all processes that it started.
     """
-    handle = os.open(output, os.O_CREAT | os.O_APPEND | os.O_WRONLY, PRIVATE)
+    handle = os.open(output, os.O_CREAT | os.O_APPEND | os.O_WRONLY, mode_with_group(output))
     try:
         process = subprocess.Popen(
             [sys.executable, "-u", str(program), *arguments],
@@ -215,7 +216,7 @@ def _read_script_file(path: str) -> bytes:
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as cause:
-        raise BadInput(f"Expected script={path} to be a readable file: {cause.strerror}.") from cause
+        raise BadInput(f"Expected script={path} to be a readable file: {access_failure_text(cause)}.") from cause
 
 
 OUTPUT = "script.log"

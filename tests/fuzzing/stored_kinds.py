@@ -17,7 +17,7 @@ from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.trial_counts import NegativeBinomial, Poisson
 from dpsweep.accounting.guarantee import Adjacency
 from dpsweep.accounting.ledger.bodies import read_body
-from dpsweep.accounting.ledger.private_store import LAUNCH_FILE, PrivateStore
+from dpsweep.accounting.ledger.private_store import FINISHED_FILE, LAUNCH_FILE, PrivateStore
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.ledger.remembered_ends import RememberedEnd
 from dpsweep.accounting.records.commitment import OPENING_FILE, ChargedSweep, Opening, read_commitment
@@ -216,6 +216,12 @@ KINDS: Mapping[str, StoredKind] = {
         read=lambda path: Header.read_checkpoint_header(path.parent, 1),
         write=asdict,
         strict=True,
+    ),
+    "finished": StoredKind(
+        file=FINISHED_FILE,
+        examples=lambda: ({"folder": "/sweeps/digits/p"},),
+        read=lambda path: PrivateStore(root=path.parent).finished_folder(),
+        write=lambda folder: {"folder": str(folder)},
     ),
     "launch": StoredKind(
         file=LAUNCH_FILE,

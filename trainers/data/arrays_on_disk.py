@@ -35,6 +35,7 @@ import numpy as np
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
 from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.ledger.data_fingerprint import Content
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.arrays import (
     are_bytes_within_bounds,
     check_features_are_finite_of_shape,
@@ -320,7 +321,9 @@ class RecordPass:
         }
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
-            with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, _PRIVATE), "wb") as stream:
+            with os.fdopen(
+                os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb"
+            ) as stream:
                 stream.write(f"{json.dumps(head)}\n".encode())
                 stream.write(table.data)
             partial.replace(path)

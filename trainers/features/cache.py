@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, remove_stale_temporary_files
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.records import FeatureRows
 from dpsweep.trainers.features.extracted import ROWS, SUFFIX
 
@@ -275,7 +276,7 @@ class _Shard:
         place = slice(first, min(first + ROWS, len(digests)))
         name = sha256(repr(records.scaling).encode() + digests[place].tobytes()).hexdigest()
         path = folder / f"{name}{SUFFIX}"
-        return cls(path=path, place=place, lock=FileLock(path.with_suffix(".lock"), mode=PRIVATE))
+        return cls(path=path, place=place, lock=FileLock(path.with_suffix(".lock"), mode=mode_with_group(path)))
 
     @property
     def number_of_rows(self) -> int:
@@ -308,7 +309,9 @@ def _write_rows(path: Path, rows: Tensor) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     rows = rows.contiguous()
     try:
-        with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, PRIVATE), "wb") as stream:
+        with os.fdopen(
+            os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb"
+        ) as stream:
             stream.write(save({TENSOR: rows}, {RECORDS: path.stem, SHA256: _sha256_of_rows(rows)}))
         partial.replace(path)
     finally:

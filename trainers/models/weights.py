@@ -41,6 +41,7 @@ from torch.nn.modules.conv import _ConvNd
 from dpsweep.accounting.durable_files import Flushing, run_generator_and_flush_yielded_paths
 from dpsweep.accounting.errors import BadInput, ContractBroken
 from dpsweep.accounting.records.trial_result import MODEL_FILE
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.data.published_files import Pretrained
 from dpsweep.trainers.models.checks import error_as_one_line, refuse_known_unsafe_layers
 
@@ -60,7 +61,7 @@ def save_model_in_group_commit(model: nn.Module, folder: Path) -> Flushing[str]:
     """Does what `save_model` does, as a part of a group commit."""
     partial = folder / f".{MODEL_FILE}.{os.getpid()}.partial"
     content = save(named_tensors_to_save(model))
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode_with_group(partial)), "wb") as stream:
         stream.write(content)
     yield partial
     partial.replace(folder / MODEL_FILE)

@@ -33,6 +33,7 @@ from dpsweep.accounting.errors import ContractBroken
 from dpsweep.accounting.events.build import compose, from_json, leaves_with_counts, repeat, to_json
 from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.records.step_log import Header, StepLog, remove_tensor_files
+from dpsweep.accounting.team_folder import mode_with_group
 from dpsweep.trainers.training.run import Drawn, Progress, Run
 
 log = logging.getLogger("dpsweep")
@@ -161,7 +162,7 @@ def _write_private_file(path: Path, content: bytes) -> None:
     """Writes a file for its owner alone; the file gets its name when it is complete and on disk."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
-    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
+    with os.fdopen(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode_with_group(partial)), "wb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

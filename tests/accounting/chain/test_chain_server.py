@@ -80,6 +80,9 @@ def test_a_connection_that_drops_in_mid_transaction_charges_nothing(server: Serv
     assert charge(ledger) == 2
 
 
+COLUMNS_BUT_WRITER = ("seq + 1", "account", "kind", "plan", "body", "balance", "at", "previous", "digest")
+
+
 def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Server) -> None:
     place = server.place()
     Ledger(place.address).open_account("digits", BUDGET)
@@ -94,7 +97,14 @@ def test_a_role_that_may_only_insert_charges_and_can_change_nothing(server: Serv
     assert charge(ledger) == 2
     ledger.open_account_or_check_neighbours("other", BUDGET)
     assert ledger.verify_and_count_entries() == 3
+    assert [entry.who for entry in ledger.statement("digits").entries] == ["role postgres", "role clerk"]
     with closing(server.connect(schema, "clerk")) as connection:
+        forged = (*COLUMNS_BUT_WRITER, "'role postgres'")
+        with pytest.raises(Exception, match="the writer of a line is the role that adds it"):
+            connection.execute(
+                "INSERT INTO entries (seq, account, kind, plan, body, balance, at, previous, digest, who) SELECT "
+                f"{', '.join(forged)} FROM entries WHERE seq = 3"
+            )
         for forbidden in (*place.unguard, "DELETE FROM entries", "TRUNCATE entries", "DROP TABLE entries"):
             with pytest.raises(Exception, match=r"must be owner|permission denied"):
                 connection.execute(forbidden)

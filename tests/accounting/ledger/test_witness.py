@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.accounting.chain.hash_chain import new_row_with_time_and_user
+from dpsweep.accounting.chain.hash_chain import new_row_with_time
 from dpsweep.accounting.chain.sqlite_file import SqliteSession
 from dpsweep.accounting.errors import BadInput, LedgerDamaged, WitnessUnreachable
 from dpsweep.accounting.guarantee import Guarantee
@@ -123,7 +123,7 @@ def test_a_ledger_says_that_it_has_a_witness_from_its_first_line_on(machine: Pat
     assert ledger.verify_and_count_entries() == 5
 
 
-ROW = new_row_with_time_and_user(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={})
+ROW = new_row_with_time(1, "0" * 32, account="digits", kind="close", plan="", body={}, balance={}, who="me@here")
 
 
 def test_moves_of_two_ledgers_in_one_database_do_not_conflict(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,134 @@
+"""Two Unix users of one group plan, sweep and report on one ledger, with one private store and one key."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.forked_programs import Done, Run
+from tests.randomized import TRAINS
+from tests.unix_users import become
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs the administrator's right to become other users"
+)
+
+GROUP, ALICE, BOB, EVE = 61000, 61001, 61002, 61003
+WORDS = ("dataset=digits", "trainer=dpsgd", "trainer.lr=1", "trainer.clip_norm=1", "steps=3", "page=false")
+PRICE = ("privacy.noise_multiplier=3", "score.noise_std=30", "accountant=rdp")
+
+
+class Lab:
+    """A folder that is to be a team's, and users with homes of their own and the closest umask."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.folder = root, root / "lab"
+
+    def run(self, user: int, *words: str, group: int = GROUP, umask: int = 0o077) -> Done:
+        """A command of this user's."""
+        home = self.root / str(user)
+        if not home.exists():
+            home.mkdir(mode=0o700)
+            os.chown(home, user, user)
+        kept = {key: os.environ[key] for key in ("PATH", "OMP_NUM_THREADS") if key in os.environ}
+        places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("STATE", "CONFIG", "DATA", "CACHE")}
+        team = {"DPSWEEP_LEDGER": "ledger.sqlite", "DPSWEEP_KEY": "dpsweep.key", "DPSWEEP_PRIVATE": "stores"}
+        shared = {name: str(self.folder / place) for name, place in team.items()}
+        environment = kept | places | shared | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+        return Run(words, home, environment, first=partial(become, user, group, umask)).wait()
+
+    def sweep(self, user: int, place: Path, *words: str) -> Done:
+        """A sweep of one point in this folder."""
+        return self.run(user, "sweep", *WORDS, *PRICE, f"hydra.sweep.dir={place}", *words)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    root = Path(tempfile.mkdtemp(prefix="team"))
+    root.chmod(0o755)
+    one = Lab(root)
+    one.folder.mkdir(mode=0o700)
+    os.chown(one.folder, ALICE, ALICE)
+    try:
+        yield one
+    finally:
+        shutil.rmtree(root)
+
+
+def made(lab: Lab) -> None:
+    done = lab.run(ALICE, "team", str(lab.folder), "--group", str(GROUP))
+    assert done.code == 0, done.err
+
+
+def open_to_others_or_closed_to_the_group(folder: Path) -> list[str]:
+    wrong = []
+    for path in (folder, *folder.rglob("*")):
+        state = path.stat()
+        least = stat.S_IRGRP if path.is_file() else stat.S_IRWXG | stat.S_ISGID
+        if state.st_mode & stat.S_IRWXO or state.st_mode & least != least or state.st_gid != GROUP:
+            wrong.append(f"{path.relative_to(folder)} {stat.S_IMODE(state.st_mode):o} {state.st_gid}")
+    return wrong
+
+
+@TRAINS
+def test_two_users_sweep_and_report_on_one_account(lab: Lab) -> None:
+    made(lab)
+    shared, own = lab.folder / "sweeps" / "first", lab.root / str(BOB) / "own"
+    first = lab.sweep(ALICE, shared)
+    assert first.code == 0, first.err
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+    planned = lab.run(BOB, "plan", *WORDS, *PRICE)
+    assert planned.code == 0, planned.err
+    shown = lab.sweep(BOB, own)
+    assert shown.code == 0, shown.err
+    assert f"was finished by {ALICE}@" in shown.out
+    assert f"It lies in {shared}" in shown.out
+    reported = lab.run(BOB, "report", str(shared))
+    assert reported.code == 0, reported.err
+    again = lab.sweep(BOB, shared, "--again")
+    assert again.code == 0, again.err
+    other = lab.sweep(BOB, own, "trainer.lr=2")
+    assert other.code == 0, other.err
+    account = lab.run(ALICE, "budget", "dataset=digits").out
+    assert f"{ALICE}@" in account
+    assert account.count(f"{BOB}@") == 2
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
+def test_the_key_is_the_groups_and_nobody_elses(lab: Lab) -> None:
+    made(lab)
+    state = (lab.folder / "dpsweep.key").stat()
+    assert (stat.S_IMODE(state.st_mode), state.st_gid) == (0o640, GROUP)
+    refused = lab.run(EVE, "plan", *WORDS, *PRICE, group=EVE)
+    assert refused.code != 0
+    assert "Errno" not in refused.err
+    assert f"{lab.folder} belongs to {ALICE} and group {GROUP} with mode 2770, which keeps {EVE} out" in refused.err
+    assert f"usermod -aG {GROUP} {EVE}" in refused.err
+
+
+@pytest.mark.parametrize("name", ["dpsweep.key", "stores"])
+def test_a_file_with_wrong_modes_is_named_with_its_owner_and_the_command_that_mends_it(lab: Lab, name: str) -> None:
+    made(lab)
+    place = lab.folder / name
+    place.chmod(0o600 if place.is_file() else 0o700)
+    refused = lab.sweep(BOB, lab.root / str(BOB) / "own")
+    assert refused.code != 0
+    assert "Errno" not in refused.err
+    assert f"{place} belongs to {ALICE} and group {GROUP} with mode" in refused.err
+    assert f"{ALICE} gives the group its rights: dpsweep team {lab.folder}" in refused.err
+    made(lab)
+    assert open_to_others_or_closed_to_the_group(lab.folder) == []
+
+
+def test_a_group_that_the_user_is_no_member_of_is_refused(lab: Lab) -> None:
+    refused = lab.run(ALICE, "team", str(lab.folder), "--group", str(EVE))
+    assert refused.code == 2
+    assert f"Expected {ALICE} to be a member of the group {EVE}" in refused.err
+    assert list(lab.folder.iterdir()) == []
