@@ -72,8 +72,8 @@ def finished_elsewhere_sentence(priced: PricedPlan, folder: SweepFolder, stateme
     The ledger says that every paid attempt ended, and who wrote that; the private store says where.
     """
     plan, place = priced.plan, folder.private_store.finished_folder()
-    here = place in (None, folder.root) or folder.plan_path.exists() or folder.trials_folder.exists()
-    if statement is None or here or not SweepFolder(root=place).plan_path.exists():
+    here = place == folder.root or folder.plan_path.exists() or folder.trials_folder.exists()
+    if statement is None or place is None or here or not SweepFolder(root=place).plan_path.exists():
         return ""
     ends = [entry for entry in statement.entries if entry.kind == Kind.SETTLE]
     if not ends or statement.attempts_of_plan(plan.id).last_sessions_without_final_end():
