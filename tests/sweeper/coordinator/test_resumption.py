@@ -24,7 +24,10 @@ from pathlib import Path
 from torch import nn
 
 class Net(nn.Linear):
-    '''A layer in whose training each of the first processes gets a signal; SIGKILL after a checkpoint of its own.'''
+    '''A layer in whose training each of the first processes gets a signal; SIGKILL after a checkpoint of its own.
+
+    The processes that compute since the first run began are noted.
+    '''
 
     def __init__(self, shape, classes, times, number):
         super().__init__(math.prod(shape), classes)
@@ -37,9 +40,11 @@ class Net(nn.Linear):
         if begins:
             known.append(here)
             Path("processes").write_text(" ".join(known))
+        if known:
+            Path(f"computed-{here}").touch()
         steps = [json.loads(path.read_text())["step"] for path in Path().glob("sweeps/*/*/trials/*/checkpoint-1.json")]
         is_beyond_checkpoint = here in known and sum(steps) > 2 * known.index(here)
-        if here in known[: self.times] and (begins if self.number == signal.SIGTERM else is_beyond_checkpoint):
+        if here in known[: self.times] and (is_beyond_checkpoint if self.number == signal.SIGKILL else begins):
             os.kill(int(here), self.number)
         return super().forward(values.flatten(1))
 """
@@ -107,6 +112,19 @@ def test_the_one_job_of_a_hidden_search_is_resumed_with_all_of_its_tries(
     assert len((tmp_path / "processes").read_text().split()) == 2
     kinds = [str(entry.kind) for entry in ledger.statement("digits").entries]
     assert [kind for kind in kinds if kind in (*ONCE, "resume")] == [*ONCE, "launch", "launch"]
+
+
+@pytest.mark.parametrize("tries", [(0,), (0, 1, 2)], ids=["no other try", "other tries"])
+def test_the_one_job_of_a_hidden_search_that_was_killed_is_followed_by_one_that_computes(
+    tries: tuple[int, ...], place: Callable[..., Place], tmp_path: Path, program: Program
+) -> None:
+    """Nobody sees whether a try is left: without one the next job trains on generated records."""
+    line = [*SELECTION, *FORK, *preempted(tmp_path, 1, signal.SIGHUP)]
+    log = place(line).plant(Draw(tries=tries))
+    done = program(*line)
+    assert done.returncode == 4, done.stderr
+    assert [one.result is not None for one in log.drawn_tries_in_current_state()] == [False, *[True] * len(tries[1:])]
+    assert len(list(tmp_path.glob("computed-*"))) == 2
 
 
 @pytest.mark.parametrize("verb", ["plan", "sweep"])
