@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.launchers.fork_launcher import can_fork
+from dpsweep.sweeper.progress.display import StepProgress
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import results
 from tests.sweeper.search_programs import GRID, ONCE, SELECTION, Place, Program
@@ -84,6 +87,21 @@ def test_a_preempted_run_is_resumed_as_often_as_the_user_says_and_only_then(
         assert bill(ledger, folder) == (["plan"], 1, resumed)
         assert ("1 waiting at a checkpoint of 1 trials" in done.stderr) is bool(code)
         assert ("launched again on their charge, 1 times in all" in done.stdout) is bool(resume)
+
+
+@pytest.mark.parametrize(("number", "stopped", "killed"), [(signal.SIGTERM, 1, 0), (signal.SIGHUP, 0, 1)])
+def test_a_display_tells_stopped_from_killed_runs(
+    number: signal.Signals, stopped: int, killed: int, tmp_path: Path, program: Program, ledger: Ledger
+) -> None:
+    done = program(*ONE, *FORK, *preempted(tmp_path, 1, number))
+    root = Path(done.stdout.strip().splitlines()[-1])
+    plan = Plan.read(root / "plan.json")
+    store = PrivateStore.for_plan(ledger, plan.account, plan.id)
+    runs = StepProgress(folder=SweepFolder(root=tmp_path / "empty", store=store), total=1, done=0)
+    runs.add_watched_trials(plan.trials)
+    runs.folder = SweepFolder(root=root, store=store)
+    snapshot = runs.take_snapshot()
+    assert (snapshot.running, snapshot.stopped, snapshot.killed, snapshot.done) == ((), stopped, killed, 0)
 
 
 @pytest.mark.parametrize(("loses", "code", "resumed"), [(1, 0, 1), (2, 4, 1)])
