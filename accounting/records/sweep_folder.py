@@ -113,7 +113,7 @@ class SweepFolder:
         return self.root / "trials"
 
     def trial_folder(self, trial_id: str) -> Path:
-        """A trial's folder: config.yaml, train.log, result.json, receipt.json."""
+        """A trial's folder: train.log, result.json, receipt.json; its settings are in the plan."""
         return self.trials_folder / trial_id
 
     def trial_folder_and_private_record(self, trial_id: str) -> TrialPlace:

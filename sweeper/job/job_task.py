@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dpsweep.accounting.durable_files import Flushing, run_generators_and_flush_in_groups
 from dpsweep.accounting.errors import ContractBroken
@@ -28,8 +23,6 @@ from dpsweep.sweeper.trial.blocks import most_stacked_points
 from dpsweep.sweeper.trial.run import train_sessions_and_write_results
 from dpsweep.sweeper.trial.script_run import run_scripts_and_write_results
 from dpsweep.sweeper.trial.session import Machine, Session
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C version is ten times faster, if PyYAML has it
 
 _RUNNERS = {SCRIPT: run_scripts_and_write_results}
 """How the trials of a method are run, if not by dpsweep's own training."""
@@ -63,7 +56,6 @@ class JobTask:
             for trial, receipt, place in zip(trials, receipts, places, strict=True)
         ]
         for session in sessions:
-            (session.place.files / "config.yaml").write_text(_config_as_yaml(session.trial.config))
             resources.enter_context(session.write_log_to_trial_file())
         return sessions
 
@@ -115,15 +107,3 @@ def has_unused_receipt(place: TrialPlace) -> bool:
     """Whether the trial in this folder has an unused receipt."""
     receipt = Receipt.read(place.files)
     return receipt is not None and not receipt.is_claimed(place)
-
-
-def _config_as_yaml(config: Mapping[str, Any]) -> str:
-    """A configuration as YAML."""
-    return "".join(_config_part_json_to_yaml(json.dumps({key: part})) for key, part in config.items())
-
-
-@lru_cache(maxsize=256)
-def _config_part_json_to_yaml(form: str) -> str:
-    """A part of a configuration as YAML, from its JSON: the points of a block share most parts."""
-    text: str = yaml.dump(json.loads(form), Dumper=_DUMPER, sort_keys=False)
-    return text

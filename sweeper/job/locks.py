@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.records.trial_result import RESULT_FILE
 from dpsweep.accounting.team_folder import access_failure_text
 from dpsweep.accounting.validation import DAMAGE
 
@@ -52,9 +53,16 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def training_lock(place: Path) -> Iterator[None]:
-    """Holds the lock of a trial's folder while a job trains the trial."""
+    """Holds the lock of a trial's folder while a job trains the trial; its file goes once there is a result.
+
+    A file that is kept counts against a quota of files. Whoever finds one without a name in the folder trains nothing:
+    no receipt is left.
+    """
     with file_lock(place / WORK, f"Trial {place.name}"):
         yield
+        if (place / RESULT_FILE).exists():
+            with suppress(OSError):  # Windows keeps an open file
+                (place / WORK).unlink()
 
 
 @contextmanager

@@ -7,7 +7,8 @@ job and its length.
 
 `ps` shows every user of a machine how long each process has computed and how much memory it takes. A worker that sat
 idle would tell how many tries there are, so it trains on generated records of the same shape until its neighbours end.
-Nothing of it is kept, and no private record is read.
+Nothing of it is kept, and no private record is read. A worker that takes no run at all trains once in this way, as if
+there had been one: it may follow one that died, and its length would tell whether that one was at the last try.
 """
 
 from __future__ import annotations
@@ -75,6 +76,14 @@ def imitate_training_until_search_over(
         _multiply_matrices_until_end(machine, should_end)
 
 
+def imitate_one_training(config: Mapping[str, Any], machine: Machine, should_stop: Callable[[], bool]) -> None:
+    """Does what one training of this configuration does; nothing where records of its shape cannot be generated."""
+    try:
+        _train_on_generated_records(config, machine, secrets.token_hex(COIN_BYTES), should_stop)
+    except Exception as cause:  # noqa: BLE001 - as above
+        log.info("trains nothing: %s", cause)
+
+
 def _train_on_generated_records(
     config: Mapping[str, Any], machine: Machine, coins: str, should_end: Callable[[], bool]
 ) -> None:
@@ -133,16 +142,19 @@ class TriesInTurn:
     def train_due_runs_one_by_one(self) -> None:
         """Trains the due runs one by one, and ends when the neighbours' runs have ended."""
         task = self.task
-        self._claim_and_train_due_runs()
+        number_of_runs = self._claim_and_train_due_runs_and_count_them()
         if self.alone and not task.should_stop():
             with brief_lock(task.folder.next_try_lock_path):
                 self._store_winner_and_issue_final_receipt()
-            self._claim_and_train_due_runs()
+            number_of_runs += self._claim_and_train_due_runs_and_count_them()
+        if not number_of_runs:
+            imitate_one_training(task.plan.trials[0].config, task.machine, task.should_stop)
         imitate_training_until_search_over(
             task.plan.trials[0].config, task.machine, lambda: task.should_stop() or not self._is_any_run_being_trained()
         )
 
-    def _claim_and_train_due_runs(self) -> None:
+    def _claim_and_train_due_runs_and_count_them(self) -> int:
+        number_of_runs = 0
         while not self.task.should_stop():
             with ExitStack() as resources:
                 with brief_lock(self.task.folder.next_try_lock_path):
@@ -150,7 +162,9 @@ class TriesInTurn:
                     sessions = [] if due is None else self.task.claim_receipts_and_open_sessions([due], resources)
                 if not sessions:
                     break
+                number_of_runs += 1
                 self.task.train_claimed_trials(sessions)
+        return number_of_runs
 
     def _store_winner_and_issue_final_receipt(self) -> None:
         """Stores the winner if no try is left, and hands out the receipt of the final run, if the rule has one.

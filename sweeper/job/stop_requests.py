@@ -1,8 +1,10 @@
 """Stop requests to jobs: a file in the sweep's folder, or a signal to the job's process.
 
-The coordinator creates the file, which stops all jobs on all machines. SIGTERM and SIGUSR2, which a cluster sends
-before it takes a machine away, stop the job that receives them. A worker ignores SIGINT, which a terminal sends to the
-coordinator and to its workers. Jobs of the basic launcher run in the coordinator's process, where the coordinator
+The coordinator creates the file, which stops all jobs on all machines. SIGTERM, SIGUSR1 and SIGUSR2, which a cluster
+sends before it takes a machine away, stop the job that receives them. One that comes while a job of submitit's still
+imports is noted (`call_with_early_signals_noted`): submitit drops SIGTERM, and the run would begin and then be killed.
+Elsewhere a job without handlers dies of it, and has claimed nothing. A worker ignores SIGINT, which a terminal sends to
+the coordinator and to its workers. Jobs of the basic launcher run in the coordinator's process, where the coordinator
 handles all signals.
 """
 
@@ -18,13 +20,23 @@ from pathlib import Path
 from typing import Any
 
 LOOK_SECONDS = 0.2
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+
+
+_early: list[int] = []
+"""The signals that this process received before it asked for a checker."""
+
+
+def call_with_early_signals_noted(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls the function; a signal that comes before its `stop_request_checker` is a stop request then."""
+    with _temporary_signal_handlers(dict.fromkeys(SIGNALS, lambda number, _: _early.append(number))):
+        return function(*arguments)
 
 
 @contextmanager
 def stop_request_checker(file: Path) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether to stop: cheap to call after every step, never False after True."""
-    requested, last_look = False, -math.inf
+    requested, last_look = bool(_early), -math.inf
 
     def record_stop_request(*_: object) -> None:
         nonlocal requested
@@ -43,6 +55,7 @@ def stop_request_checker(file: Path) -> Iterator[Callable[[], bool]]:
         if _may_set_interrupt_handler()
         else {}
     ):
+        requested = requested or bool(_early)
         yield should_stop
 
 

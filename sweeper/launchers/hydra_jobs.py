@@ -40,10 +40,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpsweep.accounting.errors import BadInput
 from dpsweep.sweeper.launchers.slurm_arrays import (
+    Call,
     LaunchFailed,
     SlurmArrays,
     make_submitit_executor,
     refuse_launcher_settings,
+    run_calls_in_local_processes,
 )
 from dpsweep.sweeper.launchers.workers import FORKED, JOBLIB
 from dpsweep.sweeper.processes import end_process_with_parent
@@ -186,9 +188,16 @@ def _try_slurm(launcher: Any, jobs: int) -> None:
 
 
 def _launch_on_slurm(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    return SlurmArrays(settings=launcher.params).run_calls(launcher, _calls_of_submitit_launcher(jobs, first))
+
+
+def _launch_in_local_processes(launcher: Any, jobs: Iterable[list[str]], first: int) -> Ends:
+    return run_calls_in_local_processes(launcher.params, launcher, _calls_of_submitit_launcher(jobs, first))
+
+
+def _calls_of_submitit_launcher(jobs: Iterable[list[str]], first: int) -> list[Call]:
     state = Singleton.get_state()
-    calls = [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
-    return SlurmArrays(settings=launcher.params).run_calls(launcher, calls)
+    return [(job, "hydra.sweep.dir", number, f"job_id_for_{number}", state) for number, job in enumerate(jobs, first)]
 
 
 def _try_ray(launcher: Any, jobs: int) -> None:
@@ -218,7 +227,7 @@ _ENGINES: Mapping[str, LaunchEngine] = {
     FORKED: LaunchEngine(refills=True),
     JOBLIB: LaunchEngine(try_settings=_try_joblib, launch=_launch_on_joblib, refills=True),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LaunchEngine(
-        try_settings=_try_local_processes
+        try_settings=_try_local_processes, launch=_launch_in_local_processes
     ),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": LaunchEngine(
         try_settings=_try_slurm, launch=_launch_on_slurm

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dpsweep.accounting.errors import BadInput
+from dpsweep.sweeper.job.stop_requests import call_with_early_signals_noted
 
 PATIENCE_SECONDS = 120
 """The longest time that a command of Slurm's may take."""
@@ -100,7 +102,7 @@ class SlurmArrays:
     def _submit_array(self, launcher: Any, calls: Sequence[Call], at_once: int) -> list[Any]:
         """Submits a job for each of these calls, and notes the id of their array."""
         executor = make_submitit_executor("slurm", {**self.settings, "array_parallelism": at_once})
-        jobs = list(executor.map_array(launcher, *zip(*calls, strict=True)))
+        jobs = submit_calls(executor, launcher, calls)
         line = f"{self._cluster_name()} {jobs[0].job_id.partition('_')[0]}\n"
         with self._ids_path.open("a") as ids:
             ids.write(line)
@@ -165,6 +167,22 @@ class SlurmArrays:
         """The most jobs that the site lets be in one array."""
         site = _site_settings()
         return max(1, min(int(site.get(name, LARGEST_ARRAY)) for name in ("MaxArraySize", "MaxJobCount")))
+
+
+def run_calls_in_local_processes(settings: Mapping[str, Any], launcher: Any, calls: Sequence[Call]) -> list[Any]:
+    """What each of these calls of the launcher returned, in a process of its own, or the error that ended the process.
+
+    A process that ended has written its result: submitit waits for 15 s more, and its launcher for no other job then.
+    """
+    jobs = submit_calls(make_submitit_executor("local", settings), launcher, calls)
+    for job in jobs:
+        job._results_timeout_s = 0
+    return [_value_or_error(job.result) for job in jobs]
+
+
+def submit_calls(executor: Any, launcher: Any, calls: Sequence[Call]) -> list[Any]:
+    """submitit's jobs for these calls of the launcher."""
+    return list(executor.map_array(partial(call_with_early_signals_noted, launcher), *zip(*calls, strict=True)))
 
 
 def make_submitit_executor(cluster: str, settings: Mapping[str, Any]) -> Any:

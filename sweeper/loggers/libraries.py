@@ -16,8 +16,9 @@ from dpsweep.sweeper.loggers.interface import LoggedRun, LoggedSweep
 
 @dataclass(frozen=True, kw_only=True)
 class MlFlow:
-    """Runs in the tracking store `uri`; with the default, `mlflow ui` in the same folder shows them.
+    """Runs in the tracking store `uri`; with the default, the file `mlflow.db`, which the user alone can read.
 
+    `mlflow ui` in the same folder shows them. It is a part of MLflow whole, not of `mlflow-skinny`, which writes them.
     The experiment is `experiment`, or `dpsweep/DATA SET`. Runs are made by MLflow's client, which adds no user, host,
     command or commit of its own.
     """
@@ -34,6 +35,7 @@ class MlFlow:
 
         for library in ("mlflow", "alembic"):
             logging.getLogger(library).setLevel(logging.WARNING)  # else they report the creation of tables
+        _create_private_file_of_sqlite_uri(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
         name = self.experiment or f"dpsweep/{sweep.data_set}"
         known = client.get_experiment_by_name(name)
@@ -44,6 +46,13 @@ class MlFlow:
         metrics = [Metric(key, score, created.info.start_time, 0) for key, score in run.scores.items()]
         client.log_batch(logged, metrics=metrics, params=params)
         client.set_terminated(logged, end_time=created.info.start_time)
+
+
+def _create_private_file_of_sqlite_uri(uri: str) -> None:
+    """Creates the file of a new SQLite store for its owner alone; SQLite would let everybody read it."""
+    name = uri.removeprefix("sqlite:///").partition("?")[0]
+    if uri.startswith("sqlite:///") and name not in ("", ":memory:"):
+        Path(name).touch(mode=0o600)
 
 
 @dataclass(frozen=True, kw_only=True)

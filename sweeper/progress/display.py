@@ -3,7 +3,8 @@
 How far the runs are, in steps, their jobs write into the sweep's folder while they train. Jobs in this process, in
 others and on other machines write the same small files, which serve the display alone: what they say is bounded by the
 plan's own numbers, and nothing that is charged, resumed or reported reads them. The time that a sweep still takes is
-first as planned, then more and more by its own pace.
+first as planned, then more and more by its own pace. Whether a run goes on is asked of its lock, which the system
+releases when a process dies: a killed run is seen at the next look, whatever its launcher waits for.
 
 What is shown is for the curator. Under a rule that hides its losers, nothing that follows from the draw is shown all
 the same (`HiddenTries`): terminals are recorded, and notebooks are passed on with their output.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,7 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from dpsweep.accounting.errors import NoReceipt
 from dpsweep.accounting.ledger.account import Statement
+from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.notation import epsilon_text_rounded_down, epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_characters
 from dpsweep.accounting.records.plan import Trial
@@ -29,6 +33,8 @@ from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import RESULT_FILE, Status, TrialResult
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.reports.content.score_scale import PERCENT, ScoreScale
+from dpsweep.sweeper.job.attempt_state import AttemptState, state_of_started_attempt
+from dpsweep.sweeper.job.locks import is_being_trained
 from dpsweep.sweeper.terminal import Terminal, can_draw_progress_bar, progress_bar_on_terminal
 from dpsweep.sweeper.timing.time_estimate import rough_duration_text
 from dpsweep.sweeper.trial.session import PROGRESS
@@ -45,7 +51,8 @@ class Snapshot:
 
     `ended` are the results since the last snapshot, `done` the trials that are over, `failed` those of them that
     failed meanwhile; `share` is the share of all steps that is done. `running` has the steps of each running trial,
-    done and in all; `features` the records whose features are computed, and all.
+    done and in all; `features` the records whose features are computed, and all. `stopped` trials wait at a checkpoint,
+    `killed` ones can no longer end: neither is over in the sense of `done`. `lost` are those killed since the last one.
     """
 
     ended: tuple[TrialResult, ...]
@@ -55,16 +62,25 @@ class Snapshot:
     share: float
     running: tuple[tuple[int, int], ...]
     features: tuple[int, int] | None
+    stopped: int = 0
+    killed: int = 0
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
 class _WatchedTrial:
-    """A trial that may run: the times of the files that were there before, and the steps that are done."""
+    """A trial that may run: the times of the files that were there before, and the steps that are done.
 
+    `state` is that of its attempt when its receipt was of the time `receipt`; FRESH before anybody took it.
+    """
+
+    trial: Trial
     steps: int
     result: int | None
     progress: int | None
     done: int = 0
+    state: AttemptState = AttemptState.FRESH
+    receipt: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -84,9 +100,11 @@ class StepProgress:
         for trial in trials:
             place = self.folder.trial_folder(trial.id)
             self._waiting[trial.id] = _WatchedTrial(
+                trial=trial,
                 steps=max(1, int(trial.config["steps"])),
                 result=_modification_time_ns(place / RESULT_FILE),
                 progress=_modification_time_ns(place / PROGRESS),
+                receipt=_modification_time_ns(place / RECEIPT_FILE),
             )
 
     @property
@@ -104,6 +122,8 @@ class StepProgress:
             if trial in self._waiting
             for line in self._progress_line_if_newly_written(trial, watched)
         ]
+        lost = tuple(self._newly_killed_trials(first))
+        states = Counter(watched.state for watched in self._waiting.values())
         features = next((parts for line in lines if (parts := _FEATURES.match(line))), None)
         return Snapshot(
             ended=ended,
@@ -111,8 +131,15 @@ class StepProgress:
             failed=self._failed,
             total=self.total,
             share=self._finished_steps_share(),
-            running=tuple((watched.done, watched.steps) for watched in self._waiting.values() if watched.done),
+            running=tuple(
+                (watched.done, watched.steps)
+                for watched in self._waiting.values()
+                if watched.state is AttemptState.WORKING
+            ),
             features=None if features is None else (int(features[1]), int(features[2])),
+            stopped=states[AttemptState.INTERRUPTED],
+            killed=states[AttemptState.KILLED],
+            lost=lost,
         )
 
     def _newly_ended_results(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[TrialResult]:
@@ -127,6 +154,36 @@ class StepProgress:
                 self.done, self._ended = self.done + 1, self._ended + 1
                 self._failed += result.status is Status.FAILED
                 yield result
+
+    def _newly_killed_trials(self, first: Iterable[tuple[str, _WatchedTrial]]) -> Iterator[str]:
+        """Sets the states of these trials; those that were killed since the last look go behind all that wait.
+
+        They stay among them: without locks between machines a run elsewhere looks killed, and may end all the same.
+        """
+        for trial, watched in first:
+            if trial in self._waiting:
+                before, watched.state = watched.state, self._state_of_trial(watched)
+                if watched.state is AttemptState.KILLED is not before:
+                    self._waiting[trial] = self._waiting.pop(trial)
+                    yield trial
+
+    def _state_of_trial(self, watched: _WatchedTrial) -> AttemptState:
+        """The state of a watched trial's attempt, read anew if somebody had its lock or issued a receipt since."""
+        place = self.folder.trial_folder(watched.trial.id)
+        if is_being_trained(place):
+            watched.receipt = None
+            return AttemptState.WORKING
+        if (written := _modification_time_ns(place / RECEIPT_FILE)) in (None, watched.receipt):
+            return watched.state
+        try:
+            receipt = Receipt.read(place)
+        except NoReceipt:
+            return watched.state
+        watched.receipt = written
+        if receipt is None or not receipt.is_claimed(store := self.folder.trial_folder_and_private_record(place.name)):
+            watched.receipt = None
+            return AttemptState.FRESH
+        return state_of_started_attempt(store, watched.trial, receipt.attempt)
 
     def _progress_line_if_newly_written(self, trial: str, watched: _WatchedTrial) -> Iterator[str]:
         """What a running trial's job wrote, if it wrote since it was expected; its steps are kept."""
@@ -146,7 +203,10 @@ class StepProgress:
         known = self._steps_ended + sum(watched.steps for watched in self._waiting.values())
         trials, before = self._ended + len(self._waiting), self.done - self._ended
         mean = known / trials if trials else 1.0
-        here = self._steps_ended + sum(watched.done for watched in self._waiting.values())
+        here = self._steps_ended + sum(
+            watched.steps if watched.state is AttemptState.KILLED else watched.done
+            for watched in self._waiting.values()
+        )
         whole = known + mean * max(0, self.total - trials)
         return min(1.0, (here + mean * before) / whole) if whole else 0.0
 
@@ -239,6 +299,8 @@ class CountedTrials:
         parts = (
             to_go,
             _features_progress_text(snapshot) or _running_steps_text(snapshot.running),
+            f"{snapshot.stopped} stopped" if snapshot.stopped else "",
+            f"{snapshot.killed} killed" if snapshot.killed else "",
             f"{snapshot.failed} failed",
             self.budget,
         )
@@ -248,7 +310,8 @@ class CountedTrials:
             ended=tuple(
                 f"{before + place}/{total} {_ended_trial_text(one, self.scale)}"
                 for place, one in enumerate(snapshot.ended, start=1)
-            ),
+            )
+            + tuple(f"{snapshot.done}/{total} trial {trial} was killed" for trial in snapshot.lost),
             share=snapshot.share,
         )
 

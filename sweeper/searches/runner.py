@@ -16,11 +16,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dpsweep.accounting.durable_files import run_generator_and_flush_yielded_paths, run_generators_and_flush_in_groups
-from dpsweep.accounting.errors import ContractBroken, DpsweepError
+from dpsweep.accounting.errors import ContractBroken, DpsweepError, NoReceipt
 from dpsweep.accounting.ledger.receipt import RECEIPT_FILE, Receipt
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
@@ -89,40 +90,49 @@ class Runner:
     def run_tries_on_workers_and_collect_errors(self, trials: Sequence[Trial]) -> tuple[str, ...]:
         """Does what `run_blocks_and_collect_errors` does, by a job for each worker, which take the trials in turn.
 
-        It ends with a launch in which no trial was taken. Trials that no worker took, because workers were lost or
-        refused them, are launched again, together with those to resume: a list of jobs then does not tell whether there
-        were any others.
+        It ends with a launch whose jobs all ended by themselves, or in which no run was taken. After one that lost a
+        job there is always another, also where no try is left: a list of jobs then does not tell whether there were any
+        others. Trials that no worker took, and those to resume, are launched again with it.
         """
         launcher = self.jobs.job_launcher_for_folder(self.sweep_folder.root)
-        due, progress = tuple(trials), True
+        due, is_job_lost, progress = tuple(trials), False, True
         complaints: list[str] = []
         errors: dict[Job, Exception] = {}
         while progress and not self.sweep_folder.stop_file_path.exists():
             receipts = self.log.start_and_issue_receipts(due)
             due = tuple(trial for trial in due if trial.id in {receipt.trial for receipt in receipts})
-            if not due:
+            if not due and not is_job_lost:
                 break
             for receipt in receipts:
                 run_generator_and_flush_yielded_paths(
                     write_receipt_in_group_commit(receipt, self.sweep_folder.trial_folder(receipt.trial))
                 )
+            claimed_before = self._ids_of_runs_with_claimed_receipts()
             jobs = [Job(block=TRIES, part=place, parts=self.workers, due=due) for place in range(self.workers)]
             errors = self._launch_jobs_once_and_return_errors(launcher, jobs, 0)
             self.log.record_ended_attempts()
             complaints += [
                 _error_type_and_first_line(error) for error in errors.values() if not isinstance(error, DpsweepError)
             ]
-            used = {
-                receipt.trial
-                for receipt in receipts
-                if receipt.is_claimed(self.sweep_folder.trial_folder_and_private_record(receipt.trial))
-            }
+            used = self._ids_of_runs_with_claimed_receipts() - claimed_before
+            states = self.log.states_of_runs()
+            is_job_lost = bool(errors) or any(trial.id in used for trial in states.interrupted + states.killed)
             to_resume = [trial for trial in self.runs_to_resume() if trial.id in used]
             due, progress = (*(trial for trial in due if trial.id not in used), *to_resume), bool(used)
             self._require_plan_and_receipts(due)
         for refusal in (error for error in errors.values() if due and isinstance(error, DpsweepError)):
             raise ContractBroken(f"A job refused its tries, which stay charged: {refusal}") from refusal
         return tuple(dict.fromkeys(complaints))
+
+    def _ids_of_runs_with_claimed_receipts(self) -> set[str]:
+        """The runs, the final one among them, whose last receipt was used; a damaged receipt is none."""
+        claimed = set()
+        for trial in self.log.known_runs():
+            place = self.sweep_folder.trial_folder_and_private_record(trial.id)
+            with suppress(NoReceipt):
+                receipt = Receipt.read(place.files)
+                claimed |= {trial.id} if receipt is not None and receipt.is_claimed(place) else set()
+        return claimed
 
     def runs_to_resume(self) -> tuple[Trial, ...]:
         """The interrupted runs that are launched again, once all others have ended; none after a stop request.

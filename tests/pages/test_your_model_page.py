@@ -6,13 +6,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
-import yaml
 
+from dpsweep.accounting.records.plan import Plan
 from tests.randomized import TRAINS
 
 pytestmark = TRAINS
@@ -34,8 +35,9 @@ def copied(example: str, folder: Path) -> list[list[str]]:
     return [words for line in script.splitlines() if (words := shlex.split(line, comments=True))]
 
 
-def configs(folder: Path) -> list[dict[str, dict[str, object]]]:
-    return [yaml.safe_load(path.read_text()) for path in (folder / "sweeps").glob("*/*/trials/*/config.yaml")]
+def configs(folder: Path) -> list[Mapping[str, Any]]:
+    plans = [Plan.read(path) for path in (folder / "sweeps").glob("*/*/plan.json")]
+    return [trial.config for plan in plans for trial in plan.trials]
 
 
 def test_the_folder_of_three_files_is_a_whole_sweep(program: Program, tmp_path: Path) -> None:

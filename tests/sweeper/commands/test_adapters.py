@@ -14,6 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.records.plan import Plan
 from dpsweep.trainers.data.vocabularies import FolderTokenizer
 from dpsweep.trainers.declarations.adapters import Lora
 from dpsweep.trainers.models.replaced_layers import attach_adapters
@@ -101,7 +102,7 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
             key = name if name in saved else f"{parent}.base_layer.{kind}"
             assert torch.equal(saved[key], value), name
     assert all(bool(value.any()) for name, value in saved.items() if "lora_B" in name), "adapters were trained"
-    vocabulary = yaml.safe_load((trial / "config.yaml").read_text())["dataset"]["vocabulary"]
+    vocabulary = Plan.read(sweep / "plan.json").trials[0].config["dataset"]["vocabulary"]
     tokenizer = FolderTokenizer(**{key: value for key, value in vocabulary.items() if key != "kind"})
     numbers = tokenizer.token_numbers_of_texts([" ".join(WORDS[:3]), "bad film", "dull"], 8)
     expected = model(torch.from_numpy(numbers)).argmax(dim=1).tolist()
@@ -113,8 +114,8 @@ def test_a_strangers_label_is_that_of_the_base_with_its_adapter(program: Program
 def test_ranks_are_an_axis_and_the_same_command_is_the_same_plan(program: Program, folder: Path) -> None:
     done = program(*line(folder, "adapter.rank=1,2", "page=false"))
     assert done.returncode == 0, done.stderr
-    configs = [yaml.safe_load(path.read_text()) for path in (folder / "sweeps").glob("*/*/trials/*/config.yaml")]
-    assert sorted(config["adapter"]["rank"] for config in configs) == [1, 2]
+    (path,) = (folder / "sweeps").glob("*/*/plan.json")
+    assert sorted(trial.config["adapter"]["rank"] for trial in Plan.read(path).trials) == [1, 2]
     again = program(*line(folder, "adapter.rank=1,2", "page=false"))
     assert again.returncode == 0, again.stderr
     (account,) = Ledger(folder / "ledger.sqlite").account_names()

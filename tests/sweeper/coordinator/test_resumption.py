@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
 from dpsweep.accounting.records.plan import Plan
+from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.selection.interface import Draw
 from dpsweep.sweeper.launchers.fork_launcher import can_fork
+from dpsweep.sweeper.progress.display import StepProgress
 from tests.randomized import TRAINS
 from tests.sweeper.digits_sweeps import results
 from tests.sweeper.search_programs import GRID, ONCE, SELECTION, Place, Program
@@ -24,7 +27,10 @@ from pathlib import Path
 from torch import nn
 
 class Net(nn.Linear):
-    '''A layer in whose training each of the first processes gets a signal; SIGKILL after a checkpoint of its own.'''
+    '''A layer in whose training each of the first processes gets a signal; SIGKILL after a checkpoint of its own.
+
+    The processes that compute since the first run began are noted.
+    '''
 
     def __init__(self, shape, classes, times, number):
         super().__init__(math.prod(shape), classes)
@@ -37,9 +43,11 @@ class Net(nn.Linear):
         if begins:
             known.append(here)
             Path("processes").write_text(" ".join(known))
+        if known:
+            Path(f"computed-{here}").touch()
         steps = [json.loads(path.read_text())["step"] for path in Path().glob("sweeps/*/*/trials/*/checkpoint-1.json")]
         is_beyond_checkpoint = here in known and sum(steps) > 2 * known.index(here)
-        if here in known[: self.times] and (begins if self.number == signal.SIGTERM else is_beyond_checkpoint):
+        if here in known[: self.times] and (is_beyond_checkpoint if self.number == signal.SIGKILL else begins):
             os.kill(int(here), self.number)
         return super().forward(values.flatten(1))
 """
@@ -81,6 +89,21 @@ def test_a_preempted_run_is_resumed_as_often_as_the_user_says_and_only_then(
         assert ("launched again on their charge, 1 times in all" in done.stdout) is bool(resume)
 
 
+@pytest.mark.parametrize(("number", "stopped", "killed"), [(signal.SIGTERM, 1, 0), (signal.SIGHUP, 0, 1)])
+def test_a_display_tells_stopped_from_killed_runs(
+    number: signal.Signals, stopped: int, killed: int, tmp_path: Path, program: Program, ledger: Ledger
+) -> None:
+    done = program(*ONE, *FORK, *preempted(tmp_path, 1, number))
+    root = Path(done.stdout.strip().splitlines()[-1])
+    plan = Plan.read(root / "plan.json")
+    store = PrivateStore.for_plan(ledger, plan.account, plan.id)
+    runs = StepProgress(folder=SweepFolder(root=tmp_path / "empty", store=store), total=1, done=0)
+    runs.add_watched_trials(plan.trials)
+    runs.folder = SweepFolder(root=root, store=store)
+    snapshot = runs.take_snapshot()
+    assert (snapshot.running, snapshot.stopped, snapshot.killed, snapshot.done) == ((), stopped, killed, 0)
+
+
 @pytest.mark.parametrize(("loses", "code", "resumed"), [(1, 0, 1), (2, 4, 1)])
 def test_a_killed_run_is_resumed_while_its_price_covers_what_it_lost_and_is_not_repeated(
     loses: int, code: int, resumed: int, tmp_path: Path, program: Program, ledger: Ledger
@@ -107,6 +130,19 @@ def test_the_one_job_of_a_hidden_search_is_resumed_with_all_of_its_tries(
     assert len((tmp_path / "processes").read_text().split()) == 2
     kinds = [str(entry.kind) for entry in ledger.statement("digits").entries]
     assert [kind for kind in kinds if kind in (*ONCE, "resume")] == [*ONCE, "launch", "launch"]
+
+
+@pytest.mark.parametrize("tries", [(0,), (0, 1, 2)], ids=["no other try", "other tries"])
+def test_the_one_job_of_a_hidden_search_that_was_killed_is_followed_by_one_that_computes(
+    tries: tuple[int, ...], place: Callable[..., Place], tmp_path: Path, program: Program
+) -> None:
+    """Nobody sees whether a try is left: without one the next job trains on generated records."""
+    line = [*SELECTION, *FORK, *preempted(tmp_path, 1, signal.SIGHUP)]
+    log = place(line).plant(Draw(tries=tries))
+    done = program(*line)
+    assert done.returncode == 4, done.stderr
+    assert [one.result is not None for one in log.drawn_tries_in_current_state()] == [False, *[True] * len(tries[1:])]
+    assert len(list(tmp_path.glob("computed-*"))) == 2
 
 
 @pytest.mark.parametrize("verb", ["plan", "sweep"])

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from dpsweep.sweeper.job.stop_requests import LOOK_SECONDS, SIGNALS, stop_request_checker
+from dpsweep.sweeper.job import stop_requests
+from dpsweep.sweeper.job.stop_requests import (
+    LOOK_SECONDS,
+    SIGNALS,
+    call_with_early_signals_noted,
+    stop_request_checker,
+)
 
 HANDLED = (*SIGNALS, signal.SIGINT)
 
@@ -64,6 +70,24 @@ def test_a_signal_to_a_worker_is_a_request_to_its_job_alone(tmp_path: Path, numb
     assert signal.getsignal(number) == before
     with stop_request_checker(tmp_path / "stop") as should_stop:
         assert not should_stop()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_during_a_jobs_imports_is_a_request_to_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(stop_requests, "_early", [])
+    before = signal.getsignal(number)
+
+    def job(gets: bool) -> bool:
+        if gets:
+            os.kill(os.getpid(), number)
+        with stop_request_checker(tmp_path / "stop") as should_stop:
+            return should_stop()
+
+    assert not call_with_early_signals_noted(job, False)
+    assert call_with_early_signals_noted(job, True)
+    assert signal.getsignal(number) == before
 
 
 def test_a_worker_is_deaf_to_the_terminal_while_it_works(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper.coordinator.signals import SAME_SECONDS
+from dpsweep.sweeper.launchers.slurm_arrays import run_calls_in_local_processes
 from tests.randomized import TRAINS
 from tests.sweeper.search_programs import Program, folder_of
 from tests.waiting import HANGS, wait
@@ -254,3 +255,18 @@ def test_a_killed_coordinator_takes_its_workers_along_and_the_same_command_goes_
     statement = ledger.statement(plan.account, plan.id)
     assert [charge.body["reason"] for charge in statement.charges] == ["plan", "repeat"]
     assert len(statement.charges[1].body["trials"]) == 2
+
+
+def test_a_killed_process_of_submitit_is_noticed_at_once_and_costs_no_other_job(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs dpsweep[slurm]")
+    settings = {"submitit_folder": str(tmp_path / ".submitit"), "timeout_min": 5}
+
+    def job(number: int) -> tuple[int, float]:
+        if number == 0:
+            os.kill(os.getpid(), 9)
+        return number, time.time()
+
+    lost, kept = run_calls_in_local_processes(settings, job, [(0,), (1,)])
+    assert isinstance(lost, Exception)
+    assert kept[0] == 1
+    assert time.time() - kept[1] < 10, "submitit alone waits for 15 s"

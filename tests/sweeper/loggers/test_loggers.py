@@ -85,7 +85,9 @@ def test_a_library_reads_back_hyperparameters_and_charged_scores_alone(
         (charge,) = ledger.statement("digits").charges
         assert run.facts["dpsweep.privacy"].startswith("Epsilon ")
         assert charge.plan == folder.name
-    if logger != "mlflow":  # its database has tables and columns of its own
+    if logger == "mlflow":
+        assert (tmp_path / "mlflow.db").stat().st_mode & 0o777 == 0o600
+    else:  # MLflow's database has tables and columns of its own
         assert [name for name in UNPRICED if name in files_of(logger, tmp_path)] == []
     assert folder_of(program(*TWO, f"logger={logger}")) == folder
     assert len(read_back(logger, tmp_path)) == len(stored) == 2

@@ -6,7 +6,8 @@ import io
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from rich.console import Console
 
 import dpsweep
 from dpsweep.accounting.ledger.ledger import Ledger
+from dpsweep.accounting.ledger.private_store import PrivateStore
+from dpsweep.accounting.ledger.receipt import Receipt
 from dpsweep.accounting.pricing.priced_plan import PricedPlan
 from dpsweep.accounting.records.plan import Trial
 from dpsweep.accounting.records.sweep_folder import SweepFolder
 from dpsweep.accounting.records.trial_result import Status, TrialResult
 from dpsweep.sweeper import terminal
+from dpsweep.sweeper.job.locks import training_lock
 from dpsweep.sweeper.progress import display as module
 from dpsweep.sweeper.progress.display import (
     CountedTrials,
@@ -48,6 +52,15 @@ def write(path: Path, text: str) -> None:
     os.utime(path, ns=(later, later))
 
 
+@contextmanager
+def trained(folder: SweepFolder, trials: Sequence[Trial]) -> Iterator[None]:
+    """Holds the locks of these trials, as the jobs that train them."""
+    with ExitStack() as locks:
+        for trial in trials:
+            locks.enter_context(training_lock(folder.trial_folder(trial.id)))
+        yield
+
+
 def end(folder: SweepFolder, trial: Trial, status: Status = Status.FINISHED) -> None:
     result = TrialResult(
         trial=trial.id,
@@ -74,7 +87,8 @@ def test_the_share_moves_with_the_steps_of_running_jobs(trials: tuple[Trial, ...
     assert (runs.take_snapshot().share, runs.take_snapshot().running) == (0.0, ())
     for trial in trials[:2]:
         write(folder.trial_folder(trial.id) / "progress", "step 10/40")
-    snapshot = runs.take_snapshot()
+    with trained(folder, trials[:2]):
+        snapshot = runs.take_snapshot()
     assert snapshot.share == pytest.approx(20 / 160)
     assert snapshot.running == ((10, 40), (10, 40))
     end(folder, trials[0])
@@ -83,6 +97,35 @@ def test_the_share_moves_with_the_steps_of_running_jobs(trials: tuple[Trial, ...
     assert [result.trial for result in snapshot.ended] == [trials[0].id, trials[2].id]
     assert (snapshot.done, snapshot.failed, snapshot.share) == (2, 1, pytest.approx(90 / 160))
     assert runs.take_snapshot().ended == ()
+
+
+def test_a_killed_run_is_seen_at_the_next_look_and_counts_as_no_running_one(
+    trials: tuple[Trial, ...], tmp_path: Path
+) -> None:
+    folder = SweepFolder(root=tmp_path / "sweep", store=PrivateStore(root=tmp_path / "private"))
+    runs = StepProgress(folder=folder, total=4, done=0)
+    places, receipts = [folder.trial_folder(trial.id) for trial in trials], []
+    for trial, place in zip(trials, places, strict=True):
+        place.mkdir(parents=True)
+        receipt = Receipt(account="a", plan="p", trial=trial.id, attempt=1, charge="c", entries=1, head="h", launch="n")
+        receipts.append(receipt)
+    folder.private_store.announce_launch("n", last=None)
+    folder.private_store.confirm_launch("n")
+    runs.add_watched_trials(trials)
+    for place, receipt in zip(places[:2], receipts, strict=False):
+        receipt.write(place)
+        Receipt.claim_from_folder(place, folder.private_store, plan="p", trial=place.name)
+    with trained(folder, trials[:2]):
+        runs.take_snapshot()
+    with trained(folder, trials[1:2]):
+        snapshot = runs.take_snapshot()
+    assert (snapshot.running, snapshot.lost, snapshot.killed) == (((0, 40),), (trials[0].id,), 1)
+    shown = CountedTrials(budget="b").shown(snapshot, None)
+    assert shown.state == "1 running, step 0 of 40 | 1 killed | 0 failed | b"
+    assert shown.ended == (f"0/4 trial {trials[0].id} was killed",)
+    end(folder, trials[0])  # it ran on a machine whose locks are not seen here
+    snapshot = runs.take_snapshot()
+    assert (snapshot.done, snapshot.lost, snapshot.killed) == (1, (trials[1].id,), 1)
 
 
 def test_nothing_that_a_file_says_is_trusted(trials: tuple[Trial, ...], tmp_path: Path) -> None:
@@ -132,7 +175,8 @@ def shown(words: DisplayWords, trials: tuple[Trial, ...], root: Path, capsys: py
         display.add_watched_trials(trials)
         for trial in trials:
             write(folder.trial_folder(trial.id) / "progress", "step 30/40")
-        time.sleep(0.3)
+        with trained(folder, trials):
+            time.sleep(0.3)
         for trial in trials:
             end(folder, trial)
     return capsys.readouterr().out
