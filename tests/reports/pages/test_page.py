@@ -88,7 +88,7 @@ def test_structure_serves_readers_who_cannot_see(troubled: Any) -> None:
     for tag in ("header", "main", "footer", "h1", "title"):
         assert len(page.all(tag)) == (1 if tag != "title" else len(page.all("title")))
     pictures = [attrs for attrs in page.all("svg") if attrs.get("role") == "img"]
-    assert len(pictures) == 7, "the budget, where it went, two maps, and three exhibits"
+    assert len(pictures) == 5, "the budget, where it went, and three exhibits; maps are cells and tables"
     assert all(attrs["aria-label"] for attrs in pictures)
     assert len(page.all("figure")) == len(page.all("figcaption")) == 2
     assert len(page.all("caption")) == len(page.all("table")) == 9
