@@ -58,15 +58,21 @@ def reason_for_no_map(rule: SelectionRule) -> str:
 
 
 def _axis_ends_with_best_points(panels: Sequence[MapPanel]) -> Iterator[tuple[tuple[str, object], Axis]]:
-    """The ends of numeric axes, by label and value, at which the best point or one as good lies."""
+    """The ends of numeric axes, by label and value, beyond which a better point may lie.
+
+    An end with a point that is only as good as one inside is none, nor are both ends of an axis that hardly matters.
+    """
     for panel in panels:
         for axis, dimension in ((panel.across, 1), (panel.down, 0)):
             numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in axis.values)
             if axis.key is None or len(axis.values) < FEWEST or not numbers:
                 continue
-            for place, cell in panel.cells.items():
-                if cell.mark in (Mark.BEST, Mark.AS_GOOD) and place[dimension] in (0, len(axis.values) - 1):
-                    yield (axis.label, axis.values[place[dimension]]), axis
+            marks = sorted((cell.mark, place[dimension]) for place, cell in panel.cells.items())
+            good = {place: mark for mark, place in marks if mark in (Mark.AS_GOOD, Mark.BEST)}
+            ends = [place for place in (0, len(axis.values) - 1) if place in good]
+            if len(good) > len(ends):  # some value inside is as good
+                ends = [place for place in ends if good[place] is Mark.BEST and len(ends) == 1]
+            yield from (((axis.label, axis.values[place]), axis) for place in ends)
 
 
 def _value_beyond_end(axis: Axis, end: object) -> float:

@@ -103,7 +103,7 @@ class PageMaps:
     def most_beside(self) -> int:
         """The largest number of maps in a row."""
         several = len(self.maps)
-        return several if several < 4 else next((most for most in (3, 4, 2) if several % most == 0), 3)
+        return several if several < 4 else next((most for most in (3, 2) if several % most == 0), 3)
 
     @property
     def has_cells_of_several_runs(self) -> bool:

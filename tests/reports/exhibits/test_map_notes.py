@@ -67,6 +67,20 @@ def test_a_best_point_within_the_grid_needs_no_sentence(sweep_of: SweepOf) -> No
     assert conclusion_of(sweep_of(AXES, accuracy=lambda place: 0.9 if place == 2 else 0.5)) == ""
 
 
+@pytest.mark.parametrize(
+    ("good", "ends"),
+    [((1, 2, 3), ""), ((1, 2), "lr = 0.1"), ((2, 3), ""), ((1,), "lr = 0.1"), ((1, 3), "lr = 0.1 or 0.4")],
+    ids=["it hardly matters", "the best at an end", "the best inside", "an end alone", "both ends and nothing inside"],
+)
+def test_an_end_that_is_only_as_good_as_the_inside_is_none(sweep_of: SweepOf, good: tuple[int, ...], ends: str) -> None:
+    """The first of the good points is the best, by less than its error."""
+    scores = {place - 1: 0.9 - 0.001 * order for order, place in enumerate(good)}
+    axes = {"dpsgd": {LR: (0.1, 0.2, 0.4)}, "dpnsgd": {LR: (0.2,)}}
+    sentence = conclusion_of(sweep_of(axes, accuracy=lambda place: scores.get(place, 0.4)))
+    assert (f"at the edge of the grid, {ends}:" in sentence) == bool(ends)
+    assert (sentence == "") == (ends == "")
+
+
 def test_a_rule_without_a_map_says_what_gives_one() -> None:
     assert reason_for_no_map(Composition()) == ""
     assert "tuning=composition pays for every run and has a map" in reason_for_no_map(BestOfGrid())
