@@ -18,7 +18,8 @@ from dpsweep.reports.figures.drawing import Drawing
 class Exhibit:
     """A section: `key` names it in `report.json` and in the page's addresses, `source` is the source of its numbers.
 
-    `note` explains how to read it; `findings` are sentences with numbers. `needs` is set from the declaration.
+    `note` explains how to read it; `findings` are sentences with numbers. `conclusion` is a clause of the sentence in
+    which the page concludes what to do next. `needs` is set from the declaration.
     """
 
     key: str
@@ -26,6 +27,7 @@ class Exhibit:
     note: str
     source: str
     findings: tuple[str, ...] = ()
+    conclusion: str = ""
     bar: tuple[Segment, ...] = ()
     drawings: tuple[Drawing, ...] = ()
     sheets: tuple[Sheet, ...] = ()

@@ -1,16 +1,15 @@
-"""What a page says below its maps: that no point can be told apart, or that the best lies at the end of an axis."""
+"""What a page concludes from its maps: no point can be told apart, or the best lies at an end, and what to do then."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpsweep.accounting.errors import DpsweepError
-from dpsweep.accounting.events.build import PlanEvent
 from dpsweep.accounting.notation import epsilon_text_rounded_up
-from dpsweep.accounting.records.plan import Plan
 from dpsweep.accounting.selection.interface import Disclosure, SelectionRule
-from dpsweep.reports.content.formatting import enumeration_text, setting_text
+from dpsweep.reports.content.formatting import count_text, enumeration_text, setting_text
 from dpsweep.reports.content.panels import Axis, MapPanel, Mark, no_point_told_apart_sentence
 from dpsweep.reports.content.sweep_table import Sweep
 from dpsweep.reports.exhibits.prices import accountant_panel_for_runs
@@ -19,16 +18,33 @@ FEWEST = 3
 """The smallest number of values of an axis whose end says something about values beyond it."""
 
 
-def map_note_sentences(sweep: Sweep, panels: Sequence[MapPanel]) -> tuple[str, ...]:
-    """What the maps leave open, with the price of a wider grid; nothing for maps of tries that nobody may see."""
+def conclusion_sentence(sweep: Sweep, panels: Sequence[MapPanel], clauses: Iterable[str]) -> str:
+    """The page's conclusion: which settings matter, as the exhibits' clauses say, and whether the grid is wide enough.
+
+    It is empty where the runs decide nothing, and if a reader sees neither maps nor exhibits about all scores.
+    """
     if apart := no_point_told_apart_sentence(panels):
-        return (apart,)
+        return apart
+    sentence = "; ".join(filter(None, (*clauses, _clause_on_ends_of_axes(sweep, panels))))
+    if not sentence:
+        return ""
+    starts_with_word = sentence.startswith(("for ", "the "))  # and not with the name of a setting
+    return f"{sentence[0].upper() if starts_with_word else sentence[0]}{sentence[1:]}."
+
+
+def _clause_on_ends_of_axes(sweep: Sweep, panels: Sequence[MapPanel]) -> str:
+    """That the best lies at the end of an axis, how to go beyond it and what that costs; empty if it lies at none."""
     ends = dict(_axis_ends_with_best_points(panels))
     if not ends:
-        return ()
-    where = enumeration_text([f"{key} = {setting_text(value)}" for key, value in ends])
-    sentence = f"The best point, or one as good, lies at the end of an axis: {where}. A better one may lie beyond it."
-    return (" ".join(filter(None, (sentence, _price_of_wider_grid_sentence(sweep, ends.items())))),)
+        return ""
+    at, beyond = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for (label, value), axis in sorted(ends.items(), key=lambda end: end[0][1] != end[1].values[0]):
+        at[label].append(setting_text(value))
+        beyond[axis.key or ""].append(setting_text(_value_beyond_end(axis, value)))
+    where = enumeration_text([f"{label} = {' or '.join(values)}" for label, values in at.items()])
+    wider = enumeration_text([f"{key}={','.join(values)}" for key, values in beyond.items()])
+    price = _price_of_more_values(sweep, ends.items())
+    return f"the best point, or one as good, lies at the edge of the grid, {where}: widen it with {wider}{price}"
 
 
 def reason_for_no_map(rule: SelectionRule) -> str:
@@ -42,37 +58,62 @@ def reason_for_no_map(rule: SelectionRule) -> str:
 
 
 def _axis_ends_with_best_points(panels: Sequence[MapPanel]) -> Iterator[tuple[tuple[str, object], Axis]]:
-    """The ends of numeric axes, by label and value, at which the best point or one as good lies."""
+    """The ends of numeric axes, by label and value, beyond which a better point may lie.
+
+    An end with a point that is only as good as one inside is none, nor are both ends of an axis that hardly matters.
+    """
     for panel in panels:
-        for axis, dimension in ((panel.down, 0), (panel.across, 1)):
+        for axis, dimension in ((panel.across, 1), (panel.down, 0)):
             numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in axis.values)
             if axis.key is None or len(axis.values) < FEWEST or not numbers:
                 continue
-            for place, cell in panel.cells.items():
-                if cell.mark in (Mark.BEST, Mark.AS_GOOD) and place[dimension] in (0, len(axis.values) - 1):
-                    yield (axis.label, axis.values[place[dimension]]), axis
+            marks = sorted((cell.mark, place[dimension]) for place, cell in panel.cells.items())
+            good = {place: mark for mark, place in marks if mark in (Mark.AS_GOOD, Mark.BEST)}
+            ends = [place for place in (0, len(axis.values) - 1) if place in good]
+            if len(good) > len(ends):  # some value inside is as good
+                ends = [place for place in ends if good[place] is Mark.BEST and len(ends) == 1]
+            yield from (((axis.label, axis.values[place]), axis) for place in ends)
 
 
-def _price_of_wider_grid_sentence(sweep: Sweep, ends: Iterable[tuple[tuple[str, object], Axis]]) -> str:
-    """The price of the grid with one more value beyond each of these ends; empty where other runs would be priced."""
+def _value_beyond_end(axis: Axis, end: object) -> float:
+    """The next value of an axis of numbers: a step by ratio, for shares near one by that of what is missing to one.
+
+    >>> lr, momentum, offset = (Axis(key="", values=one) for one in ((0.1, 0.4), (0.9, 0.99), (-1, 0)))
+    >>> _value_beyond_end(lr, 0.4), _value_beyond_end(lr, 0.1), _value_beyond_end(momentum, 0.99)
+    (1.6, 0.025, 0.999)
+    >>> _value_beyond_end(offset, 0)
+    1
+    """
+    values = [float(str(value)) for value in axis.values]
+    last, inner = (values[0], values[1]) if end == axis.values[0] else (values[-1], values[-2])
+    if min(values) >= 0.5 and max(values) < 1:
+        beyond = 1 - (1 - last) ** 2 / (1 - inner)
+    else:
+        beyond = last * last / inner if min(values) > 0 else 2 * last - inner
+    rounded = float(f"{beyond:.3g}")
+    return round(rounded) if all(isinstance(value, int) for value in axis.values) and rounded >= 1 else rounded
+
+
+def _price_of_more_values(sweep: Sweep, ends: Iterable[tuple[tuple[str, object], Axis]]) -> str:
+    """The price of a sweep of one more value beyond each of these ends; empty where other runs would be priced."""
     plan = sweep.plan
     if plan.proposed is not None or plan.final_runs or plan.has_shared_subsamples or plan.has_public_data:
         return ""
-    beyond = [
-        trial.event for (_, value), axis in ends for trial in plan.trials if trial.axes.get(axis.key or "") == value
-    ]
-    epsilon = _epsilon_with_more_events(plan, sweep.rule, beyond)
+    beyond = []
+    for _, axis in ends:
+        first, last = (
+            [trial.event for trial in plan.trials if trial.axes.get(axis.key or "") == one]
+            for one in (axis.values[0], axis.values[-1])
+        )
+        if first != last:  # such as steps: runs beyond the end have another price
+            return ""
+        beyond.extend(first)
+    try:
+        panel = accountant_panel_for_runs(len(beyond))
+        epsilon = panel.epsilon(sweep.rule.event(beyond), plan.delta, plan.adjacency)
+    except DpsweepError:
+        return ""
     if not math.isfinite(epsilon):
         return ""
-    return (
-        f"One more value there is {len(beyond)} runs more: the search would cost epsilon "
-        f"{epsilon_text_rounded_up(epsilon)}."
-    )
-
-
-def _epsilon_with_more_events(plan: Plan, rule: SelectionRule, more: Sequence[PlanEvent]) -> float:
-    events = [*plan.priced_events, *more]
-    try:
-        return accountant_panel_for_runs(len(events)).epsilon(rule.event(events), plan.delta, plan.adjacency)
-    except DpsweepError:
-        return math.inf
+    runs = count_text(len(beyond), "run")
+    return f", which costs epsilon {epsilon_text_rounded_up(epsilon)} more, for {runs} with the same noise"

@@ -18,6 +18,7 @@ from dpsweep.accounting.stored_names.stored_classes import tag_or_path_of_class
 from dpsweep.reports.content.facts import RESULTS
 from dpsweep.reports.content.formatting import (
     axis_label,
+    enumeration_text,
     method_label,
     percent_interval_text,
     percent_text,
@@ -58,11 +59,17 @@ class SettingEffect:
     `at_best_rate` is the range of the scores over the setting at the best learning rate, which is its name.
     """
 
-    title: str
+    method: str
+    noise: str
     setting: str
     shares: VarianceShares
     at_best_rate: IntervalEstimate
     slope: Slope | None
+
+    @property
+    def title(self) -> str:
+        """The method, at its noise if it has one."""
+        return f"{self.method} at noise multiplier {self.noise}" if self.noise else self.method
 
     @property
     def variance_share_estimates(self) -> tuple[IntervalEstimate, IntervalEstimate, IntervalEstimate]:
@@ -97,6 +104,7 @@ def what_mattered_exhibit(sweep: Sweep) -> Exhibit | None:
         "is said in points of the score.",
         source=RESULTS,
         findings=tuple(" ".join(_effect_sentences(effect, sweep.score_scale)) for effect in effects),
+        conclusion="; ".join(_tuning_clauses(effects, sweep.compared_rows)),
         sheets=(Sheet.from_cells("Shares of the variance, in percent", columns, rows),),
     )
 
@@ -109,9 +117,9 @@ def _setting_effects(table: pd.DataFrame, best_constant: float | None) -> Iterat
         grid = None if key is None else score_grid(rows, key)
         shares = None if grid is None else variance_shares(grid)
         if key is not None and grid is not None and shares is not None:
-            at = "" if rows[NOISE].isna().all() else f" at noise multiplier {setting_text(noise)}"
             yield SettingEffect(
-                title=f"{method_label(str(method))}{at}",
+                method=method_label(str(method)),
+                noise="" if rows[NOISE].isna().all() else setting_text(noise),
                 setting=axis_label(key),
                 shares=shares,
                 at_best_rate=range_at_best_rate(grid),
@@ -141,7 +149,7 @@ def _effect_sentences(effect: SettingEffect, scale: ScoreScale) -> Iterator[str]
         f"At the best lr, {one.name}, the best and the worst {effect.setting} are {percent_text(one.value)} {points} "
         f"apart ({percent_interval_text(one.low, one.high)})."
     )
-    yield from _tuning_advice_sentences(effect, by_both)
+    yield from (sentence for _, sentence in _tuning_verdicts(effect))
     yield from _slope_sentences(effect.slope)
 
 
@@ -156,21 +164,34 @@ def _slope_sentences(slope: Slope | None) -> Iterator[str]:
     )
 
 
-def _tuning_advice_sentences(effect: SettingEffect, by_both: IntervalEstimate) -> Iterator[str]:
-    setting = effect.shares.total_share_of_parts(effect.setting, BY_SETTING, BY_BOTH)
-    rate = effect.shares.total_share_of_parts("lr", BY_RATE, BY_BOTH)
-    if setting.verdict_that_value_is_between(most=HARDLY) is Verdict.HOLDS:
-        yield (
-            f"So {effect.setting} hardly matters here, alone or with lr: {_percent_with_interval_text(setting)}; lr "
-            "does."
-        )
-    if rate.verdict_that_value_is_between(most=HARDLY) is Verdict.HOLDS:
-        yield (
-            f"So lr hardly matters here, alone or with {effect.setting}: {_percent_with_interval_text(rate)}; "
-            f"{effect.setting} does."
-        )
+def _tuning_verdicts(effect: SettingEffect) -> Iterator[tuple[str, str]]:
+    """What the intervals decide about tuning: each as a clause, and as a sentence with numbers."""
+    for small, large, part in ((effect.setting, "lr", BY_SETTING), ("lr", effect.setting, BY_RATE)):
+        share = effect.shares.total_share_of_parts(small, part, BY_BOTH)
+        if share.verdict_that_value_is_between(most=HARDLY) is Verdict.HOLDS:
+            yield (
+                f"{large} matters, {small} hardly does",
+                f"So {small} hardly matters here, alone or with {large}: {_percent_with_interval_text(share)}; {large} "
+                "does.",
+            )
+    by_both = effect.shares.total_share_of_parts("both", BY_BOTH)
     if by_both.verdict_that_value_is_between(least=TOGETHER) is Verdict.HOLDS:
-        yield f"So tune lr and {effect.setting} together: the best value of one depends on the other."
+        yield (
+            f"lr and {effect.setting} must be tuned together",
+            f"So tune lr and {effect.setting} together: the best value of one depends on the other.",
+        )
+
+
+def _tuning_clauses(effects: Sequence[SettingEffect], table: pd.DataFrame) -> Iterator[str]:
+    """The clauses of all effects, each once, with the effects that it is about unless it is about all of the table."""
+    titles: dict[str, list[str]] = {}
+    several = table[NOISE].nunique() > 1
+    for effect in effects:
+        for clause, _ in _tuning_verdicts(effect):
+            titles.setdefault(clause, []).append(effect.title if several else effect.method)
+    every = table.groupby([METHOD, NOISE], dropna=False).ngroups
+    for clause, names in titles.items():
+        yield clause if len(names) == every else f"for {enumeration_text(names)}, {clause}"
 
 
 def _percent_with_interval_text(one: IntervalEstimate) -> str:

@@ -53,15 +53,13 @@ Style = Mapping[Any, Any]
 class Drawing:
     """A drawn picture: its alternative text, PNG bytes, SVG text, and a function that makes its PDF.
 
-    `panels` are those of a map of scores, `css_size` its width and height in CSS pixels, 96 to an inch, or those of the
-    place where the sentence on a failed picture stands. `failure` says why it could not be drawn, and is empty
-    otherwise; a picture that failed has no files.
+    `panels` are those of a map of scores. `failure` says why it could not be drawn, and is empty otherwise; a picture
+    that failed has no files.
     """
 
     name: str
     alt: str
     panels: tuple[MapPanel, ...] = ()
-    css_size: tuple[float, float] = (384.0, 384.0)
     png: bytes = b""
     svg: str = ""
     pdf: Callable[[], bytes] = field(default=bytes, compare=False, repr=False)
@@ -98,10 +96,8 @@ class Drawing:
             figure.savefig(png, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
             no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
             figure.savefig(svg, format="svg", transparent=True, metadata=no_metadata)
-            width, height = (round(inches * dpi) * 96 / dpi for inches in figure.get_size_inches())
         return replace(
             self,
-            css_size=(width, height),
             png=png.getvalue(),
             svg=escape_invisible_except_line_breaks(svg.getvalue()),
             pdf=cache(partial(figure_as_pdf_bytes, figure, style)),

@@ -110,7 +110,7 @@ def lay_out_panels(panels: Sequence[MapPanel]) -> Layout:
     """Computes the layout: rows of panels, a row per method if one has several, then colour scale and legend."""
     slots = [_slot_for_panel(panel) for panel in panels]
     rows = _arrange_slots_in_rows(slots)
-    key = _marks_and_states_in_legend(panels)
+    key = marks_and_states(panels)
     has_scale = any(cell.state is State.FINISHED for panel in panels for cell in panel.cells.values())
     widest = max(sum(slot.width for slot in row) + GAP * (len(row) - 1) for row in rows)
     width = _round_up_to_twentieth_inch(max(widest + 2 * MARGIN, 2.9))
@@ -227,7 +227,7 @@ def legend_text_of_mark_or_state(entry: State | Mark) -> str:
     return words[entry] if isinstance(entry, Mark) else entry.value
 
 
-def _marks_and_states_in_legend(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
+def marks_and_states(panels: Sequence[MapPanel]) -> tuple[State | Mark, ...]:
     """The marks that occur, best first, then the states that occur."""
     cells = [cell for panel in panels for cell in panel.cells.values()]
     marks = [mark for mark in sorted(Mark, reverse=True) if mark and any(cell.mark is mark for cell in cells)]

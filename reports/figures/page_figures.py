@@ -1,126 +1,171 @@
-"""Figures in a page: their widths in rows, the texts of a map's cells, and their SVG in the page's colours."""
+"""Figures in a page: maps of scores as the page's own cells, which fill any width, and charts as SVG in its colours."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import matplotlib as mpl
 from markupsafe import Markup, escape
+from matplotlib.colors import to_hex
 
 from dpsweep.accounting.printing import escape_invisible_characters
-from dpsweep.reports.content.panels import MapPanel
-from dpsweep.reports.content.tables import item_from_map_cell
+from dpsweep.reports.content.panels import (
+    Axis,
+    MapPanel,
+    colour_scale_ends,
+    common_scale_of_panels,
+    mark_cells_below_scale,
+)
+from dpsweep.reports.content.sweep_table import State
+from dpsweep.reports.content.tables import Sheet, item_from_map_cell, panel_sheet
 from dpsweep.reports.figures.drawing import GRID, INK, MUTED, PAPER, SERIES, Drawing
-from dpsweep.reports.figures.figure_layout import Layout, Place, lay_out_panels
+from dpsweep.reports.figures.figure_layout import legend_text_of_mark_or_state, marks_and_states
+from dpsweep.reports.figures.heatmap import COLOURS, legible_ink
 
-COLUMN, SPACE = 1072.0, 40.0
-"""CSS pixels of the narrowest column in which figures stand side by side, and between two figures."""
+STOPS = 9
+"""Colours by which a page's legend draws the colour scale."""
 
-LEAST_SCALE, MOST_SCALE, TALLEST = 1.05, 1.45, 840.0
-"""Scales from a figure's own size at which texts are legible and not larger than headings; the largest height."""
+LEAST_ROW, USUAL_ROW, LARGEST_ROW, USUAL_PLOT, TALLEST_PLOT, TICK = 6, 46, 96, 320, 840, 15
+"""CSS pixels: the heights of a map's row and of a whole map, and the height that a row's label needs."""
 
-Size = tuple[float, float]
-
-
-def figure_scale_for_fewest_rows(sizes: Sequence[Size]) -> float:
-    """The scale of all figures of these sizes (width, height in CSS pixels): the largest one with the fewest rows.
-
-    Figures stay in their order. A figure that is wider than the column at `LEAST_SCALE` sets a smaller scale.
-
-    >>> [round(figure_scale_for_fewest_rows([(360, 250)] * figures), 2) for figures in (1, 2, 3, 4)]
-    [1.45, 1.43, 1.43, 1.43]
-    """
-    fits = min(COLUMN / width for width, _ in sizes)
-    most = min(fits, MOST_SCALE, max(LEAST_SCALE, TALLEST / max(height for _, height in sizes)))
-    if most <= LEAST_SCALE:
-        return most
-    fewest = _count_rows_of_figures(sizes, LEAST_SCALE)
-    candidates = (scale for scale in (most, *_scales_that_fill_a_row(sizes)) if LEAST_SCALE <= scale <= most)
-    return max((scale for scale in candidates if _count_rows_of_figures(sizes, scale) <= fewest), default=LEAST_SCALE)
-
-
-def figure_widths_as_column_shares(sizes: Sequence[Size]) -> tuple[float, ...]:
-    """The width of each figure as a share of the column, rounded down, at their common scale."""
-    scale = figure_scale_for_fewest_rows(sizes) if sizes else 1.0
-    return tuple(int(10_000 * scale * width / COLUMN) / 10_000 for width, _ in sizes)
-
-
-def _scales_that_fill_a_row(sizes: Sequence[Size]) -> Iterator[float]:
-    """The scales at which some consecutive figures fill a row exactly."""
-    for first in range(len(sizes)):
-        for last in range(first + 1, len(sizes) + 1):
-            room = COLUMN - SPACE * (last - first - 1)
-            yield room / sum(width for width, _ in sizes[first:last])
-
-
-def _count_rows_of_figures(sizes: Sequence[Size], scale: float) -> int:
-    """The number of rows that figures need, each placed in the last row if it fits there."""
-    rows, used = 1, -SPACE
-    for width, _ in sizes:
-        used += SPACE + scale * width
-        if used > COLUMN + 1e-6:
-            rows, used = rows + 1, scale * width
-    return rows
+SHORT_TICK = 5
+"""Letters of a label that stand side by side in a cell whose score is legible."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellText:
-    """The settings of a point, and its score or state as in the table; `right` places it left of the cell's right."""
+class PageCell:
+    """A cell of a map: the settings of its point, its score or state as in the table, and how it looks.
+
+    `text` and `half_width` are written into the cell, `colour` and `ink` are empty for a cell without a score, `look`
+    names its mark or state for the style sheet. `right` places its settings left of the cell's right end.
+    """
 
     settings: str
     result: str
+    text: str
+    half_width: str
+    runs: int
+    colour: str
+    ink: str
+    look: str
     right: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelTexts:
-    """The texts of a panel, row by row from the top, None for points that are not in the grid.
+class PageMap:
+    """A panel as the page shows it: its axes, and its cells row by row from the top, None for points not in it."""
 
-    `left`, `top`, `width` and `height` are the panel's place in the figure, as shares of the figure.
-    """
-
+    title: str
+    facet: tuple[str, ...]
     name: str
-    left: float
-    top: float
-    width: float
-    height: float
-    columns: int
-    rows: int
-    cells: tuple[CellText | None, ...]
+    across: Axis
+    down: Axis
+    cells: tuple[PageCell | None, ...]
+    sheet: Sheet
+
+    @property
+    def row_height(self) -> int:
+        """CSS pixels of a row: maps of few rows are not flat, and those of many rows fit a screen."""
+        rows = len(self.down.values)
+        return max(LEAST_ROW, min(LARGEST_ROW, max(USUAL_ROW, USUAL_PLOT // rows), TALLEST_PLOT // rows))
+
+    @property
+    def down_ticks(self) -> tuple[str, ...]:
+        """The labels of the rows from the top; empty where they would touch."""
+        every = math.ceil(TICK / self.row_height)
+        return tuple(tick if place % every == 0 else "" for place, tick in enumerate(self.down.ticks))[::-1]
+
+    @property
+    def has_long_ticks(self) -> bool:
+        """Whether the columns' labels are wider than a legible score."""
+        return max(map(len, self.across.ticks)) > SHORT_TICK
 
 
-def cell_texts_by_panel(panels: Sequence[MapPanel]) -> tuple[PanelTexts, ...]:
-    """The texts of all panels of a figure."""
-    layout = lay_out_panels(panels)
-    return tuple(
-        PanelTexts(
-            name=panel.name,
-            left=place.x / layout.width,
-            top=1 - (place.y + place.height) / layout.height,
-            width=place.width / layout.width,
-            height=place.height / layout.height,
-            columns=len(panel.across.values),
-            rows=len(panel.down.values),
-            cells=tuple(_cell_texts_of_panel(layout, place, panel)),
-        )
-        for place, panel in zip(layout.places, panels, strict=True)
+@dataclass(frozen=True, kw_only=True)
+class PageMaps:
+    """The maps of a page on one colour scale, with one legend: `looks` are the marks and states that occur."""
+
+    maps: tuple[PageMap, ...]
+    heading: str
+    ends: tuple[str, str, str]
+    gradient: str
+    looks: tuple[tuple[str, str], ...]
+
+    @property
+    def columns(self) -> int:
+        """The columns of the widest map."""
+        return max(len(one.across.values) for one in self.maps)
+
+    @property
+    def most_beside(self) -> int:
+        """The largest number of maps in a row."""
+        several = len(self.maps)
+        return several if several < 4 else next((most for most in (3, 2) if several % most == 0), 3)
+
+    @property
+    def has_cells_of_several_runs(self) -> bool:
+        """Whether a cell is the mean of several runs."""
+        return any(cell is not None and cell.runs > 1 for one in self.maps for cell in one.cells)
+
+
+def page_maps_of_panels(panels: Sequence[MapPanel], heading: str) -> PageMaps | None:
+    """The maps of these panels, whose colour scale is called `heading`; None without panels."""
+    if not panels:
+        return None
+    panels, (low, high) = mark_cells_below_scale(panels), colour_scale_ends(panels)
+    colours, scale = mpl.colormaps[COLOURS], common_scale_of_panels(panels)
+
+    def colour_and_ink_of_score(score: float) -> tuple[str, str]:
+        colour = colours((score - low) / (high - low))
+        return to_hex(colour), legible_ink(colour)
+
+    return PageMaps(
+        maps=tuple(
+            PageMap(
+                title=panel.label,
+                facet=panel.facet,
+                name=panel.name,
+                across=panel.across,
+                down=panel.down,
+                cells=tuple(_cells_of_panel(panel, colour_and_ink_of_score)),
+                sheet=panel_sheet(panel),
+            )
+            for panel in panels
+        ),
+        heading=heading,
+        ends=(scale.text(low), scale.text((low + high) / 2), scale.text(high)),
+        gradient=", ".join(to_hex(colours(stop / (STOPS - 1))) for stop in range(STOPS)),
+        looks=tuple((entry.name.lower(), legend_text_of_mark_or_state(entry)) for entry in marks_and_states(panels)),
     )
 
 
-def _cell_texts_of_panel(layout: Layout, place: Place, panel: MapPanel) -> Iterator[CellText | None]:
+def _cells_of_panel(
+    panel: MapPanel, colour_and_ink_of_score: Callable[[float], tuple[str, str]]
+) -> Iterator[PageCell | None]:
     columns = len(panel.across.values)
     for row in reversed(range(len(panel.down.values))):
         for column in range(columns):
             cell = panel.cells.get((row, column))
-            middle = place.x + place.width * (column + 0.5) / columns
             if cell is None:
                 yield None
                 continue
             keys = ((panel.across, column), (panel.down, row))
-            settings = ", ".join(f"{axis.label} {axis.ticks[step]}" for axis, step in keys if axis.key is not None)
-            yield CellText(
-                settings=settings, result=item_from_map_cell(cell, panel.scale).text, right=2 * middle > layout.width
+            score = cell.accuracy if cell.state is State.FINISHED else None
+            colour, ink = ("", "") if score is None else colour_and_ink_of_score(score)
+            ends = None if score is None or cell.low is None or cell.high is None else (cell.low, cell.high)
+            yield PageCell(
+                settings=", ".join(f"{axis.label} {axis.ticks[step]}" for axis, step in keys if axis.key is not None),
+                result=item_from_map_cell(cell, panel.scale).text,
+                text=cell.state.value if score is None else panel.scale.text(score),
+                half_width="" if ends is None else panel.scale.half_width_text(*ends),
+                runs=cell.runs,
+                colour=colour,
+                ink=ink,
+                look=(cell.state if score is None else cell.mark).name.lower(),
+                right=2 * column >= columns,
             )
 
 
@@ -128,14 +173,6 @@ CSS_PIXELS_PER_POINT = 96 / 72
 _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", PAPER: "var(--paper)", GRID: "var(--line)"} | {
     colour: f"var(--series{place})" for place, colour in enumerate(SERIES)
 }
-
-
-_NUMBER = r"(-?[\d.]+)"
-_CELL = re.compile(
-    rf'<path d="M {_NUMBER} {_NUMBER} \nL {_NUMBER} \2 \nL \3 {_NUMBER} \nL \1 \4 \nL \1 \2 \n" '
-    r'clip-path="[^"]*" style="fill: (#[0-9a-f]{6})"/>'
-)
-"""A filled rectangle without an outline, as matplotlib writes a cell of a map; a page may have thousands."""
 
 
 def inline_svg(picture: Drawing) -> Markup:
@@ -149,7 +186,6 @@ def inline_svg(picture: Drawing) -> Markup:
         return Markup('<p class="failure">{}</p>').format(sentence_on_failed_picture(picture))
     svg = picture.svg[picture.svg.index("<svg") :]
     svg = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = _CELL.sub(r'<path d="M\1 \2H\3V\4H\1z" fill="\5"/>', svg)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href=", "href=")
     svg = re.sub(r'\bid="', f'id="{picture.name}-', svg)
     svg = svg.replace("url(#", f"url(#{picture.name}-").replace('href="#', f'href="#{picture.name}-')

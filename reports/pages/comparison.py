@@ -30,7 +30,8 @@ from dpsweep.reports.content.tables import Cell, Sheet
 from dpsweep.reports.content.told_score import ToldScore, told_score_of_run
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
-from dpsweep.reports.pages.curator_page import Figure, failure_sentences_by_picture, figure_per_method_from_pictures
+from dpsweep.reports.figures.page_figures import PageMaps, page_maps_of_panels
+from dpsweep.reports.pages.curator_page import failure_sentences_by_picture
 from dpsweep.reports.pages.page_memory import BESIDE, FAILED, NUMBERS
 from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
 from dpsweep.reports.statement.statement import cautions_on_large_epsilon_or_delta
@@ -50,7 +51,8 @@ class Beside:
     title: str
     together: tuple[str, ...]
     sweeps: Sheet
-    figures: tuple[Figure, ...]
+    maps: PageMaps | None
+    failed_maps: tuple[str, ...]
     measure: str
 
 
@@ -63,15 +65,17 @@ def write_comparison_page(folders: Sequence[Path], ledger: Ledger, target: Path)
         sweeps = [table.read_sweep(folder, ledger) for folder in folders]
         bills = [read_bill(sweep) for sweep in sweeps]
     images = _draw_maps_of_sweeps(sweeps, bills)
+    measure = enumeration_text(
+        [*dict.fromkeys(f"{sweep.score_description} {sweep.score_scale.in_words}" for sweep in sweeps)]
+    )
     page = Beside(
         audience=Audience.CURATOR,
         title=" beside ".join(dict.fromkeys(sweep.plan.account for sweep in sweeps)),
         together=tuple(_joint_price_sentences(sweeps, bills)),
         sweeps=Sheet.from_cells("The sweeps", COLUMNS, map(_row_of_sweep, sweeps, bills)),
-        figures=figure_per_method_from_pictures(images),
-        measure=enumeration_text(
-            [*dict.fromkeys(f"{sweep.score_description} {sweep.score_scale.in_words}" for sweep in sweeps)]
-        ),
+        maps=page_maps_of_panels(images[0].panels if images else (), measure),
+        failed_maps=tuple(failure_sentences_by_picture(images).values()),
+        measure=measure,
     )
     make_folder_and_missing_parents(target)
     for picture in images:

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
-from markupsafe import Markup
 
 from dpsweep.accounting.durable_files import make_folder_and_missing_parents, replace_infinities_by_words, write_json
+from dpsweep.accounting.ledger.bodies import require_spending_body
 from dpsweep.accounting.ledger.ledger import Ledger
 from dpsweep.accounting.ledger.private_store import restrict_to_owner
+from dpsweep.accounting.notation import epsilon_text_rounded_up
 from dpsweep.accounting.printing import escape_invisible_except_line_breaks
 from dpsweep.accounting.validation import refuse_link, turn_read_errors_into_refusal
 from dpsweep.reports.advice.advice import advice_sentence_lines, nearest_comparison_for_plan
@@ -36,17 +38,11 @@ from dpsweep.reports.content.tables import Sheet
 from dpsweep.reports.content.told_score import same_answer_sentence
 from dpsweep.reports.exhibits import catalogue
 from dpsweep.reports.exhibits.exhibit import Exhibit, visible_exhibits
-from dpsweep.reports.exhibits.map_notes import map_note_sentences, reason_for_no_map
+from dpsweep.reports.exhibits.map_notes import conclusion_sentence, reason_for_no_map
 from dpsweep.reports.exhibits.prices import sweep_with_bill_share_column
 from dpsweep.reports.figures.drawing import Drawing
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
-from dpsweep.reports.figures.page_figures import (
-    PanelTexts,
-    cell_texts_by_panel,
-    figure_widths_as_column_shares,
-    inline_svg,
-    sentence_on_failed_picture,
-)
+from dpsweep.reports.figures.page_figures import PageMaps, page_maps_of_panels, sentence_on_failed_picture
 from dpsweep.reports.pages.page_memory import FAILED, FILE, FOLDER
 from dpsweep.reports.pages.templates import fill_template, write_file_in_one_rename, write_picture_files
 from dpsweep.reports.statement.methods_text import MethodsText, methods_text_for_paper
@@ -111,6 +107,7 @@ def _page_parts_and_disclosure_needs(sweep: Sweep) -> Iterator[tuple[str, Needs]
             yield "why runs have no score, which the maps show too", Needs.CURATOR
         if State.FINISHED in states:
             yield "the scores of all runs", Needs.ALL_SCORES
+            yield "the conclusion", Needs.ALL_SCORES
         if State.FINISHED in states and not reasons:
             yield "the maps", Needs.ALL_SCORES
         yield "times and folders of runs", Needs.CURATOR
@@ -119,19 +116,13 @@ def _page_parts_and_disclosure_needs(sweep: Sweep) -> Iterator[tuple[str, Needs]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A picture of the page, with a text for each cell, and with its numbers in tables below.
+class EarlierSweep:
+    """A sweep that the account paid for before; `page` leads to its page, and is empty if none lies beside this one."""
 
-    `width` is its own width in CSS pixels, `share` its share of a wide page's column.
-    """
-
-    name: str
-    title: str
-    width: int
-    share: float
-    svg: Markup
-    texts: tuple[PanelTexts, ...]
-    sheets: tuple[Sheet, ...]
+    plan: str
+    date: str
+    epsilon: str
+    page: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +133,8 @@ class Page:
     search has no winner, `notes` what the plan remarks on its points, `secret` that runs are tries of a secret draw;
     `runs` is the noun for the runs. `advice` says what the epsilon bought elsewhere, where it was measured. `banner`
     says what the price covers, or that nobody is protected. `methods` is a paragraph for a paper, None if nothing is
-    claimed. `same_answer` says what always giving the same answer reaches. `map_notes` say what the maps leave open, or
-    why there is none.
+    claimed. `same_answer` says what always giving the same answer reaches. `conclusion` says which settings matter and
+    whether the grid is wide enough, `no_map` why there is no map. `earlier` are the account's earlier sweeps.
     """
 
     audience: Audience
@@ -157,7 +148,9 @@ class Page:
     statement: tuple[Line, ...]
     best: tuple[Best, ...]
     pictures: tuple[Drawing, ...] = ()
-    map_notes: tuple[str, ...] = ()
+    conclusion: str = ""
+    no_map: str = ""
+    earlier: tuple[EarlierSweep, ...] = ()
     same_answer: str = ""
     trials: Sheet | None = None
     records: pd.DataFrame | None = None
@@ -193,39 +186,15 @@ class Page:
         return contradicted_lines(self.statement)
 
     @property
-    def has_cells_of_several_runs(self) -> bool:
-        """Whether a cell of a map is the mean of several runs."""
-        return any(
-            cell.runs > 1 for picture in self.pictures for panel in picture.panels for cell in panel.cells.values()
-        )
+    def maps(self) -> PageMaps | None:
+        """The maps, from the picture with all methods, which is for papers and not in the page."""
+        panels = self.pictures[0].panels if self.pictures else ()
+        return page_maps_of_panels(panels, self.scale.heading(self.measure))
 
     @property
-    def failure_sentence_of_paper_figure(self) -> str:
-        """The sentence that the picture with all methods, which the page does not show, could not be drawn."""
-        return "".join(sentence_on_failed_picture(picture) for picture in self.pictures[:1] if picture.failure)
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """One figure per method; the first picture, which has all methods, is for papers and not in the page."""
-        return figure_per_method_from_pictures(self.pictures)
-
-
-def figure_per_method_from_pictures(images: Sequence[Drawing]) -> tuple[Figure, ...]:
-    """The page's figures, from the pictures that `heatmap.draw_joint_and_per_method_heatmaps` drew."""
-    shown = images[1:]
-    sizes = [picture.css_size for picture in shown]
-    return tuple(
-        Figure(
-            name=picture.name,
-            title=picture.panels[0].label,
-            width=round(size[0]),
-            share=share,
-            svg=inline_svg(picture),
-            texts=() if picture.failure else cell_texts_by_panel(picture.panels),
-            sheets=tuple(sheets.panel_sheet(panel) for panel in picture.panels),
-        )
-        for picture, size, share in zip(shown, sizes, figure_widths_as_column_shares(sizes), strict=True)
-    )
+    def failed_maps(self) -> tuple[str, ...]:
+        """The sentences on the files of maps that could not be drawn."""
+        return tuple(failure_sentences_by_picture(self.pictures).values())
 
 
 def write_report(folder: Path, ledger: Ledger) -> Path:
@@ -249,7 +218,7 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     statement = privacy_statement_lines(context)
     findings = visible_exhibits(catalogue.FINDINGS, sweep, bill, reader)
     terms = visible_exhibits(catalogue.TERMS, sweep, bill, reader)
-    pictures, map_notes = maps_and_notes_of_sweep(sweep)
+    pictures, conclusion = maps_and_conclusion_of_sweep(sweep, findings)
     return Page(
         audience=reader.audience,
         title=sweep.plan.account,
@@ -265,7 +234,9 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
             sweep, trials=_trial_ids_of_final_run_and_best_points(sweep), with_score=True
         ),
         pictures=pictures,
-        map_notes=map_notes,
+        conclusion=conclusion,
+        no_map=reason_for_no_map(sweep.rule),
+        earlier=tuple(_earlier_sweeps_of_account(sweep)),
         same_answer=same_answer_sentence(sweep),
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(sweep.all_run_rows),
@@ -286,6 +257,21 @@ def _curators_page(folder: Path, ledger: Ledger) -> Page:
     )
 
 
+def _earlier_sweeps_of_account(sweep: Sweep) -> Iterator[EarlierSweep]:
+    """The sweeps that were charged to the account before this one, each with the sum of its charges."""
+    charges = sweep.account.charges
+    own = min(entry.seq for entry in charges if entry.plan == sweep.plan_id)
+    for plan, first in {entry.plan: entry for entry in reversed(charges) if entry.plan and entry.seq < own}.items():
+        costs = (require_spending_body(entry).epsilon for entry in charges if entry.plan == plan)
+        page = Path("..", "..", quote(plan, safe=""), FOLDER, FILE)
+        yield EarlierSweep(
+            plan=plan,
+            date=first.at[:10],
+            epsilon=epsilon_text_rounded_up(numbers.sum_in_exact_decimals(costs)),
+            page=page.as_posix() if (sweep.folder.absolute().parent / plan / FOLDER / FILE).is_file() else "",
+        )
+
+
 def _sentences_on_scores_measured_elsewhere(sweep: Sweep) -> str:
     """What the plan's target epsilon bought elsewhere; empty without a target, and if nothing near was measured."""
     target = sweep.plan.target_epsilon
@@ -300,14 +286,14 @@ def _trial_ids_of_final_run_and_best_points(sweep: Sweep) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*winner, *sweep.winner_id_by_method.values())))
 
 
-def maps_and_notes_of_sweep(sweep: Sweep) -> tuple[tuple[Drawing, ...], tuple[str, ...]]:
-    """The sweep's maps, the one with all methods first, and what they leave open, or why there is none."""
+def maps_and_conclusion_of_sweep(sweep: Sweep, findings: Sequence[Exhibit]) -> tuple[tuple[Drawing, ...], str]:
+    """The sweep's maps, the one with all methods first, and what they and these exhibits conclude."""
     scale = sweep.score_scale
     panels = build_map_panels(sweep.map_rows, sweep.swept_keys, sweep.rule.score_of_point, scale)
     if not panels:
-        return (), tuple(filter(None, (reason_for_no_map(sweep.rule),)))
+        return (), ""
     pictures = draw_joint_and_per_method_heatmaps(panels, scale.heading(sweep.score_description))
-    return pictures, map_note_sentences(sweep, panels)
+    return pictures, conclusion_sentence(sweep, panels, [one.conclusion for one in findings])
 
 
 def write_page(page: Page, folder: Path) -> Path:
@@ -384,7 +370,8 @@ def to_json(page: Page) -> dict[str, Any]:
             **({"cautions": list(page.cautions)} if page.cautions else {}),
             **({"methods": page.methods.text, "bibtex": page.methods.bibtex} if page.methods else {}),
             **({"same_answer": page.same_answer} if page.same_answer and page.best else {}),
-            **({"map_notes": list(page.map_notes)} if page.map_notes else {}),
+            **({"conclusion": page.conclusion} if page.conclusion else {}),
+            **({"no_map": page.no_map} if page.no_map else {}),
             "best": [
                 {"method": one.method, "interval": one.interval, "confidence": one.confidence, "score": one.score}
                 for one in page.best

@@ -231,7 +231,7 @@ def compose_release_page(sweep: Sweep) -> Page:
         methods=methods_text_for_paper(context),
     )
     if not reader.may_see(Needs.ALL_SCORES):
-        return replace(page, map_notes=(reason_for_no_map(sweep.rule),))
+        return replace(page, no_map=reason_for_no_map(sweep.rule))
     return _page_with_maps_and_table_of_all_runs(page, disclosed)
 
 
@@ -289,11 +289,11 @@ def _released_best_points(sweep: Sweep, reader: Reader) -> tuple[Best, ...]:
 def _page_with_maps_and_table_of_all_runs(page: Page, sweep: Sweep) -> Page:
     records = _table_of_released_columns(sweep)
     records.insert(0, sweep.runs.noun, sweep.run_labels)
-    pictures, map_notes = pages.maps_and_notes_of_sweep(sweep)
+    pictures, conclusion = pages.maps_and_conclusion_of_sweep(sweep, page.findings)
     return replace(
         page,
         pictures=pictures,
-        map_notes=map_notes,
+        conclusion=conclusion,
         trials=sheets.runs_sheet(sweep, COLUMNS),
         records=sweep.rows_for_export(records),
         runs=sweep.runs.nouns,

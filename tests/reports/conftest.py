@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 
 from dpsweep.accounting.accountants.pld import Pld
 from dpsweep.accounting.accountants.rdp import Rdp
+from dpsweep.accounting.errors import BadInput
 from dpsweep.accounting.events import build as events
 from dpsweep.accounting.events.build import DpEvent, PlanEvent
 from dpsweep.accounting.events.types import canonical_text
@@ -97,7 +99,8 @@ def make(root: Path, recipe: Recipe) -> Made:
     }
     (folder / "multirun.yaml").write_text(yaml.safe_dump({"hydra": task}))
     ledger = Ledger(root / "ledger.sqlite")
-    ledger.open_account(plan.account, budget)
+    with suppress(BadInput):  # another sweep of the test opened it
+        ledger.open_account(plan.account, budget)
     _charge(ledger, plan, plan.trials, plan.event, "plan", recipe.claimants)
     for place, trial in enumerate(trials):
         _attempt(folder, ledger, plan, trial, place, recipe)

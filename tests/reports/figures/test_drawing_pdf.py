@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dpsweep.reports.figures.charts import Chart, Curve, Map, draw_charts, draw_maps
+from dpsweep.reports.figures.figure_layout import lay_out_panels
 from dpsweep.reports.figures.heatmap import draw_joint_and_per_method_heatmaps
 from tests.reports.figures.test_heatmap import SHAPES, panels_of
 
@@ -39,5 +40,5 @@ def test_a_map_of_seven_columns_fits_a_column_of_a_paper() -> None:
     """Its texts keep 5 points or more in a column of 3.3 inches, but for the halves of intervals below the scores."""
     shape = SHAPES["two methods"]
     (_, picture, _) = draw_joint_and_per_method_heatmaps(panels_of(**shape), "accuracy, %")
-    inches = picture.css_size[0] / 96
+    inches = lay_out_panels(picture.panels).width
     assert 6.5 * min(1.0, 3.3 / inches) > 5

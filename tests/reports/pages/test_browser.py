@@ -101,20 +101,14 @@ def test_rows_are_found_by_what_they_say(page: Any) -> None:
 
 def test_a_cell_says_its_point_to_mouse_and_keyboard(page: Any) -> None:
     cells = page.locator(".cells").first.locator("label")
-    texts = [cell.split("\n") for cell in cells.evaluate_all("all => all.map(one => one.innerText)")]
+    words = [text.split() for text in cells.locator("span").all_text_contents()]
     cells.nth(8).hover()
-    shown = page.locator(".cells span").evaluate_all(
-        "all => all.filter(one => one.clientWidth > 2).map(one => one.innerText)"
-    )
-    assert [text.split("\n") for text in shown] == [texts[8]]
+    assert [text.split() for text in page.evaluate(SAID)] == [words[8]]
     page.mouse.move(0, 0)
     cells.first.locator("input").focus()
     for _ in range(8):
         page.keyboard.press("ArrowRight")
-    shown = page.locator(".cells span").evaluate_all(
-        "all => all.filter(one => one.clientWidth > 2).map(one => one.innerText)"
-    )
-    assert [text.split("\n") for text in shown] == [texts[8]]
+    assert [text.split() for text in page.evaluate(SAID)] == [words[8]]
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('.cells')") is None, "a map is one stop of the tabulator"
 
@@ -131,20 +125,44 @@ def test_what_a_cell_says_stays_on_the_screen(page: Any, width: int) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("width", [1200, 1600])
-def test_maps_fill_the_column(page: Any, width: int) -> None:
+@pytest.mark.parametrize("width", [400, 1200, 1600])
+def test_maps_fill_the_column_and_each_is_whole(page: Any, width: int) -> None:
+    """At 400 px too, where one stands below the other; each cell of seven columns says its score."""
     page.set_viewport_size({"width": width, "height": 900})
     column = page.locator(".maps").bounding_box()
-    boxes = [figure.bounding_box() for figure in page.locator(".maps figure").all()]
-    assert max(box["x"] + box["width"] for box in boxes) > column["x"] + 0.93 * column["width"]
-    assert page.locator(".maps .map").evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth + 1)")
+    boxes = [cells.bounding_box() for cells in page.locator(".cells").all()]
+    assert len(boxes) == 2
+    assert max(box["x"] + box["width"] for box in boxes) == pytest.approx(column["x"] + column["width"], abs=1)
+    assert (boxes[0]["y"] == boxes[1]["y"]) == (width > 400)
+    clipped = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+    assert page.locator(".cells label > i").evaluate_all(clipped) == []
+    assert page.locator(".cells label > i b").evaluate_all("all => all.every(one => one.offsetWidth)")
 
 
 def test_details_unfold_by_mouse_and_by_keyboard(page: Any) -> None:
-    details = page.locator("details")
-    details.first.locator("summary").click()
-    details.nth(1).locator("summary").press("Enter")
+    details = page.locator("details:not(details details)")
+    details.first.locator("summary").first.click()
+    details.nth(1).locator("summary").first.press("Enter")
     assert [details.nth(place).get_attribute("open") for place in (0, 1, 2)] == ["", "", None]
+
+
+def test_printing_opens_the_folds_and_closes_them_again(page: Any) -> None:
+    folds = page.locator("details.fold")
+    folds.last.locator("summary").first.click()
+    opened = "all => all.map(one => one.open)"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert folds.evaluate_all(opened) == [True, True]
+    assert page.get_by_role("heading", name="What the price covers").is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert folds.evaluate_all(opened) == [False, True]
+
+
+def test_parts_stand_in_reading_order(page: Any) -> None:
+    said = page.locator("h2:not(.cards h2)").all_inner_texts()
+    assert said[:3] == ["Maps", "Points", "What mattered"]
+    assert said[-4:] == ["Privacy in detail", "How to read this page", "For a paper", "Reproduce and verify"]
+    places = [page.locator(one).bounding_box()["y"] for one in (".verdict", ".cards", ".conclusion", ".key", ".maps")]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

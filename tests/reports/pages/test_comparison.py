@@ -31,7 +31,8 @@ def test_the_page_holds_every_sweep_and_what_they_paid_together(sweep_of: SweepO
         f"digits paid epsilon {beside.epsilon_text_rounded_up(bill.epsilon)} at delta 1e-5 for this sweep."
     ], "the same sweep named twice was paid once"
     html = path.read_text()
-    assert html.count("<figure") == 2, "a row of maps for each method"
+    assert html.count("<figure") == 4, "a map for each method of each sweep"
+    assert html.count('class="key"') == 1, "one legend"
     assert "https:" not in html
     assert {file.suffix for file in path.parent.iterdir()} == {".html", ".json", ".png", ".svg"}
 

@@ -88,7 +88,7 @@ def test_structure_serves_readers_who_cannot_see(troubled: Any) -> None:
     for tag in ("header", "main", "footer", "h1", "title"):
         assert len(page.all(tag)) == (1 if tag != "title" else len(page.all("title")))
     pictures = [attrs for attrs in page.all("svg") if attrs.get("role") == "img"]
-    assert len(pictures) == 7, "the budget, where it went, two maps, and three exhibits"
+    assert len(pictures) == 5, "the budget, where it went, and three exhibits; maps are cells and tables"
     assert all(attrs["aria-label"] for attrs in pictures)
     assert len(page.all("figure")) == len(page.all("figcaption")) == 2
     assert len(page.all("caption")) == len(page.all("table")) == 9
@@ -248,3 +248,18 @@ def test_a_page_is_made_without_hydras_record(sweep_of: SweepOf) -> None:
     (made.folder / "multirun.yaml").write_text("hydra: [")
     write_report(made.folder, made.ledger)
     assert "dpsweep sweep" not in "".join(page_of(made.folder).texts)
+
+
+def test_earlier_sweeps_of_the_account_are_linked(sweep_of: SweepOf, tmp_path: Path) -> None:
+    """Each with its own price; later ones are not there, and one whose page does not lie beside is not linked."""
+    first = sweep_of({"dpsgd": {LR: (0.1,)}})
+    folders = [first.folder.rename(tmp_path / first.plan.id)]
+    for rate in (0.2, 0.4):
+        made = sweep_of({"dpsgd": {LR: (rate,)}})
+        folders.append(made.folder.rename(tmp_path / made.plan.id))
+    write_report(folders[0], first.ledger)
+    page = page_of(write_report(folders[2], first.ledger).parents[1])
+    assert [attrs["href"] for attrs in page.all("a")] == [f"../../{first.plan.id}/curator/report.html"]
+    assert (folders[2] / "curator" / f"../../{first.plan.id}/curator/report.html").resolve().is_file()
+    assert len([text for text in page.texts if "plan " in text and folders[1].name in text]) == 1
+    assert page_of(write_report(folders[0], first.ledger).parents[1]).all("a") == []

@@ -95,6 +95,8 @@ def test_a_rule_that_hides_losers_shows_the_winner_alone(sweep_of: SweepOf, only
     html = path.read_text()
     assert "<figure" not in html
     assert 'class="cells"' not in html
+    assert 'class="conclusion"' not in html
+    assert "conclusion" not in form
     words = re.sub(r"<(style|script)>.*?</\1>|<[^>]*>", " ", html, flags=re.DOTALL)
     assert "91.2 %" in words
     for place in range(12):
