@@ -41,6 +41,7 @@ from dpsweep.accounting.stored_names.stored_classes import SCRIPT
 from dpsweep.sweeper.commands.readable_files import UNREADABLE, name_file_in_config_errors
 from dpsweep.sweeper.coordinator.signals import AGAIN, REPEAT_ALL
 from dpsweep.sweeper.planning.keys import override_decoding_environment_number
+from dpsweep.sweeper.planning.unknown_keys import axis_in_brackets_sentence
 from dpsweep.trainers.user_modules import set_folder_of_user_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +220,7 @@ def refuse_job_outside_sweep(config: DictConfig) -> NoReturn:
 def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
     """Raises `BadInput` for keys that the sweeper fills in, and for options that bypass it before a callback runs.
 
-    A group's option that is no name is refused as well (`features=null`, `model=3`).
+    An axis in brackets is refused as well, and a group's option that is no name (`features=null`, `model=3`).
     """
     for argument in arguments:
         word = argument.partition("=")[0]
@@ -229,6 +230,8 @@ def refuse_reserved_keys_and_options(arguments: Sequence[str]) -> None:
             raise BadInput(f"Expected {word} to be left out: nothing trains from a file that Hydra has stored.")
         if word.lstrip("~+") == CALLBACKS or word.lstrip("~+").startswith(f"{CALLBACKS}.door"):
             raise BadInput(f"Expected {word} to be left out: it refuses jobs outside a charged sweep.")
+        if (sentence := axis_in_brackets_sentence(argument)) is not None:
+            raise BadInput(sentence)
         _refuse_null_or_number_as_group_option(argument, word)
 
 

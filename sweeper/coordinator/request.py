@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dpsweep.accounting.audit_record import Data
 from dpsweep.accounting.errors import BadInput
+from dpsweep.accounting.printing import print_errors
 from dpsweep.accounting.rehearsal import GENERATED, PREFIX
 from dpsweep.accounting.selection.interface import SelectionRule
 from dpsweep.accounting.stored_names.stored_classes import KIND, tag_or_path_of_class
@@ -124,6 +125,7 @@ class SweepRequest:
         if not is_integer_at_least(settings.resume, 0):
             raise BadInput(f"Expected hydra.sweeper.resume={settings.resume!r} to be an integer >= 0.")
         grid = Grid(sort_overrides_into_request(arguments, context.config_loader), config, context.config_loader)
+        print_errors(*grid.request.contradictions)
         config = _config_of_pool_on_devices(config)
         rehearsal = verb is Verb.REHEARSE
         config = config_with_scratch_account(config) if rehearsal else config
