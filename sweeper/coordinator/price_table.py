@@ -156,7 +156,7 @@ def print_price_of_plan(
     if (width := score_width_text(priced, statement)) is not None:
         table.add_row("known to", width)
     table.add_row("budget", _account_budget_text(priced, statement, outlook))
-    if not plan.has_public_data:
+    if not plan.has_public_data and len(plan.trials) > 1:
         table.add_row(
             "one run alone",
             f"epsilon {epsilon_text_rounded_up(priced.single_run.epsilon)} (not the price of this search)",
