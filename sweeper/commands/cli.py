@@ -303,8 +303,8 @@ VERBS: Mapping[str, Subcommand] = {
     ),
     "plan": Subcommand(
         run=plan,
-        line="print what a sweep would cost and how long it would take; changes nothing",
-        usage="[KEY=VALUE[,VALUE...] ...]",
+        line="print what a sweep would cost and how long it would take; --rules compares ways to choose the winner",
+        usage="[KEY=VALUE[,VALUE...] ...] [--rules]",
         example="dpsweep plan dataset=adult privacy.epsilon=1",
         hint=lambda: KEYS_HINT,
     ),

@@ -116,6 +116,9 @@ def _load_experiment_file(name: str) -> DictConfig:
     return form if isinstance(form, DictConfig) else OmegaConf.create()
 
 
+SHORT_OPTIONS = {AGAIN: REPEAT_ALL, "--rules": "hydra.sweeper.rules=true"}
+"""Overrides by the short options that stand for them."""
+
 MULTIRUN = "--multirun"
 """Hydra's option for sweeps, which every command gets unless it asks for another mode."""
 
@@ -141,7 +144,7 @@ def hydra_arguments_from_command_line(arguments: Sequence[str]) -> list[str]:
     ['hydra.sweeper.retry=all', '++grid.axes.dpsgd={steps: [3]}', '++dataset.bounds={age: [0, 90]}']
     """
     words = (
-        REPEAT_ALL if word == AGAIN else override_decoding_environment_number(_script_as_trainer_field(word))
+        SHORT_OPTIONS.get(word) or override_decoding_environment_number(_script_as_trainer_field(word))
         for word in merge_scale_into_experiment_argument(arguments)
     )
     words = (_DEVICES.sub(r"\1=[\2]", word) for word in words)
