@@ -125,34 +125,34 @@ def print_price_of_plan(
     `time_text` may wait until a step is timed, so it is called after the first three lines. `data` has further rows,
     about the records.
     """
-    terminal = Terminal()
     for line in _first_lines(priced, statement, outlook):
-        terminal.print_line(line)
+        print_line(line)
     sys.stdout.flush()
     width = score_width_text(priced, statement)
-    terminal.print_line(f"time: {time_text()}{'' if width is None else f'; scores, {width}'}")
-    _print_details_of_plan(terminal, priced, outlook, data)
+    print_line(f"time: {time_text()}{'' if width is None else f'; scores, {width}'}")
+    _print_details_of_plan(priced, outlook, data)
 
 
 def _first_lines(priced: PricedPlan, statement: Statement | None, outlook: Outlook) -> Iterator[str]:
     """What the whole search costs, whether it fits, and what of it may be shown."""
     plan = priced.plan
     points = len(set(plan.point_index_of_each_trial))
-    what = f"the whole search of {points} point{'s' if points > 1 else ''} on {plan.account}"
+    what = f"the whole search of {points} point{'s' if points > 1 else ''}"
     if plan.has_public_data:
         yield f"price: {what} PROTECTS NOBODY: you declared these data public (dataset.public=true)"
     else:
         price = f"epsilon {epsilon_text_rounded_up(priced.quote.epsilon)} at delta {text_with_all_digits(plan.delta)}"
-        yield f"price: {what} costs {price} per {plan.unit}"
+        yield f"price: {price} per {plan.unit}, for {what}"
     yield f"budget: {_account_budget_text(priced, statement, outlook)}"
     yield f"may be shown: {_text_by_disclosure(_MAY_BE_SHOWN, priced.rule.discloses)}"
 
 
-def _print_details_of_plan(terminal: Terminal, priced: PricedPlan, outlook: Outlook, data: Mapping[str, str]) -> None:
+def _print_details_of_plan(priced: PricedPlan, outlook: Outlook, data: Mapping[str, str]) -> None:
     """Prints the points, the bounds, the noise and the scores of a plan, then its notes and cautions.
 
     The price of a single run, as often quoted, stands near the end.
     """
+    terminal = Terminal()
     plan = priced.plan
     table = TerminalTable(title=f"Plan {plan.id} on {plan.account}", show_header=False, box=FRAME, pad_edge=False)
     table.add_column(style="bold")

@@ -38,7 +38,7 @@ def test_the_winner_of_more_points_is_known_less_well(compose_priced: Compose) -
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("tuning=composition",), ", whichever wins; a run "),
+        (("tuning=composition",), ", whichever wins; a single run within "),
         (("tuning=private_selection",), ", whichever wins"),
         (("tuning=disjoint",), " points"),
         (("tuning=noisy_max",), None),
